@@ -1,0 +1,51 @@
+# Every target works from a fresh clone: it needs python3 (3.11+), pip and make; the rest is set up in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.set-up
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := $(VENV)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench soak docs clean
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with everything the project needs
+
+# The lock file decides every version; uv itself is the one thing pip brings.
+$(STAMP): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv sync --frozen --all-extras --inexact --quiet
+	@touch $@
+
+run: setup ## run Tidelock here: ledger and API on http://127.0.0.1:8080
+	@$(BIN)/tidelock up
+
+test: lint ## lint, type check and run the whole test suite
+	@$(BIN)/python -m pytest -m "not soak"
+
+lint: setup ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: setup ## rewrite the code in the project's format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## measure ingest against raw COPY, in one run
+	@$(BIN)/tidelock bench ingest
+
+soak: setup ## the long proofs (kills, many examples); takes a while
+	@$(BIN)/python -m pytest -m soak -s
+
+docs: setup ## write the generated reference pages anew
+	@$(BIN)/python -m tidelock.settings > docs/settings.md
+
+clean: ## remove .venv and what tests left
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
