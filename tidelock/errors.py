@@ -1,0 +1,99 @@
+"""Everything Tidelock raises on purpose, in one tree.
+
+    TidelockError
+    ├── SettingsError          wrong use or settings               exit 2
+    ├── Difference             a check found a difference          exit 1
+    ├── Unreachable            something needed is not there       exit 3, HTTP 503
+    └── RequestError           this request cannot be answered     HTTP 400 invalid_request
+        ├── InvalidJson        the body cannot be read             HTTP 400 invalid_json
+        ├── Unauthorized       no key, or an unknown one           HTTP 401
+        ├── Forbidden          the key may not do this             HTTP 403
+        ├── NotFound           no such thing                       HTTP 404
+        ├── PayloadTooLarge    over a limit                        HTTP 413
+        ├── UnsupportedMedia   content type or encoding not known  HTTP 415
+        └── Overloaded         a queue is full                     HTTP 429
+
+Vendor errors are translated into these where the vendor is imported. The outcome for one event is not an error
+but a value: see `model.Verdict`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TidelockError(Exception):
+    """A failure told in words for people: what was wrong, where, what to do."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class SettingsError(TidelockError):
+    """Wrong use or settings: the command did not start its work."""
+
+    code = "invalid_settings"
+    exit_code = 2
+
+
+class Difference(TidelockError):
+    """A check found that two things which must be equal are not."""
+
+    code = "difference"
+    exit_code = 1
+
+
+class Unreachable(TidelockError):
+    """A server that is needed does not answer; the same call may work later."""
+
+    code = "unavailable"
+    exit_code = 3
+    http_status = 503
+
+
+class RequestError(TidelockError):
+    """The request as a whole cannot be answered; nothing of it was recorded."""
+
+    code = "invalid_request"
+    exit_code = 2
+    http_status = 400
+
+
+class InvalidJson(RequestError):
+    code = "invalid_json"
+
+
+class Unauthorized(RequestError):
+    code = "unauthorized"
+    http_status = 401
+
+
+class Forbidden(RequestError):
+    code = "forbidden"
+    http_status = 403
+
+
+class NotFound(RequestError):
+    code = "not_found"
+    http_status = 404
+
+
+class PayloadTooLarge(RequestError):
+    code = "payload_too_large"
+    http_status = 413
+
+
+class UnsupportedMedia(RequestError):
+    code = "unsupported_media_type"
+    http_status = 415
+
+
+class Overloaded(RequestError):
+    code = "overloaded"
+    http_status = 429
