@@ -1,0 +1,266 @@
+"""Admission: judge one event as sent, without I/O and without a clock.
+
+Whether a timestamp lies in the future is decided by the sequencer, which has the clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from tidelock.definitions import Definitions, Stream
+from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
+from tidelock.ingest.wire import ABSENT, ALIASES, WireEvent
+from tidelock.instants import parse_epoch_ms, parse_rfc3339
+from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
+from tidelock.quantities import normal_quantity
+from tidelock.rowkeys import MissingKeyColumn, row_key
+
+NAME_CHARACTERS_MAX = 255
+KEY_BYTES_MAX = 1024
+# A B-tree entry of Postgres holds 2,704 bytes; the slice index has these three names in one.
+SLICE_BYTES_MAX = 2600
+_NAMES_ALWAYS_SHORT = SLICE_BYTES_MAX // 4
+
+_text = msgspec.json.Decoder(str)
+_ESCAPES = re.compile(rb"\\(?:u0000|.)", re.DOTALL)
+_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who sends: the tenant it may write (`*`: any) and the streams (None: any)."""
+
+    tenant_id: str = ALL_TENANTS
+    streams: frozenset[str] | None = None
+
+
+class _Refused(Exception):
+    """Carries the problem from the place it was found to the verdict."""
+
+    def __init__(self, code: str, message: str, field: str | None) -> None:
+        self.problem = Problem(code, message, field)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The rules one ledger admits events by."""
+
+    definitions: Definitions
+    salts: Salts
+    streams_open: bool
+    event_bytes_max: int
+    data_depth_max: int
+
+    def admit(self, wire: WireEvent, writer: Writer, *, escapes: bool) -> Event | Rejected:
+        """The event the ledger records, or why not. `escapes`: the text had \\u escapes, so NUL is possible."""
+        try:
+            return self._admit(wire, writer, escapes)
+        except _Refused as refused:
+            return Rejected(refused.problem)
+
+    def _admit(self, wire: WireEvent, writer: Writer, escapes: bool) -> Event:
+        stream = self._stream(wire, writer)
+        tenant_id = _tenant(wire.tenant_id, writer)
+        _check_names(wire, tenant_id, stream)
+        data = self._data(wire)
+        if escapes:
+            _refuse_nul(wire, data)
+        occurred_at = _instant(wire)
+        quantity = _quantity(wire.quantity)
+        op = wire.op or "upsert"
+        definition = self.definitions.stream(stream)
+        key_text = _row_key(definition, wire, occurred_at, quantity, data) if definition and definition.key else None
+        keys, key_source = self._keys(wire, tenant_id, stream, occurred_at, key_text)
+        return Event(
+            tenant_id,
+            stream,
+            wire.customer_ref,
+            wire.resource_id,
+            key_text,
+            op,
+            occurred_at,
+            quantity,
+            data,
+            wire.causality_key,
+            wire.correlation_id,
+            wire.causation_id,
+            wire.source,
+            keys,
+            tuple([identity_digest(tenant_id, key) for key in keys]),
+            key_source,
+            content_hash(tenant_id, stream, wire.customer_ref, wire.resource_id, occurred_at, quantity, op, data),
+        )
+
+    def _stream(self, wire: WireEvent, writer: Writer) -> str:
+        stream = wire.stream
+        if wire.metric is not None:
+            if stream is not None:
+                raise _both("stream", "metric")
+            stream = wire.metric
+        if not stream:
+            raise _Refused("invalid_event", "stream is missing or empty; it names the kind of event", "stream")
+        if stream == CONTROL:
+            raise _Refused("invalid_event", f"stream {CONTROL} is Tidelock's own", "stream")
+        if writer.streams is not None and stream not in writer.streams:
+            raise _Refused("key_not_allowed", f"this API key may not write stream {_shown(stream)}", "stream")
+        if not self.streams_open and not self.definitions.known_stream(stream):
+            message = f"stream {_shown(stream)} is not declared; declare it in tidelock.toml or set streams_open = true"
+            raise _Refused("unknown_stream", message, "stream")
+        return stream
+
+    def _data(self, wire: WireEvent) -> bytes | None:
+        raw, given = wire.data, "data"
+        for alias, value in (("meta", wire.meta), ("payload", wire.payload)):
+            if value is not ABSENT:
+                if raw is not ABSENT:
+                    raise _both(given, alias)
+                raw, given = value, alias
+        if raw is ABSENT:
+            return None
+        data = bytes(raw)
+        if data == b"null":
+            return None
+        if len(data) > self.event_bytes_max:
+            message = f"{given} has {len(data)} bytes; at most {self.event_bytes_max} are taken"
+            raise _Refused("payload_too_large", message, given)
+        # Counting is fast and never too low; only many brackets need the exact depth.
+        if data.count(b"[") + data.count(b"{") > self.data_depth_max and _depth(data) > self.data_depth_max:
+            raise _Refused("invalid_event", f"{given} is nested deeper than {self.data_depth_max} levels", given)
+        return data
+
+    def _keys(
+        self, wire: WireEvent, tenant_id: str, stream: str, occurred_at: int | None, key_text: str | None
+    ) -> tuple[tuple[str, ...], KeySource]:
+        key = wire.idempotency_key
+        if key is not None:
+            if not key:
+                raise _Refused(
+                    "invalid_event", "idempotencyKey is empty; leave it out to have one derived", "idempotencyKey"
+                )
+            return (key,), "client"
+        if occurred_at is None:
+            return (), "none"
+        # Two rows of one instant in a keyed stream are two events, though neither names a resource.
+        resource_id = key_text if wire.resource_id is None else wire.resource_id
+        return self.salts.derive(canonical(tenant_id, stream, wire.customer_ref, resource_id, occurred_at)), "derived"
+
+
+def _tenant(tenant_id: str | None, writer: Writer) -> str:
+    if writer.tenant_id == ALL_TENANTS:
+        if tenant_id is None:
+            return DEFAULT_TENANT
+        if tenant_id in ("", ALL_TENANTS, CONTROL):
+            raise _Refused("invalid_event", f"{tenant_id!r} cannot be a tenant's name", "tenantId")
+        return tenant_id
+    if tenant_id is not None and tenant_id != writer.tenant_id:
+        raise _Refused("tenant_mismatch", f"this API key writes tenant {_shown(writer.tenant_id)} only", "tenantId")
+    return writer.tenant_id
+
+
+def _check_names(wire: WireEvent, tenant_id: str, stream: str) -> None:
+    """Over-long names are refused here, by field, before the database would refuse the whole request."""
+    customer_ref = wire.customer_ref or ""
+    for field, value, limit in (
+        ("stream", stream, NAME_CHARACTERS_MAX),
+        ("tenantId", tenant_id, NAME_CHARACTERS_MAX),
+        ("customerRef", customer_ref, NAME_CHARACTERS_MAX),
+        ("resourceId", wire.resource_id, NAME_CHARACTERS_MAX),
+        ("causalityKey", wire.causality_key, NAME_CHARACTERS_MAX),
+        ("correlationId", wire.correlation_id, NAME_CHARACTERS_MAX),
+        ("source", wire.source, NAME_CHARACTERS_MAX),
+        ("idempotencyKey", wire.idempotency_key, KEY_BYTES_MAX),
+        ("causationId", wire.causation_id, KEY_BYTES_MAX),
+    ):
+        if value is not None and len(value) > limit:
+            raise _Refused("invalid_event", f"{field} is longer than {limit} characters", field)
+    for field, value in (("idempotencyKey", wire.idempotency_key), ("causationId", wire.causation_id)):
+        if value is not None and len(value) > KEY_BYTES_MAX // 4 and len(value.encode()) > KEY_BYTES_MAX:
+            raise _Refused("invalid_event", f"{field} is longer than {KEY_BYTES_MAX} bytes", field)
+    if len(stream) + len(tenant_id) + len(customer_ref) > _NAMES_ALWAYS_SHORT:
+        taken = len(stream.encode()) + len(tenant_id.encode()) + len(customer_ref.encode())
+        if taken > SLICE_BYTES_MAX:
+            message = f"tenantId, stream and customerRef together are longer than {SLICE_BYTES_MAX} bytes"
+            raise _Refused("invalid_event", message, "customerRef")
+
+
+def _refuse_nul(wire: WireEvent, data: bytes | None) -> None:
+    """NUL and lone surrogates cannot be stored as text; `body` has turned the latter into NUL."""
+    for field, value in msgspec.structs.asdict(wire).items():
+        if isinstance(value, str) and "\0" in value:
+            name = WireEvent.__struct_encode_fields__[WireEvent.__struct_fields__.index(field)]
+            raise _Refused("invalid_event", f"{name} contains NUL or a lone surrogate", name)
+    if data is not None and b"\\u0000" in data and b"\\u0000" in _ESCAPES.findall(data):
+        raise _Refused("invalid_event", "data contains NUL or a lone surrogate", "data")
+
+
+def _instant(wire: WireEvent) -> int | None:
+    value, field = wire.ts, "ts"
+    if wire.occurred_at is not None:
+        if value is not None:
+            raise _both("ts", "occurredAt")
+        value, field = wire.occurred_at, "occurredAt"
+    if value is None:
+        return None
+    try:
+        return parse_rfc3339(value) if isinstance(value, str) else parse_epoch_ms(value)
+    except ValueError as error:
+        raise _Refused("invalid_timestamp", str(error), field) from None
+
+
+def _quantity(raw: msgspec.Raw) -> str | None:
+    if raw is ABSENT:
+        return None
+    text = bytes(raw)
+    if text == b"null":
+        return None
+    try:
+        return normal_quantity(_text.decode(text) if text.startswith(b'"') else text.decode())
+    except ValueError as error:
+        raise _Refused("invalid_quantity", str(error), "quantity") from None
+
+
+def _row_key(
+    definition: Stream, wire: WireEvent, occurred_at: int | None, quantity: str | None, data: bytes | None
+) -> str:
+    envelope = {
+        "customer_ref": wire.customer_ref,
+        "resource_id": wire.resource_id,
+        "causality_key": wire.causality_key,
+        "correlation_id": wire.correlation_id,
+        "causation_id": wire.causation_id,
+        "source": wire.source,
+        "idempotency_key": wire.idempotency_key,
+        "quantity": quantity,
+        "occurred_at": occurred_at,
+        "op": wire.op or "upsert",
+    }
+    try:
+        text = row_key(definition, envelope, data)
+    except MissingKeyColumn as missing:
+        raise _Refused("invalid_event", str(missing), missing.column) from None
+    if len(text.encode()) > KEY_BYTES_MAX:
+        raise _Refused("invalid_event", f"the row key is longer than {KEY_BYTES_MAX} bytes", definition.key[0])
+    return text
+
+
+def _both(name: str, alias: str) -> _Refused:
+    what = f"is another name of {ALIASES[alias]}" if ALIASES[alias] == name else f"and {name} are one field"
+    return _Refused("invalid_event", f"{alias} {what}; send only one of them", alias)
+
+
+def _depth(data: bytes) -> int:
+    depth = deepest = 0
+    for token in _BRACKETS.findall(data):
+        if token in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 60 else name[:60] + "...")

@@ -1,0 +1,219 @@
+"""The body of an ingest request: bytes in any accepted form to one wire event, or one rejection, per event.
+
+The fast path decodes a whole body at once. Only when that fails is it taken apart, so that one bad event does not
+harm its neighbours.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+import zstandard
+
+from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, UnsupportedMedia
+from tidelock.ingest.cloudevents import decode_cloudevent
+from tidelock.ingest.wire import WireEvent, decode_event
+from tidelock.model import Rejected
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+CLOUDEVENT = "application/cloudevents+json"
+CLOUDEVENTS = "application/cloudevents-batch+json"
+MEDIA_TYPES = (JSON, NDJSON, CLOUDEVENT, CLOUDEVENTS)
+ENCODINGS = ("gzip", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a request carried: `events[i]` answers to `results[i]`."""
+
+    events: list[WireEvent | Rejected]
+    #: the text had \\u escapes, so that NUL is possible in it
+    escapes: bool
+
+
+class _Wrapper(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    events: list[WireEvent]
+
+
+_events = msgspec.json.Decoder(list[WireEvent])
+_wrapper = msgspec.json.Decoder(_Wrapper)
+_line = msgspec.json.Decoder(WireEvent)
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+T = TypeVar("T")
+
+_BOM = b"\xef\xbb\xbf"
+# An escaped backslash, a proper surrogate pair, or (group 1) half of one.
+_SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL)
+_STRINGS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+# Deeper than any setting of data_depth_max allows, shallower than the decoder's own limit.
+_DEPTH_KEPT = 500
+
+
+def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
+    """The body without its content encoding. Never grows past the limit, whatever the compressed text claims."""
+    if encoding in ("", "identity"):
+        plain = body
+    elif encoding == "gzip":
+        plain = _gunzip(body, bytes_max)
+    elif encoding == "zstd":
+        plain = _unzstd(body, bytes_max)
+    else:
+        raise UnsupportedMedia(f"content encoding {encoding!r} is not known; use {' or '.join(ENCODINGS)}")
+    if len(plain) > bytes_max:
+        raise PayloadTooLarge(f"the body is larger than {bytes_max} bytes; send it in smaller requests")
+    return plain
+
+
+def decode(body: bytes, media_type: str, events_max: int) -> Body:
+    """One entry per event of the body. Raises RequestError when the body as a whole cannot be read."""
+    body = body.removeprefix(_BOM)
+    escapes = b"\\u" in body
+    if escapes:
+        body = _without_lone_surrogates(body)
+    if media_type == NDJSON:
+        events = _decode_lines(body, events_max)
+    elif media_type in MEDIA_TYPES:
+        events = _decode_json(_utf8(body), media_type)
+    else:
+        known = ", ".join(MEDIA_TYPES)
+        raise UnsupportedMedia(f"content type {media_type!r} is not taken; send one of {known}")
+    if len(events) > events_max:
+        raise PayloadTooLarge(f"the request has {len(events)} events; at most {events_max} are taken at once")
+    return Body(events, escapes)
+
+
+def _decode_json(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
+    try:
+        return _decode_shapes(body, media_type)
+    except RecursionError:
+        return _decode_shapes(_shallow(body), media_type)
+
+
+def _decode_shapes(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
+    first = body.lstrip(b" \t\r\n")[:1]
+    if media_type == CLOUDEVENTS:
+        if first != b"[":
+            raise RequestError(f"{CLOUDEVENTS} is a JSON array of CloudEvents")
+        return [decode_cloudevent(raw) for raw in _parsed(_raws, body)]
+    if media_type == CLOUDEVENT:
+        if first != b"{":
+            raise RequestError(f"{CLOUDEVENT} is one CloudEvent, a JSON object; a list is {CLOUDEVENTS}")
+        _parsed(_members, body)
+        return [decode_cloudevent(body)]
+    if first == b"[":
+        return _decode_array(body)
+    if first == b"{":
+        return _decode_object(body)
+    _parsed(msgspec.json.Decoder(msgspec.Raw), body)
+    raise RequestError('the body is neither an event, an array of events nor {"events": [...]}')
+
+
+def _decode_array(body: bytes) -> list[WireEvent | Rejected]:
+    try:
+        return _events.decode(body)  # type: ignore[return-value]  # a list of events is a list of either
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return [decode_event(raw) for raw in _parsed(_raws, body)]
+
+
+def _decode_object(body: bytes) -> list[WireEvent | Rejected]:
+    try:
+        return _wrapper.decode(body).events  # type: ignore[return-value]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        members = _parsed(_members, body)
+    if "events" not in members:
+        return [decode_event(body)]
+    if unknown := sorted(members.keys() - {"events"}):
+        raise RequestError(f"unknown field {unknown[0]!r} beside events", field=unknown[0])
+    events = bytes(members["events"])
+    if not events.startswith(b"["):
+        raise RequestError("events must be an array", field="events")
+    return [decode_event(raw) for raw in _parsed(_raws, events)]
+
+
+def _decode_lines(body: bytes, events_max: int) -> list[WireEvent | Rejected]:
+    lines = [line for line in body.split(b"\n") if line and not line.isspace()]
+    if len(lines) > events_max:
+        raise PayloadTooLarge(f"the request has {len(lines)} events; at most {events_max} are taken at once")
+    return [_decode_line(line) for line in lines]
+
+
+def _decode_line(line: bytes) -> WireEvent | Rejected:
+    try:
+        line.decode()  # the decoder skips over data without looking at its encoding
+        return _line.decode(line)
+    except RecursionError:
+        return decode_event(_shallow(line))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode_event(line)
+
+
+def _parsed(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidJson(f"the body is not JSON: {error}") from None
+
+
+def _utf8(body: bytes) -> bytes:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    return body
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    """Half surrogate pairs become NUL, which is refused event by event; the decoder would refuse the whole body."""
+    return _SURROGATES.sub(lambda found: b"\\u0000" if found[1] else found[0], body)
+
+
+def _shallow(body: bytes) -> bytes:
+    """The body with nesting below a depth cut out: its event is refused for depth, its neighbours can be read."""
+    parts: list[bytes] = []
+    depth = kept_from = 0
+    for found in _STRINGS_AND_BRACKETS.finditer(body):
+        token = found[0]
+        if token in b"[{":
+            depth += 1
+            if depth == _DEPTH_KEPT + 1:
+                parts.append(body[kept_from : found.start()] + b"0")
+        elif token in b"]}":
+            if depth == _DEPTH_KEPT + 1:
+                kept_from = found.end()
+            depth -= 1
+    return b"".join(parts) + (body[kept_from:] if depth <= _DEPTH_KEPT else b"")
+
+
+def _gunzip(body: bytes, bytes_max: int) -> bytes:
+    plain = b""
+    while body:
+        inflate = zlib.decompressobj(wbits=31)
+        try:
+            plain += inflate.decompress(body, bytes_max + 1 - len(plain))
+        except zlib.error as error:
+            raise RequestError(f"the body is not valid gzip: {error}") from None
+        if len(plain) > bytes_max:
+            break
+        if not inflate.eof:
+            raise RequestError("the gzip body is cut off")
+        body = inflate.unused_data.lstrip(b"\0")
+    return plain
+
+
+def _unzstd(body: bytes, bytes_max: int) -> bytes:
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=True) as reader:
+            plain = reader.read(bytes_max + 1)
+    except zstandard.ZstdError as error:
+        raise RequestError(f"the body is not valid zstd: {error}") from None
+    if not plain and body:
+        # The reader answers nothing for a frame that is cut off; an empty frame is legal but carries no event.
+        raise RequestError("the zstd body is cut off or empty")
+    return plain

@@ -1,0 +1,62 @@
+"""The intake: from decoded events to durable verdicts, whoever brings them (HTTP, files, connectors)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from tidelock.definitions import Definitions
+from tidelock.ingest.admit import Admission, Writer
+from tidelock.ingest.identity import Salts
+from tidelock.ingest.wire import WireEvent
+from tidelock.model import Answer, Event, Rejected, Verdict
+from tidelock.settings import Settings
+
+# Admitting this many events takes some ten milliseconds; then others get a turn.
+_EVENTS_PER_TURN = 1000
+
+
+class SaltsChanged(Exception):
+    """The salts were rotated after these events were admitted: derive their keys anew."""
+
+
+class Recorder(Protocol):
+    """Records judged events, one verdict each, durable when it returns."""
+
+    salts: Salts
+
+    async def record(self, events: Sequence[Event | Rejected], salts_version: int) -> list[Verdict]: ...
+
+
+class Intake:
+    """Admits events by the definitions and hands them to the recorder as one collection."""
+
+    def __init__(self, recorder: Recorder, definitions: Definitions, settings: Settings, *, streams_open: bool) -> None:
+        self._recorder = recorder
+        self._definitions = definitions
+        self._settings = settings
+        self._streams_open = streams_open
+
+    async def take(self, sent: Sequence[WireEvent | Rejected], writer: Writer, *, escapes: bool) -> Answer:
+        while True:
+            admission = self._admission()
+            events: list[Event | Rejected] = []
+            for start in range(0, len(sent), _EVENTS_PER_TURN):
+                for wire in sent[start : start + _EVENTS_PER_TURN]:
+                    events.append(wire if type(wire) is Rejected else admission.admit(wire, writer, escapes=escapes))
+                if start + _EVENTS_PER_TURN < len(sent):
+                    await asyncio.sleep(0)
+            try:
+                return Answer.of(await self._recorder.record(events, admission.salts.version))
+            except SaltsChanged:
+                continue
+
+    def _admission(self) -> Admission:
+        return Admission(
+            self._definitions,
+            self._recorder.salts,
+            self._streams_open,
+            self._settings.event_bytes_max,
+            self._settings.data_depth_max,
+        )

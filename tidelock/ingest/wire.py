@@ -1,0 +1,71 @@
+"""The wire: one event as a producer writes it, decoded but not yet judged."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from tidelock.model import Problem, Rejected
+
+ABSENT = msgspec.Raw(b"null")
+
+#: The fields that are another's spelling, and whose.
+ALIASES = {"metric": "stream", "occurredAt": "ts", "meta": "data", "payload": "data"}
+
+
+class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+    """Every field a producer may send; null means absent. Numbers and data stay text: they must not be rounded."""
+
+    tenant_id: str | None = None
+    stream: str | None = None
+    metric: str | None = None
+    customer_ref: str | None = None
+    resource_id: str | None = None
+    ts: str | int | None = None
+    occurred_at: str | int | None = None
+    quantity: msgspec.Raw = ABSENT
+    data: msgspec.Raw = ABSENT
+    meta: msgspec.Raw = ABSENT
+    payload: msgspec.Raw = ABSENT
+    op: Literal["upsert", "delete"] | None = None
+    causality_key: str | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    idempotency_key: str | None = None
+    source: str | None = None
+
+
+FIELDS = WireEvent.__struct_encode_fields__
+
+_event = msgspec.json.Decoder(WireEvent)
+_UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
+_PATH = re.compile(r" - at `\$\.([A-Za-z]+)`$")
+
+
+def decode_event(text: bytes | msgspec.Raw) -> WireEvent | Rejected:
+    """One event from its JSON text, or why it is none. The text must be JSON: see `body`."""
+    try:
+        return _event.decode(text)
+    except msgspec.ValidationError as error:
+        return Rejected(_explain(str(error)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Rejected(Problem("invalid_json", f"this event is not JSON: {error}"))
+
+
+def _explain(message: str) -> Problem:
+    """A problem for people from msgspec's message, which names type and path."""
+    if unknown := _UNKNOWN.search(message):
+        name = unknown[1]
+        return Problem("invalid_event", f"unknown field {name!r}; known are {', '.join(FIELDS)}", name)
+    path = _PATH.search(message)
+    if path is None:
+        return Problem("invalid_event", 'an event is a JSON object such as {"stream": "api_calls"}')
+    field = path[1]
+    what = message[: path.start()]
+    if ALIASES.get(field, field) == "ts":
+        return Problem("invalid_timestamp", "a timestamp is an RFC 3339 string or integer epoch milliseconds", field)
+    if field == "op":
+        return Problem("invalid_event", 'op is "upsert" or "delete"', field)
+    return Problem("invalid_event", f"{field}: {what[0].lower()}{what[1:]}", field)

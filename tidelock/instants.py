@@ -1,0 +1,88 @@
+"""Instants: RFC 3339 and epoch milliseconds to nanoseconds since 1970 UTC, and back."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+
+SECOND = 1_000_000_000
+MILLISECOND = 1_000_000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+# Whole years inside what 64-bit nanoseconds can hold.
+EARLIEST = (date(1678, 1, 1).toordinal() - _EPOCH_DAY) * 86_400 * SECOND
+LATEST = (date(2262, 1, 1).toordinal() - _EPOCH_DAY) * 86_400 * SECOND - 1
+
+_RFC3339 = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+
+
+def parse_rfc3339(text: str) -> int:
+    """Nanoseconds of an RFC 3339 timestamp. Raises ValueError with a message for people."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(_why_not(text))
+    day, hour, minute, second, fraction, sign, offset_hour, offset_minute = match.groups()
+    seconds = _day_seconds(day) + int(hour) * 3600 + int(minute) * 60 + int(second)
+    if sign:
+        offset = int(offset_hour) * 3600 + int(offset_minute) * 60
+        seconds += offset if sign == "-" else -offset
+    nanoseconds = 0
+    if fraction:
+        if len(fraction) > 9:
+            raise ValueError(f"{_shown(text)} has more than nine fraction digits")
+        nanoseconds = int(fraction.ljust(9, "0"))
+    return _in_range(seconds * SECOND + nanoseconds, text)
+
+
+def parse_epoch_ms(milliseconds: int) -> int:
+    return _in_range(milliseconds * MILLISECOND, milliseconds)
+
+
+def format_instant(instant: int) -> str:
+    """RFC 3339 in UTC with `Z`, the fraction without trailing zeros."""
+    seconds, nanoseconds = divmod(instant, SECOND)
+    if nanoseconds:
+        return f"{_second_text(seconds)}.{nanoseconds:09d}".rstrip("0") + "Z"
+    return _second_text(seconds) + "Z"
+
+
+def format_nine(instant: int) -> str:
+    """RFC 3339 in UTC with exactly nine fraction digits: the form that identity keys derive from."""
+    seconds, nanoseconds = divmod(instant, SECOND)
+    return f"{_second_text(seconds)}.{nanoseconds:09d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _day_seconds(day: str) -> int:
+    try:
+        return (date.fromisoformat(day).toordinal() - _EPOCH_DAY) * 86_400
+    except ValueError:
+        raise ValueError(f"there is no day {day}") from None
+
+
+@lru_cache(maxsize=65_536)
+def _second_text(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _in_range(instant: int, given: str | int) -> int:
+    if EARLIEST <= instant <= LATEST:
+        return instant
+    raise ValueError(f"{_shown(given)} lies outside the years 1678 to 2261")
+
+
+def _why_not(text: str) -> str:
+    if re.fullmatch(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:60.*", text, re.ASCII):
+        return f"{_shown(text)} is a leap second, which no clock here has; send the second before or after"
+    return f"{_shown(text)} is not an RFC 3339 timestamp such as 2026-01-31T23:59:59.5Z"
+
+
+def _shown(given: str | int) -> str:
+    if isinstance(given, int):
+        return str(given) if -(10**30) < given < 10**30 else "a number of that size"
+    return repr(given if len(given) <= 40 else given[:40] + "...")

@@ -1,0 +1,129 @@
+"""A commit, decided: which events are recorded, under which numbers, and what each is answered.
+
+Pure: it gets the head, the clock's reading and what is known of the identities, and does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple
+
+from tidelock.ingest.identity import same_content
+from tidelock.instants import SECOND, format_instant
+from tidelock.ledger.rows import event_row, event_tail, identity_row
+from tidelock.model import Accepted, Conflict, Duplicate, Event, Head, KeySource, Problem, Rejected, Verdict
+
+
+class Known(NamedTuple):
+    """The original of an identity. `event` is read only where the content's hash differs."""
+
+    sequence: int
+    content_hash: bytes
+    key_source: KeySource
+    event: Event | None
+
+
+class Collection:
+    """What one request, or one import chunk, asks to record: judged events in the order they were sent."""
+
+    def __init__(self, events: Sequence[Event | Rejected]) -> None:
+        self.events = events
+        self.tails = [event_tail(event) if type(event) is Event else b"" for event in events]
+        self.size = len(events)
+        #: compared once per collection: only a late hour needs a look at each event
+        self.latest = max((event.occurred_at or 0 for event in events if type(event) is Event), default=0)
+
+    def digests(self) -> Iterable[bytes]:
+        for event in self.events:
+            if type(event) is Event:
+                yield from event.digests
+
+
+@dataclass(slots=True)
+class Commit:
+    """What to write, and the answers to give once it is durable."""
+
+    head: Head
+    event_rows: list[bytes] = field(default_factory=list)
+    identity_rows: list[bytes] = field(default_factory=list)
+    verdicts: list[list[Verdict]] = field(default_factory=list)
+
+
+def chain_digest(previous: bytes, commit_id: int, event_rows: Sequence[bytes]) -> bytes:
+    """The digest of a commit: it covers the one before, so that no commit can be changed, left out or moved."""
+    digest = sha256(previous + commit_id.to_bytes(8, "big"))
+    digest.update(b"".join(event_rows))
+    return digest.digest()
+
+
+def decide(
+    collections: Sequence[Collection],
+    head: Head,
+    now: int,
+    known: Callable[[bytes], Known | None],
+    future_tolerance: int,
+) -> Commit:
+    """Number what is new, in order; recognise what is not. Nothing of it depends on how collections were grouped."""
+    commit = Commit(head)
+    sequence, source_timestamp = head.ingress_sequence, head.source_timestamp
+    commit_id = head.commit_id + 1
+    fresh: dict[bytes, Known] = {}
+    received_text = format_instant(now)
+    for collection in collections:
+        check_future = collection.latest > now + future_tolerance
+        own_timestamp: int | None = None
+        own_text = ""
+        verdicts: list[Verdict] = []
+        commit.verdicts.append(verdicts)
+        for event, tail in zip(collection.events, collection.tails, strict=True):
+            if type(event) is not Event:
+                verdicts.append(event)  # type: ignore[arg-type]  # what is not an event is a rejection
+                continue
+            if (repeated := _repeated(event, fresh, known)) is not None:
+                verdicts.append(repeated)
+                continue
+            if check_future and event.occurred_at is not None and event.occurred_at > now + future_tolerance:
+                verdicts.append(_from_the_future(event.occurred_at, now, future_tolerance))
+                continue
+            if own_timestamp is None:
+                # Taken only by a collection that records something, and by no other: it is the unit of time.
+                source_timestamp = own_timestamp = max(now, source_timestamp + 1)
+                own_text = str(own_timestamp)
+            sequence += 1
+            occurred_at = now if event.occurred_at is None else event.occurred_at
+            commit.event_rows.append(event_row(sequence, commit_id, own_timestamp, now, occurred_at, tail))
+            if event.keys:
+                digest = event.digests[0]
+                commit.identity_rows.append(identity_row(digest, sequence, event.content_hash, event.key_source))
+                fresh[digest] = Known(sequence, event.content_hash, event.key_source, event)
+                verdicts.append(Accepted(sequence, event.keys[0], event.key_source, received_text, own_text))
+            else:
+                verdicts.append(Accepted(sequence, None, "none", received_text, own_text, False))
+    if sequence > head.ingress_sequence:
+        digest = chain_digest(head.digest, commit_id, commit.event_rows)
+        commit.head = Head(sequence, commit_id, source_timestamp, digest, head.salts_version)
+    return commit
+
+
+def _repeated(
+    event: Event, fresh: Mapping[bytes, Known], known: Callable[[bytes], Known | None]
+) -> Duplicate | Conflict | None:
+    for key, digest in zip(event.keys, event.digests, strict=True):
+        original = fresh.get(digest) or known(digest)
+        if original is None:
+            continue
+        same = original.content_hash == event.content_hash or (
+            original.event is not None and same_content(original.event, event)
+        )
+        return (Duplicate if same else Conflict)(original.sequence, key, original.key_source)
+    return None
+
+
+def _from_the_future(occurred_at: int, now: int, tolerance: int) -> Rejected:
+    message = (
+        f"{format_instant(occurred_at)} is more than {tolerance // SECOND} s ahead of the ledger's clock, "
+        f"{format_instant(now)}; check the producer's clock"
+    )
+    return Rejected(Problem("future_timestamp", message, "ts"))

@@ -1,0 +1,112 @@
+"""Reading the ledger: slices of it in ledger order, either way, as the flat shape readers outside get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from tidelock.instants import format_instant
+from tidelock.ledger.originals import KEY_SOURCES
+from tidelock.ledger.queries import load
+from tidelock.model import Head, Recorded
+from tidelock.quantities import normal_quantity
+
+QUERIES = load("tidelock.ledger", "sql/ledger.sql")
+
+_COLUMNS = sql.SQL(
+    "ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
+    "resource_id, quantity::text, data::text, op, causality_key, correlation_id, causation_id, idempotency_key, "
+    "key_source, source"
+)
+_NULL = msgspec.Raw(b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Which events: every field that is not None narrows it."""
+
+    tenant_id: str | None = None
+    stream: str | None = None
+    customer_ref: str | None = None
+    causality_key: str | None = None
+    #: occurred_at, half-open
+    occurred_from: int | None = None
+    occurred_to: int | None = None
+    #: sequences, exclusive
+    after: int | None = None
+    before: int | None = None
+
+
+_CONDITIONS = {
+    "tenant_id": sql.SQL("tenant_id = {}"),
+    "stream": sql.SQL("stream = {}"),
+    "customer_ref": sql.SQL("customer_ref = {}"),
+    "causality_key": sql.SQL("causality_key = {}"),
+    "occurred_from": sql.SQL("occurred_at >= {}"),
+    "occurred_to": sql.SQL("occurred_at < {}"),
+    "after": sql.SQL("ingress_sequence > {}"),
+    "before": sql.SQL("ingress_sequence < {}"),
+}
+
+
+async def read_head(connection: psycopg.AsyncConnection[Any]) -> Head:
+    row = await (await connection.execute(QUERIES["read_head"])).fetchone()
+    assert row is not None, "ledger_head always has its one row"
+    return Head(*row)
+
+
+async def read_events(
+    connection: psycopg.AsyncConnection[Any], events: Slice, *, limit: int, descending: bool = False
+) -> list[Recorded]:
+    """At most `limit` events of the slice in ledger order, or the other way."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(_select(events, limit, descending))
+    return [recorded(row) for row in await cursor.fetchall()]
+
+
+def recorded(row: Sequence[Any]) -> Recorded:
+    (
+        sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, resource_id,
+        quantity, data, op, causality_key, correlation_id, causation_id, key, key_source, source,
+    ) = row  # fmt: skip
+    if isinstance(key_source, bytes):  # "char" in binary form
+        key_source = key_source.decode()
+    return Recorded(
+        sequence,
+        commit_id,
+        str(source_timestamp),
+        format_instant(received_at),
+        format_instant(occurred_at),
+        tenant_id,
+        stream,
+        customer_ref,
+        resource_id,
+        None if quantity is None else normal_quantity(quantity),
+        _NULL if data is None else msgspec.Raw(data.encode()),
+        op,
+        causality_key,
+        correlation_id,
+        causation_id,
+        key,
+        KEY_SOURCES[key_source],
+        source,
+    )
+
+
+def _select(events: Slice, limit: int, descending: bool) -> sql.Composed:
+    conditions = [
+        condition.format(sql.Literal(getattr(events, name)))
+        for name, condition in _CONDITIONS.items()
+        if getattr(events, name) is not None
+    ]
+    return sql.SQL("SELECT {} FROM events WHERE {} ORDER BY ingress_sequence {} LIMIT {}").format(
+        _COLUMNS,
+        sql.SQL(" AND ").join([sql.SQL("true"), *conditions]),
+        sql.SQL("DESC" if descending else "ASC"),
+        sql.Literal(limit),
+    )

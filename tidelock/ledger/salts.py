@@ -1,0 +1,76 @@
+"""Salts: what derived keys are keyed with, kept in the database so that every process derives alike.
+
+Rotation has two steps. `add` makes a new salt known, so that every process recognises what it derives; `promote`
+makes it the one that derives. Both move a version in the head row, which each commit reads under its lock: no
+process derives with an old list after the change, restarted or not.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import psycopg
+
+from tidelock.errors import SettingsError
+from tidelock.ingest.identity import Salts
+from tidelock.ledger.queries import load
+
+QUERIES = load("tidelock.ledger", "sql/salts.sql")
+
+SALT_BYTES_MAX = 1024
+
+
+async def open_salts(connection: psycopg.AsyncConnection[Any], configured: str | None) -> Salts:
+    """The recorded salts; records the configured one, or a new one, in an installation that has none yet."""
+    async with connection.transaction():
+        await connection.execute(QUERIES["lock_salts"])
+        salts = await read_salts(connection)
+        if not salts.salts:
+            await connection.execute(QUERIES["insert_salt"], [_checked(configured or secrets.token_urlsafe(32))])
+            await connection.execute(QUERIES["next_version"])
+            salts = await read_salts(connection)
+    if configured is not None and configured not in salts.salts:
+        raise SettingsError(
+            "the configured salt is not among those this ledger was written with, so retries would be recorded "
+            "twice; set the old one, or rotate with `tidelock salts add` and then `tidelock salts promote`",
+            field="salt",
+        )
+    return salts
+
+
+async def read_salts(connection: psycopg.AsyncConnection[Any]) -> Salts:
+    found = await (await connection.execute(QUERIES["read_salts"])).fetchall()
+    version = await (await connection.execute(QUERIES["read_version"])).fetchone()
+    assert version is not None, "ledger_head always has its one row"
+    return Salts(tuple(salt for (salt,) in found), version[0])
+
+
+async def add_salt(connection: psycopg.AsyncConnection[Any], salt: str | None) -> Salts:
+    """Step one: make a salt known, behind the others. It derives nothing yet."""
+    async with connection.transaction():
+        await connection.execute(QUERIES["lock_salts"])
+        salts = await read_salts(connection)
+        if salt in salts.salts:
+            raise SettingsError("this salt is known already; promote it when every process has been told", field="salt")
+        await connection.execute(QUERIES["insert_salt"], [_checked(salt or secrets.token_urlsafe(32))])
+        await connection.execute(QUERIES["next_version"])
+        return await read_salts(connection)
+
+
+async def promote_salt(connection: psycopg.AsyncConnection[Any], position: int) -> Salts:
+    """Step two: let a known salt derive. The one before stays known for ever."""
+    async with connection.transaction():
+        await connection.execute(QUERIES["lock_salts"])
+        salts = await read_salts(connection)
+        if not 0 <= position < len(salts.salts):
+            raise SettingsError(f"there is no salt {position}; known are 0 to {len(salts.salts) - 1}", field="position")
+        await connection.execute(QUERIES["promote_salt"], [position])
+        await connection.execute(QUERIES["next_version"])
+        return await read_salts(connection)
+
+
+def _checked(salt: str) -> str:
+    if not salt or "\0" in salt or len(salt.encode()) > SALT_BYTES_MAX:
+        raise SettingsError(f"a salt is a text of 1 to {SALT_BYTES_MAX} bytes", field="salt")
+    return salt

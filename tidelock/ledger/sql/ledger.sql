@@ -1,0 +1,38 @@
+-- name: lock_head
+-- Opens the transaction of a commit. The lock is a statement of its own, so that everything after it sees what the
+-- previous holder committed; the clock is read after it, so that time does not go back while waiting.
+BEGIN;
+SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version FROM ledger_head FOR UPDATE;
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000;
+
+-- name: known_identities
+-- Which of these identities are recorded, and with what content.
+SELECT digest, ingress_sequence, content_hash, key_source FROM identities WHERE digest = ANY(%s);
+
+-- name: finish_commit
+-- Chains the commit, moves the head, wakes the readers and makes it durable; bound on the client, one round trip.
+INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest)
+    VALUES (%(commit_id)s, %(first)s, %(last)s, %(source_timestamp)s, %(control)s, %(digest)s);
+UPDATE ledger_head SET ingress_sequence = %(last)s, commit_id = %(commit_id)s,
+    source_timestamp = %(source_timestamp)s, digest = %(digest)s;
+SELECT pg_notify('tidelock_ledger', %(last)s::text);
+COMMIT;
+
+-- name: read_head
+-- Where the ledger stands.
+SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version FROM ledger_head;
+
+-- name: read_salts
+-- The salts, the deriving one first, with the version of the list.
+SELECT salt, (SELECT salts_version FROM ledger_head) FROM salts ORDER BY position;
+
+-- name: read_originals
+-- Recorded events by sequence, to compare their content.
+SELECT ingress_sequence, tenant_id, stream, customer_ref, resource_id, row_key, op, occurred_at, received_at,
+    quantity::text, data::text, causality_key, correlation_id, causation_id, source, idempotency_key, key_source,
+    content_hash
+FROM events WHERE ingress_sequence = ANY(%s);
+
+-- name: ensure_partition
+-- Makes the partition that holds a sequence, unless it is there.
+SELECT ensure_events_partition(%s, %s);
