@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
 from tidelock.definitions import Definitions, Stream
 from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
-from tidelock.ingest.wire import ABSENT, ALIASES, WireEvent
+from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent
 from tidelock.instants import parse_epoch_ms, parse_rfc3339
 from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
 from tidelock.quantities import normal_quantity
 from tidelock.rowkeys import MissingKeyColumn, row_key
 
-NAME_CHARACTERS_MAX = 255
-KEY_BYTES_MAX = 1024
 # A B-tree entry of Postgres holds 2,704 bytes; the slice index has these three names in one.
 SLICE_BYTES_MAX = 2600
-_NAMES_ALWAYS_SHORT = SLICE_BYTES_MAX // 4
 
 _text = msgspec.json.Decoder(str)
 _ESCAPES = re.compile(rb"\\(?:u0000|.)", re.DOTALL)
@@ -64,7 +62,7 @@ class Admission:
     def _admit(self, wire: WireEvent, writer: Writer, escapes: bool) -> Event:
         stream = self._stream(wire, writer)
         tenant_id = _tenant(wire.tenant_id, writer)
-        _check_names(wire, tenant_id, stream)
+        _check_bytes(wire, tenant_id, stream)
         data = self._data(wire)
         if escapes:
             _refuse_nul(wire, data)
@@ -113,11 +111,8 @@ class Admission:
 
     def _data(self, wire: WireEvent) -> bytes | None:
         raw, given = wire.data, "data"
-        for alias, value in (("meta", wire.meta), ("payload", wire.payload)):
-            if value is not ABSENT:
-                if raw is not ABSENT:
-                    raise _both(given, alias)
-                raw, given = value, alias
+        if wire.meta is not ABSENT or wire.payload is not ABSENT:
+            raw, given = _only_data(wire)
         if raw is ABSENT:
             return None
         data = bytes(raw)
@@ -160,30 +155,23 @@ def _tenant(tenant_id: str | None, writer: Writer) -> str:
     return writer.tenant_id
 
 
-def _check_names(wire: WireEvent, tenant_id: str, stream: str) -> None:
-    """Over-long names are refused here, by field, before the database would refuse the whole request."""
-    customer_ref = wire.customer_ref or ""
-    for field, value, limit in (
-        ("stream", stream, NAME_CHARACTERS_MAX),
-        ("tenantId", tenant_id, NAME_CHARACTERS_MAX),
-        ("customerRef", customer_ref, NAME_CHARACTERS_MAX),
-        ("resourceId", wire.resource_id, NAME_CHARACTERS_MAX),
-        ("causalityKey", wire.causality_key, NAME_CHARACTERS_MAX),
-        ("correlationId", wire.correlation_id, NAME_CHARACTERS_MAX),
-        ("source", wire.source, NAME_CHARACTERS_MAX),
-        ("idempotencyKey", wire.idempotency_key, KEY_BYTES_MAX),
-        ("causationId", wire.causation_id, KEY_BYTES_MAX),
-    ):
-        if value is not None and len(value) > limit:
-            raise _Refused("invalid_event", f"{field} is longer than {limit} characters", field)
+def _check_bytes(wire: WireEvent, tenant_id: str, stream: str) -> None:
+    """What is short enough in characters may still be too long in bytes, for the key or for an index entry."""
     for field, value in (("idempotencyKey", wire.idempotency_key), ("causationId", wire.causation_id)):
         if value is not None and len(value) > KEY_BYTES_MAX // 4 and len(value.encode()) > KEY_BYTES_MAX:
             raise _Refused("invalid_event", f"{field} is longer than {KEY_BYTES_MAX} bytes", field)
-    if len(stream) + len(tenant_id) + len(customer_ref) > _NAMES_ALWAYS_SHORT:
-        taken = len(stream.encode()) + len(tenant_id.encode()) + len(customer_ref.encode())
-        if taken > SLICE_BYTES_MAX:
-            message = f"tenantId, stream and customerRef together are longer than {SLICE_BYTES_MAX} bytes"
-            raise _Refused("invalid_event", message, "customerRef")
+    names = f"{tenant_id}{stream}{wire.customer_ref or ''}"
+    if len(names) > SLICE_BYTES_MAX // 4 and len(names.encode()) > SLICE_BYTES_MAX:
+        message = f"tenantId, stream and customerRef together are longer than {SLICE_BYTES_MAX} bytes"
+        raise _Refused("invalid_event", message, "customerRef")
+
+
+def _only_data(wire: WireEvent) -> tuple[msgspec.Raw, str]:
+    sent = {name: getattr(wire, name) for name in ("data", "meta", "payload") if getattr(wire, name) is not ABSENT}
+    given, *others = sent
+    if others:
+        raise _both(given, others[0])
+    return sent[given], given
 
 
 def _refuse_nul(wire: WireEvent, data: bytes | None) -> None:
@@ -213,13 +201,18 @@ def _instant(wire: WireEvent) -> int | None:
 def _quantity(raw: msgspec.Raw) -> str | None:
     if raw is ABSENT:
         return None
-    text = bytes(raw)
-    if text == b"null":
-        return None
     try:
-        return normal_quantity(_text.decode(text) if text.startswith(b'"') else text.decode())
+        return _normal(bytes(raw))
     except ValueError as error:
         raise _Refused("invalid_quantity", str(error), "quantity") from None
+
+
+@lru_cache(maxsize=65_536)
+def _normal(token: bytes) -> str | None:
+    """The normal form of a quantity's JSON token, a number or a string."""
+    if token == b"null":
+        return None
+    return normal_quantity(_text.decode(token) if token.startswith(b'"') else token.decode())
 
 
 def _row_key(

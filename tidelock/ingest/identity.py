@@ -26,11 +26,11 @@ class Salts:
     def __init__(self, salts: tuple[str, ...], version: int) -> None:
         self.salts = salts
         self.version = version
-        self._derivers = tuple(_Deriver(salt) for salt in salts)
+        self._derivers = [_Deriver(salt) for salt in salts]
 
     def derive(self, canonical: bytes) -> tuple[str, ...]:
         """The key under each salt: the first is recorded, the others still recognise what they derived."""
-        return tuple(derive(canonical) for derive in self._derivers)
+        return tuple([derive(canonical) for derive in self._derivers])
 
 
 class _Deriver:

@@ -43,8 +43,10 @@ class Intake:
             admission = self._admission()
             events: list[Event | Rejected] = []
             for start in range(0, len(sent), _EVENTS_PER_TURN):
-                for wire in sent[start : start + _EVENTS_PER_TURN]:
-                    events.append(wire if type(wire) is Rejected else admission.admit(wire, writer, escapes=escapes))
+                events += [
+                    wire if type(wire) is Rejected else admission.admit(wire, writer, escapes=escapes)
+                    for wire in sent[start : start + _EVENTS_PER_TURN]
+                ]
                 if start + _EVENTS_PER_TURN < len(sent):
                     await asyncio.sleep(0)
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,14 +15,22 @@ ABSENT = msgspec.Raw(b"null")
 ALIASES = {"metric": "stream", "occurredAt": "ts", "meta": "data", "payload": "data"}
 
 
+NAME_CHARACTERS_MAX = 255
+KEY_BYTES_MAX = 1024
+
+# Lengths are checked while decoding: that costs nothing per event.
+_Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
+_Key = Annotated[str, msgspec.Meta(max_length=KEY_BYTES_MAX)]
+
+
 class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
     """Every field a producer may send; null means absent. Numbers and data stay text: they must not be rounded."""
 
-    tenant_id: str | None = None
-    stream: str | None = None
-    metric: str | None = None
-    customer_ref: str | None = None
-    resource_id: str | None = None
+    tenant_id: _Name | None = None
+    stream: _Name | None = None
+    metric: _Name | None = None
+    customer_ref: _Name | None = None
+    resource_id: _Name | None = None
     ts: str | int | None = None
     occurred_at: str | int | None = None
     quantity: msgspec.Raw = ABSENT
@@ -30,11 +38,11 @@ class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=F
     meta: msgspec.Raw = ABSENT
     payload: msgspec.Raw = ABSENT
     op: Literal["upsert", "delete"] | None = None
-    causality_key: str | None = None
-    correlation_id: str | None = None
-    causation_id: str | None = None
-    idempotency_key: str | None = None
-    source: str | None = None
+    causality_key: _Name | None = None
+    correlation_id: _Name | None = None
+    causation_id: _Key | None = None
+    idempotency_key: _Key | None = None
+    source: _Name | None = None
 
 
 FIELDS = WireEvent.__struct_encode_fields__
@@ -66,6 +74,9 @@ def _explain(message: str) -> Problem:
     what = message[: path.start()]
     if ALIASES.get(field, field) == "ts":
         return Problem("invalid_timestamp", "a timestamp is an RFC 3339 string or integer epoch milliseconds", field)
+    if "of length <=" in what:
+        limit = KEY_BYTES_MAX if field in ("idempotencyKey", "causationId") else NAME_CHARACTERS_MAX
+        return Problem("invalid_event", f"{field} is longer than {limit} characters", field)
     if field == "op":
         return Problem("invalid_event", 'op is "upsert" or "delete"', field)
     return Problem("invalid_event", f"{field}: {what[0].lower()}{what[1:]}", field)

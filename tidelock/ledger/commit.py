@@ -5,7 +5,7 @@ Pure: it gets the head, the clock's reading and what is known of the identities,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
@@ -32,13 +32,9 @@ class Collection:
         self.events = events
         self.tails = [event_tail(event) if type(event) is Event else b"" for event in events]
         self.size = len(events)
+        self.digests = [digest for event in events if type(event) is Event for digest in event.digests]
         #: compared once per collection: only a late hour needs a look at each event
         self.latest = max((event.occurred_at or 0 for event in events if type(event) is Event), default=0)
-
-    def digests(self) -> Iterable[bytes]:
-        for event in self.events:
-            if type(event) is Event:
-                yield from event.digests
 
 
 @dataclass(slots=True)
@@ -62,14 +58,15 @@ def decide(
     collections: Sequence[Collection],
     head: Head,
     now: int,
-    known: Callable[[bytes], Known | None],
+    known: Mapping[bytes, Known],
     future_tolerance: int,
 ) -> Commit:
     """Number what is new, in order; recognise what is not. Nothing of it depends on how collections were grouped."""
     commit = Commit(head)
     sequence, source_timestamp = head.ingress_sequence, head.source_timestamp
     commit_id = head.commit_id + 1
-    fresh: dict[bytes, Known] = {}
+    # Identities recorded by this very commit, beside those known before it.
+    fresh: dict[bytes, tuple[int, Event]] = {}
     received_text = format_instant(now)
     for collection in collections:
         check_future = collection.latest > now + future_tolerance
@@ -81,8 +78,13 @@ def decide(
             if type(event) is not Event:
                 verdicts.append(event)  # type: ignore[arg-type]  # what is not an event is a rejection
                 continue
-            if (repeated := _repeated(event, fresh, known)) is not None:
-                verdicts.append(repeated)
+            for digest in event.digests:
+                if digest in fresh or digest in known:
+                    break
+            else:
+                digest = b""
+            if digest:
+                verdicts.append(_repeated(event, digest, known.get(digest), fresh.get(digest)))
                 continue
             if check_future and event.occurred_at is not None and event.occurred_at > now + future_tolerance:
                 verdicts.append(_from_the_future(event.occurred_at, now, future_tolerance))
@@ -97,7 +99,7 @@ def decide(
             if event.keys:
                 digest = event.digests[0]
                 commit.identity_rows.append(identity_row(digest, sequence, event.content_hash, event.key_source))
-                fresh[digest] = Known(sequence, event.content_hash, event.key_source, event)
+                fresh[digest] = (sequence, event)
                 verdicts.append(Accepted(sequence, event.keys[0], event.key_source, received_text, own_text))
             else:
                 verdicts.append(Accepted(sequence, None, "none", received_text, own_text, False))
@@ -108,17 +110,15 @@ def decide(
 
 
 def _repeated(
-    event: Event, fresh: Mapping[bytes, Known], known: Callable[[bytes], Known | None]
-) -> Duplicate | Conflict | None:
-    for key, digest in zip(event.keys, event.digests, strict=True):
-        original = fresh.get(digest) or known(digest)
-        if original is None:
-            continue
-        same = original.content_hash == event.content_hash or (
-            original.event is not None and same_content(original.event, event)
-        )
-        return (Duplicate if same else Conflict)(original.sequence, key, original.key_source)
-    return None
+    event: Event, digest: bytes, known: Known | None, fresh: tuple[int, Event] | None
+) -> Duplicate | Conflict:
+    key = event.keys[event.digests.index(digest)]
+    if fresh is not None:
+        sequence, first = fresh
+        return (Duplicate if same_content(first, event) else Conflict)(sequence, key, first.key_source)
+    assert known is not None, "a repeated event has an original"
+    same = known.content_hash == event.content_hash or (known.event is not None and same_content(known.event, event))
+    return (Duplicate if same else Conflict)(known.sequence, key, known.key_source)
 
 
 def _from_the_future(occurred_at: int, now: int, tolerance: int) -> Rejected:

@@ -182,14 +182,14 @@ class Sequencer:
     async def _commit(self, group: list[_Pending]) -> None:
         connection = await self._connected()
         cursor = await connection.execute(QUERIES["lock_head"])
-        await cursor.nextset()
+        cursor.nextset()
         head = Head(*await _one(cursor))
-        await cursor.nextset()
+        cursor.nextset()
         now = self._clock((await _one(cursor))[0])
         group = await self._current(connection, group, head)
         collections = [pending.collection for pending in group]
         known = await self._known(connection, collections)
-        commit = decide(collections, head, now, known.get, self._limits.future_tolerance_ns)
+        commit = decide(collections, head, now, known, self._limits.future_tolerance_ns)
         if commit.head is head:
             await connection.execute("ROLLBACK")
         else:
@@ -218,10 +218,10 @@ class Sequencer:
     async def _known(
         self, connection: psycopg.AsyncConnection[Any], collections: list[Collection]
     ) -> dict[bytes, Known]:
-        digests = [digest for collection in collections for digest in collection.digests()]
+        digests = b"".join([digest for collection in collections for digest in collection.digests])
         if not digests:
             return {}
-        cursor = await connection.cursor(binary=True).execute(QUERIES["known_identities"], [digests])
+        cursor = await connection.cursor(binary=True).execute(QUERIES["known_identities"], {"digests": digests})
         found = {
             digest: Known(sequence, content, _KEY_SOURCES[key_source], None)  # type: ignore[arg-type]
             for digest, sequence, content, key_source in await cursor.fetchall()
@@ -284,13 +284,12 @@ class Sequencer:
         milliseconds = int(self._limits.lock_timeout_s * 1000)
         return [
             # An acknowledged event is durable, whatever the server's default; a stricter default is kept.
-            "SELECT set_config('synchronous_commit', 'on', false) "
-            "WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+            QUERIES["keep_synchronous"],
             psycopg.sql.SQL("SET lock_timeout = {}").format(milliseconds),
             # A frozen process must not keep the head locked for the others.
             psycopg.sql.SQL("SET idle_in_transaction_session_timeout = {}").format(milliseconds),
-            # A plan made while the table was small must not scan it when it has grown.
-            "SET enable_seqscan = off",
+            # All it asks are look-ups by key: a plan made while the table was small must not scan it later.
+            "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off",
         ]
 
     def _mark_unreachable(self, error: Unreachable) -> Unreachable:
