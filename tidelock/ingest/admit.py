@@ -167,11 +167,11 @@ def _check_bytes(wire: WireEvent, tenant_id: str, stream: str) -> None:
 
 
 def _only_data(wire: WireEvent) -> tuple[msgspec.Raw, str]:
-    sent = {name: getattr(wire, name) for name in ("data", "meta", "payload") if getattr(wire, name) is not ABSENT}
-    given, *others = sent
-    if others:
-        raise _both(given, others[0])
-    return sent[given], given
+    sent = {"data": wire.data, "meta": wire.meta, "payload": wire.payload}
+    given = [name for name, raw in sent.items() if bytes(raw) != b"null"] or ["data"]
+    if len(given) > 1:
+        raise _both(given[0], given[1])
+    return sent[given[0]], given[0]
 
 
 def _refuse_nul(wire: WireEvent, data: bytes | None) -> None:

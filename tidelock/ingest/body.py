@@ -17,7 +17,7 @@ import zstandard
 from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, UnsupportedMedia
 from tidelock.ingest.cloudevents import decode_cloudevent
 from tidelock.ingest.wire import WireEvent, decode_event
-from tidelock.model import Rejected
+from tidelock.model import Problem, Rejected
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -147,10 +147,13 @@ def _decode_lines(body: bytes, events_max: int) -> list[WireEvent | Rejected]:
 def _decode_line(line: bytes) -> WireEvent | Rejected:
     try:
         line.decode()  # the decoder skips over data without looking at its encoding
+    except UnicodeDecodeError as error:
+        return Rejected(Problem("invalid_json", f"this line is not UTF-8: {error.reason} at byte {error.start}"))
+    try:
         return _line.decode(line)
     except RecursionError:
         return decode_event(_shallow(line))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except msgspec.DecodeError:
         return decode_event(line)
 
 
@@ -208,12 +211,17 @@ def _gunzip(body: bytes, bytes_max: int) -> bytes:
 
 
 def _unzstd(body: bytes, bytes_max: int) -> bytes:
+    unpack = zstandard.ZstdDecompressor(max_window_size=1 << 27)
     try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=True) as reader:
+        # The reader is the one that can be stopped early, but it takes a frame that is cut off for a whole one.
+        with unpack.stream_reader(body, read_across_frames=True) as reader:
             plain = reader.read(bytes_max + 1)
+        while len(plain) <= bytes_max and body:
+            frame = unpack.decompressobj()
+            frame.decompress(body)
+            if not frame.eof:
+                raise RequestError("the zstd body is cut off")
+            body = frame.unused_data
     except zstandard.ZstdError as error:
         raise RequestError(f"the body is not valid zstd: {error}") from None
-    if not plain and body:
-        # The reader answers nothing for a frame that is cut off; an empty frame is legal but carries no event.
-        raise RequestError("the zstd body is cut off or empty")
     return plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidelock.ingest.wire import ABSENT, WireEvent
+from tidelock.ingest.wire import ABSENT, NAME_CHARACTERS_MAX, WireEvent
 from tidelock.model import Problem, Rejected
 
 #: attribute or extension -> wire field; other extensions are ignored
@@ -61,9 +61,12 @@ def _map(members: dict[str, msgspec.Raw]) -> WireEvent:
 
 def _string(members: dict[str, msgspec.Raw], attribute: str) -> str | None:
     try:
-        return _text.decode(members[attribute]) if attribute in members else None
+        value = _text.decode(members[attribute]) if attribute in members else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise _NotACloudEvent(attribute, f"{attribute} must be a string") from None
+    if value is not None and len(value) > NAME_CHARACTERS_MAX:
+        raise _NotACloudEvent(attribute, f"{attribute} is longer than {NAME_CHARACTERS_MAX} characters")
+    return value
 
 
 def _required(members: dict[str, msgspec.Raw], attribute: str) -> str:
