@@ -28,12 +28,12 @@ _NULL = msgspec.Raw(b"null")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Which events: every field that is not None narrows it."""
+    """Which events: every field that is not None narrows it. Several names are any of them."""
 
-    tenant_id: str | None = None
-    stream: str | None = None
-    customer_ref: str | None = None
-    causality_key: str | None = None
+    tenant_id: str | tuple[str, ...] | None = None
+    stream: str | tuple[str, ...] | None = None
+    customer_ref: str | tuple[str, ...] | None = None
+    causality_key: str | tuple[str, ...] | None = None
     #: occurred_at, half-open
     occurred_from: int | None = None
     occurred_to: int | None = None
@@ -42,11 +42,8 @@ class Slice:
     before: int | None = None
 
 
-_CONDITIONS = {
-    "tenant_id": sql.SQL("tenant_id = {}"),
-    "stream": sql.SQL("stream = {}"),
-    "customer_ref": sql.SQL("customer_ref = {}"),
-    "causality_key": sql.SQL("causality_key = {}"),
+_NAMES = ("tenant_id", "stream", "customer_ref", "causality_key")
+_BOUNDS = {
     "occurred_from": sql.SQL("occurred_at >= {}"),
     "occurred_to": sql.SQL("occurred_at < {}"),
     "after": sql.SQL("ingress_sequence > {}"),
@@ -99,9 +96,10 @@ def recorded(row: Sequence[Any]) -> Recorded:
 
 
 def _select(events: Slice, limit: int, descending: bool) -> sql.Composed:
-    conditions = [
+    conditions = [_named(name, getattr(events, name)) for name in _NAMES if getattr(events, name) is not None]
+    conditions += [
         condition.format(sql.Literal(getattr(events, name)))
-        for name, condition in _CONDITIONS.items()
+        for name, condition in _BOUNDS.items()
         if getattr(events, name) is not None
     ]
     return sql.SQL("SELECT {} FROM events WHERE {} ORDER BY ingress_sequence {} LIMIT {}").format(
@@ -110,3 +108,9 @@ def _select(events: Slice, limit: int, descending: bool) -> sql.Composed:
         sql.SQL("DESC" if descending else "ASC"),
         sql.Literal(limit),
     )
+
+
+def _named(column: str, value: str | tuple[str, ...]) -> sql.Composed:
+    if isinstance(value, tuple):
+        return sql.SQL("{} = ANY({})").format(sql.Identifier(column), sql.Literal(list(value)))
+    return sql.SQL("{} = {}").format(sql.Identifier(column), sql.Literal(value))

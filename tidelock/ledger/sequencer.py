@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
@@ -49,6 +49,15 @@ class Limits:
     lock_timeout_s: float
 
 
+class Committed(NamedTuple):
+    """A commit of this process, for those who follow or measure it."""
+
+    head: Head
+    events: int
+    #: from taking the head's lock to being durable
+    seconds: float
+
+
 class _Pending:
     """A collection in the queue and the answer somebody waits for."""
 
@@ -67,8 +76,8 @@ class Sequencer:
         self.salts = salts
         #: the last head this process committed
         self.head: Head | None = None
-        #: called with every head this process commits
-        self.on_commit: list[Callable[[Head], None]] = []
+        #: called with every commit of this process, once it is durable
+        self.on_commit: list[Callable[[Committed], None]] = []
         self._database = database
         self._limits = limits
         self._clock = clock
@@ -181,6 +190,7 @@ class Sequencer:
 
     async def _commit(self, group: list[_Pending]) -> None:
         connection = await self._connected()
+        started = time.monotonic()
         cursor = await connection.execute(QUERIES["lock_head"])
         cursor.nextset()
         head = Head(*await _one(cursor))
@@ -199,8 +209,9 @@ class Sequencer:
                 pending.answer.set_result(verdicts)
         if commit.head is not head:
             self.head = commit.head
+            committed = Committed(commit.head, len(commit.event_rows), time.monotonic() - started)
             for listener in self.on_commit:
-                listener(commit.head)
+                listener(committed)
 
     async def _current(
         self, connection: psycopg.AsyncConnection[Any], group: list[_Pending], head: Head
