@@ -1,0 +1,121 @@
+"""API keys: who may write and read, for which tenant. Only a key's hash is stored; its text is shown once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+
+from tidelock.errors import SettingsError
+from tidelock.ledger.queries import load
+from tidelock.model import CONTROL
+
+QUERIES = load("tidelock.ledger", "sql/apikeys.sql")
+
+SCOPES = ("ingest", "read", "triggers", "admin")
+
+_PREFIX = "tdl_"
+_NAME_LENGTH_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is listed: everything but the key."""
+
+    id: str
+    #: `*`: every tenant
+    tenant_id: str
+    scopes: tuple[str, ...]
+    #: None: any stream
+    streams: tuple[str, ...] | None
+    label: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What the holder of a valid key may do."""
+
+    id: str
+    tenant_id: str
+    scopes: frozenset[str]
+    streams: frozenset[str] | None
+
+
+async def create_key(
+    connection: psycopg.AsyncConnection[Any],
+    tenant_id: str,
+    scopes: Collection[str],
+    streams: Collection[str] | None = None,
+    label: str = "",
+) -> tuple[str, str]:
+    """A new key: its id, by which it is revoked, and its text, which cannot be had again."""
+    _check(tenant_id, scopes, streams, label)
+    key_id = f"key_{secrets.token_hex(6)}"
+    key = _PREFIX + secrets.token_urlsafe(32)
+    # In the order of SCOPES, however they were given.
+    ordered = [scope for scope in SCOPES if scope in scopes]
+    named = None if streams is None else sorted(set(streams))
+    await connection.execute(QUERIES["insert_key"], [key_id, hash_key(key.encode()), tenant_id, ordered, named, label])
+    return key_id, key
+
+
+async def list_keys(connection: psycopg.AsyncConnection[Any]) -> list[ApiKey]:
+    """Every key that was ever made, revoked ones too."""
+    found = await (await connection.execute(QUERIES["list_keys"])).fetchall()
+    return [
+        ApiKey(key_id, tenant_id, tuple(scopes), None if streams is None else tuple(streams), label, created, revoked)
+        for key_id, tenant_id, scopes, streams, label, created, revoked in found
+    ]
+
+
+async def revoke_key(connection: psycopg.AsyncConnection[Any], key_id: str) -> bool:
+    """End a key. False when there is no such key, or it has ended before."""
+    return (await connection.execute(QUERIES["revoke_key"], [key_id])).rowcount == 1
+
+
+async def keys_exist(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether requests need a key: from the first one made, revoked or not."""
+    row = await (await connection.execute(QUERIES["keys_exist"])).fetchone()
+    return row is not None and bool(row[0])
+
+
+async def find_key(connection: psycopg.AsyncConnection[Any], key_hash: bytes) -> Holder | None:
+    """Who holds the key of this hash, unless it was revoked."""
+    row = await (await connection.execute(QUERIES["find_key"], [key_hash])).fetchone()
+    if row is None:
+        return None
+    key_id, tenant_id, scopes, streams = row
+    return Holder(key_id, tenant_id, frozenset(scopes), None if streams is None else frozenset(streams))
+
+
+def hash_key(key: bytes) -> bytes:
+    """A key has 256 random bits: one round of SHA-256 cannot be guessed back."""
+    return sha256(key).digest()
+
+
+def _check(tenant_id: str, scopes: Collection[str], streams: Collection[str] | None, label: str) -> None:
+    if not _is_name(tenant_id) or tenant_id == CONTROL:
+        raise SettingsError(
+            f"a tenant is a text of 1 to {_NAME_LENGTH_MAX} characters, not {CONTROL}; * is every tenant",
+            field="tenant",
+        )
+    if not scopes:
+        raise SettingsError(f"a key needs a scope, one or more of {', '.join(SCOPES)}", field="scopes")
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise SettingsError(f"there is no scope {scope!r}; known are {', '.join(SCOPES)}", field="scopes")
+    if streams is not None and (not streams or not all(_is_name(stream) for stream in streams)):
+        raise SettingsError("streams are names; leave them out to allow every stream", field="streams")
+    if "\0" in label:
+        raise SettingsError("a label cannot contain NUL", field="label")
+
+
+def _is_name(name: str) -> bool:
+    return 1 <= len(name) <= _NAME_LENGTH_MAX and "\0" not in name

@@ -1,0 +1,44 @@
+"""Causality: the events of one run, across streams, in total order, each with the event that caused it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+
+from tidelock.ingest.identity import identity_digest
+from tidelock.ledger.queries import load
+from tidelock.ledger.reader import Slice, read_events
+from tidelock.model import Recorded
+
+QUERIES = load("tidelock.ledger", "sql/causality.sql")
+
+
+class Caused(Recorded, frozen=True, gc=False, rename="camel"):
+    """A recorded event and its parent edge."""
+
+    #: sequence of the event whose key is `causation_id`, of the same tenant; None: there is none
+    parent: int | None
+
+
+async def read_caused(connection: psycopg.AsyncConnection[Any], events: Slice, *, limit: int) -> list[Caused]:
+    """At most `limit` events of the slice in ledger order, with their parents."""
+    found = await read_events(connection, events, limit=limit)
+    parents = await _parents(connection, found)
+    return [
+        Caused(**msgspec.structs.asdict(event), parent=parent) for event, parent in zip(found, parents, strict=True)
+    ]
+
+
+async def _parents(connection: psycopg.AsyncConnection[Any], events: Sequence[Recorded]) -> list[int | None]:
+    digests = [
+        None if event.causation_id is None else identity_digest(event.tenant_id, event.causation_id) for event in events
+    ]
+    wanted = list({digest for digest in digests if digest is not None})
+    if not wanted:
+        return [None] * len(digests)
+    cursor = await connection.cursor(binary=True).execute(QUERIES["find_originals"], [wanted])
+    sequences = {bytes(digest): sequence for digest, sequence in await cursor.fetchall()}
+    return [None if digest is None else sequences.get(digest) for digest in digests]

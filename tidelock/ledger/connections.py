@@ -1,0 +1,99 @@
+"""Connections for reading: a bounded set, shared by requests, that outlives the database's restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from tidelock.errors import RequestError, TidelockError, Unreachable
+from tidelock.ledger.database import Database
+
+# A reader that waits longer than this for a connection is better told to come back.
+_WAIT_S = 10.0
+_SESSION = "SET default_transaction_read_only = on; SET statement_timeout = '30s'"
+
+
+class Connections:
+    """Lends read-only connections, at most `size_max` at a time. Vendor errors inside become Tidelock's."""
+
+    def __init__(self, database: Database, *, size_max: int, name: str = "tidelock reads") -> None:
+        self._database = database
+        self._name = name
+        self._free = asyncio.Semaphore(size_max)
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """A connection for the time of the block. Raises Unreachable, or RequestError for data it cannot take."""
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Unreachable("all connections to the database are in use; ask again later") from None
+        try:
+            connection = await self._idle_or_new()
+            try:
+                yield connection
+            except psycopg.Error as error:
+                raise _translated(error) from error
+            finally:
+                await self._give_back(connection)
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _idle_or_new(self) -> psycopg.AsyncConnection[Any]:
+        while self._idle:
+            connection = self._idle.pop()
+            if _quiet(connection):
+                return connection
+            await _drop(connection)
+        connection = await self._database.connect(name=self._name)
+        try:
+            await connection.execute(_SESSION)
+        except psycopg.Error as error:
+            await _drop(connection)
+            raise _translated(error) from error
+        return connection
+
+    async def _give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        if self._closed or connection.closed or connection.info.transaction_status is not TransactionStatus.IDLE:
+            await _drop(connection)
+        else:
+            self._idle.append(connection)
+
+
+def _quiet(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether an idle connection is still good: the only thing a server tells an idle client is good-bye."""
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+async def _drop(connection: psycopg.AsyncConnection[Any]) -> None:
+    with suppress(psycopg.Error):
+        await connection.close()
+
+
+def _translated(error: psycopg.Error) -> TidelockError:
+    reason = error.diag.message_primary or str(error).strip() or type(error).__name__
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return Unreachable("reading took too long; ask for a narrower slice of the ledger")
+    if isinstance(error, psycopg.DataError):
+        return RequestError(f"the ledger cannot be asked this: {reason}")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return Unreachable(f"the ledger cannot be read: {reason}")
+    raise error

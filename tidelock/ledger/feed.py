@@ -1,0 +1,212 @@
+"""The feed: the live end of the ledger, read once for everybody who follows it.
+
+A follower first pages through the ledger by itself, then joins the shared tail. It joins only between two reads of
+the tail, at a known position, and reads by itself up to exactly there: no gap, no repeat. One that falls behind its
+bounded queue leaves the tail and pages again, so a slow client costs neither memory nor the others' time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+
+import psycopg
+
+from tidelock.errors import TidelockError, Unreachable
+from tidelock.ledger.connections import Connections
+from tidelock.ledger.database import Database
+from tidelock.ledger.reader import Slice, read_events, read_head
+from tidelock.ledger.routing import Filter, Frame, Queue, Router, frame
+from tidelock.model import Head
+
+logger = logging.getLogger(__name__)
+
+# A notification may be lost with its connection: look at the head this often in any case.
+_POLL_S = 1.0
+_PAUSE_S, _PAUSE_MAX_S = 0.1, 2.0
+_PAGE_EVENTS = 500
+# What one query may have to look through for a rare filter; its time stays bounded on a ledger of any length.
+_SCAN_SEQUENCES = 100_000
+_QUEUE_BYTES_MAX = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState:
+    """How the feed does, for the metrics."""
+
+    followers: int
+    #: events of the ledger that the tail has not read yet; 0 when nobody follows
+    lag: int
+
+
+class Feed:
+    """Follows the ledger while somebody follows it; reads nothing and holds no connection otherwise."""
+
+    def __init__(self, database: Database, connections: Connections, *, queue_events_max: int) -> None:
+        self._database = database
+        self._connections = connections
+        self._queue_events_max = queue_events_max
+        # Small beside the queue, so that one batch does not push out who keeps up.
+        self._batch_events = max(1, min(_PAGE_EVENTS, queue_events_max // 4))
+        self._router = Router()
+        self._joining: list[Queue] = []
+        self._followers = 0
+        #: every event up to here has been routed; None while nobody follows
+        self._position: int | None = None
+        #: the last sequence known to be committed
+        self._head = 0
+        self._wanted = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._tail(), name="feed tail"),
+            asyncio.create_task(self._listen(), name="feed listener"),
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def state(self) -> FeedState:
+        lag = 0 if self._position is None else max(0, self._head - self._position)
+        return FeedState(self._followers, lag)
+
+    def wake(self, sequence: int) -> None:
+        """Everything up to this sequence is committed: no need to wait until the database tells."""
+        self._head = max(self._head, sequence)
+        self._wake.set()
+
+    async def follow(self, only: Filter, after: int) -> AsyncGenerator[list[Frame], None]:
+        """Every event of the filter above `after`, each once, in ledger order, for as long as one asks."""
+        self._followers += 1
+        self._wanted.set()
+        position = after
+        try:
+            while True:
+                queue = Queue(only, events_max=self._queue_events_max, bytes_max=_QUEUE_BYTES_MAX)
+                try:
+                    async with aclosing(self._catch_up_and_join(queue, position)) as batches:
+                        async for frames in batches:
+                            position = frames[-1].sequence
+                            yield frames
+                finally:
+                    self._leave(queue)
+        finally:
+            self._followers -= 1
+            self._wake.set()
+
+    async def _catch_up_and_join(self, queue: Queue, position: int) -> AsyncGenerator[list[Frame], None]:
+        """Pages to near the tail, then to exactly where the queue begins, then the queue until it overflows."""
+        while self._position is not None and self._position - position > self._queue_events_max:
+            frames, position = await self._page(queue.only, position, self._position)
+            if frames:
+                yield frames
+        self._joining.append(queue)
+        self._wake.set()
+        await queue.joined.wait()
+        while position < queue.since:
+            frames, position = await self._page(queue.only, position, queue.since)
+            if frames:
+                yield frames
+        while frames := await queue.take():
+            # `after` may lie beyond the end of the ledger.
+            if new := [event for event in frames if event.sequence > position]:
+                yield new
+
+    def _leave(self, queue: Queue) -> None:
+        self._router.remove(queue)
+        if queue in self._joining:
+            self._joining.remove(queue)
+
+    async def _page(self, only: Filter, after: int, through: int) -> tuple[list[Frame], int]:
+        """The next events of the filter, and through which sequence they are all."""
+        through = min(through, after + _SCAN_SEQUENCES)
+        page = Slice(*only, after=after, before=through + 1)
+        pause_s = _PAUSE_S
+        while True:
+            try:
+                async with self._connections.lend() as connection:
+                    events = await read_events(connection, page, limit=_PAGE_EVENTS)
+            except Unreachable:
+                # The follower waits through an outage as it waits for events.
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+                continue
+            full = len(events) == _PAGE_EVENTS
+            return [frame(event) for event in events], events[-1].ingress_sequence if full else max(after, through)
+
+    async def _tail(self) -> None:
+        pause_s = _PAUSE_S
+        while True:
+            await self._wanted.wait()
+            try:
+                await self._advance()
+                await self._woken()
+                pause_s = _PAUSE_S
+            except Exception as error:
+                # Nothing may end the tail: followers would wait for ever.
+                if pause_s == _PAUSE_S:
+                    logger.warning("the live feed is held up: %s", error, exc_info=not isinstance(error, Unreachable))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+            if not self._followers:
+                self._wanted.clear()
+                self._position = None
+
+    async def _woken(self) -> None:
+        try:
+            async with asyncio.timeout(_POLL_S):
+                await self._wake.wait()
+        except TimeoutError:
+            self.wake((await self._read_head()).ingress_sequence)
+        self._wake.clear()
+
+    async def _advance(self) -> None:
+        """Route everything that was committed."""
+        if self._position is None:
+            self._position = (await self._read_head()).ingress_sequence
+        while True:
+            self._admit(self._position)
+            if self._position >= self._head:
+                return
+            wanted = self._router.cover()
+            if wanted is None:
+                self._position = self._head
+                continue
+            through = self._head
+            page = replace(wanted, after=self._position, before=through + 1)
+            async with self._connections.lend() as connection:
+                events = await read_events(connection, page, limit=self._batch_events)
+            self._router.route(events)
+            self._position = events[-1].ingress_sequence if len(events) == self._batch_events else through
+
+    def _admit(self, position: int) -> None:
+        """Let in who waits. Only here, between two reads: a read under way may lack what a new filter wants."""
+        for queue in self._joining:
+            queue.since = position
+            self._router.add(queue)
+            queue.joined.set()
+        self._joining.clear()
+
+    async def _read_head(self) -> Head:
+        async with self._connections.lend() as connection:
+            return await read_head(connection)
+
+    async def _listen(self) -> None:
+        """Hear of commits, of other processes too. Whatever goes wrong here, the poll makes good."""
+        while True:
+            await self._wanted.wait()
+            with suppress(psycopg.Error, TidelockError):
+                async with await self._database.connect(name="tidelock feed") as connection:
+                    await connection.execute("LISTEN tidelock_ledger")
+                    while self._followers:
+                        async for notification in connection.notifies(timeout=_POLL_S):
+                            self.wake(int(notification.payload))
+            await asyncio.sleep(_POLL_S)

@@ -1,0 +1,3 @@
+-- name: find_originals
+-- The sequences of recorded identities.
+SELECT digest, ingress_sequence FROM identities WHERE digest = ANY(%s);
