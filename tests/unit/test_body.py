@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -100,7 +101,8 @@ def test_a_cloudevent_maps_onto_an_event() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"specversion": "0.3"}, "specversion"), ({"id": ""}, "id"), ({"source": None}, "source"), ({"type": 5}, "type"),
+        ({"specversion": "0.3"}, "specversion"), ({"id": ""}, "id"), ({"source": None}, "source"),
+        ({"type": 5}, "type"),
         ({"data_base64": "eA=="}, "data_base64"), ({"time": 5}, "time"), ({"subject": "x" * 256}, "subject"),
         ({"id": "x" * 1024}, "id"),
     ],
@@ -145,10 +147,8 @@ def test_an_unknown_encoding_names_the_known_ones() -> None:
 
 @given(st.binary(max_size=200), st.sampled_from(MEDIA_TYPES))
 def test_any_bytes_give_events_or_an_error_for_people(body: bytes, media_type: str) -> None:
-    try:
-        decode(body, media_type, 10)
-    except TidelockError as error:
-        assert error.message
+    with suppress(TidelockError):
+        assert len(decode(body, media_type, 10).events) <= 10
 
 
 json_values = st.recursive(

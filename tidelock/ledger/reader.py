@@ -71,8 +71,6 @@ def recorded(row: Sequence[Any]) -> Recorded:
         sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, resource_id,
         quantity, data, op, causality_key, correlation_id, causation_id, key, key_source, source,
     ) = row  # fmt: skip
-    if isinstance(key_source, bytes):  # "char" in binary form
-        key_source = key_source.decode()
     return Recorded(
         sequence,
         commit_id,

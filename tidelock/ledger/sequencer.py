@@ -8,6 +8,7 @@ and whoever sees sequence n sees every m < n.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +26,14 @@ from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known, decide
 from tidelock.ledger.database import Database
-from tidelock.ledger.originals import original
+from tidelock.ledger.originals import KEY_SOURCES, original
 from tidelock.ledger.queries import load
 from tidelock.model import CONTROL, Accepted, Event, Head, Rejected, Verdict
 
+log = logging.getLogger(__name__)
+
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 
-_KEY_SOURCES = {b"c": "client", b"d": "derived"}
 # SQLSTATE classes that mean this data cannot be stored: data exception, constraint, program limit.
 _DATA_ERRORS = ("22", "23", "54")
 # After a failure to connect, requests are answered at once for this long instead of queueing for the next try.
@@ -184,6 +186,7 @@ class Sequencer:
             self._fail(group, error)
         except BaseException as error:
             await self._abandon()
+            log.exception("the sequencer failed on a commit")
             self._fail(group, Unreachable(f"the ledger failed: {type(error).__name__}: {error}"))
             if not isinstance(error, Exception):
                 raise
@@ -234,7 +237,7 @@ class Sequencer:
             return {}
         cursor = await connection.cursor(binary=True).execute(QUERIES["known_identities"], {"digests": digests})
         found = {
-            digest: Known(sequence, content, _KEY_SOURCES[key_source], None)  # type: ignore[arg-type]
+            digest: Known(sequence, content, KEY_SOURCES[key_source], None)
             for digest, sequence, content, key_source in await cursor.fetchall()
         }
         if found:
