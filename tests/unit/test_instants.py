@@ -25,7 +25,7 @@ def test_the_fraction_has_no_trailing_zeros_and_the_other_form_has_nine_digits(i
 
 
 @given(
-    st.datetimes(datetime(1679, 1, 1), datetime(2261, 1, 1)),  # noqa: DTZ001
+    st.datetimes(datetime(1679, 1, 1), datetime(2261, 1, 1)),
     st.integers(-1439, 1439),
 )
 def test_an_offset_names_the_same_instant_as_utc(moment: datetime, minutes: int) -> None:
