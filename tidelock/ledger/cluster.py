@@ -94,15 +94,17 @@ class Cluster:
         if made_by != str(_major(version)):
             raise SettingsError(
                 f"{self.path} was written by Postgres {made_by}, but {binaries} is Postgres {_major(version)}. Name "
-                f"programs of Postgres {made_by} in the settings, or upgrade the directory with pg_upgrade.",
-                field="binaries",
+                f"programs of Postgres {made_by} in `postgres.binaries`, or upgrade the directory with pg_upgrade.",
+                field="postgres.binaries",
             )
         self._drop_foreign_pid_file()
 
     def settings(self, binaries: Path, account: Account, config: Mapping[str, str]) -> dict[str, str]:
         """What the server is started with: our defaults, then the user's own choices, then what is fixed."""
         if refused := sorted(_RESERVED & config.keys()):
-            raise SettingsError(f"The embedded Postgres does not let {', '.join(refused)} be set.", field=refused[0])
+            raise SettingsError(
+                f"The embedded Postgres does not let {', '.join(refused)} be set.", field="postgres.config"
+            )
         chosen = {**_DEFAULTS, "shared_buffers": _shared_buffers(), **config, **_FIXED}
         if "wal_compression" not in chosen:
             chosen["wal_compression"] = self._wal_compression(binaries, account)
@@ -169,7 +171,7 @@ def _major(version: str) -> int:
     """18 of `postgres (PostgreSQL) 18.6`, also of `19beta1`."""
     match = re.search(r"\(PostgreSQL\) (\d+)", version)
     if match is None:
-        raise SettingsError(f"Not the version of a Postgres: {version.strip()}", field="binaries")
+        raise SettingsError(f"Not the version of a Postgres: {version.strip()}", field="postgres.binaries")
     return int(match[1])
 
 

@@ -17,7 +17,7 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.ledger.postgres import EmbeddedPostgres
 
 _VERSION_MIN = 15
-# How long to try again while an embedded server that is there says that it is starting, recovering or stopping.
+# How long to try again while an embedded server that is there starts, recovers or stops.
 _PATIENCE_S = 15.0
 _PAUSE_S = 0.1
 # Dead peers are found in about a minute: a lost network must not look like a slow query for hours.
@@ -127,7 +127,7 @@ class Database:
 class _Retry:
     """When to try to connect once more: only to the embedded server, which is ours to bring back.
 
-    Once in any case, after seeing that it runs; then for a while, as long as it says that it is on its way.
+    Once in any case, after seeing that it runs; then for a while, unless it refuses us for a reason of its own.
     """
 
     def __init__(self, server: EmbeddedPostgres | None) -> None:
@@ -139,7 +139,8 @@ class _Retry:
         if self._server is None:
             return False
         self._attempts += 1
-        on_its_way = "the database system is" in str(error)
+        # Starting, recovering and stopping servers say so; one in the midst of a crash just hangs up.
+        on_its_way = "the database system is" in str(error) or "FATAL" not in str(error)
         return self._attempts == 1 or (on_its_way and time.monotonic() < self._deadline)
 
     def prepare(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.account import belong_to_parent
+from tidelock.ledger.account import belong_to_parent, make_directory
 
 _POLL_S = 0.02
 
@@ -80,7 +80,7 @@ class DirectoryLock:
 
     def acquire(self) -> None:
         try:
-            self._data.mkdir(parents=True, exist_ok=True)
+            make_directory(self._data)
             taken = self._lock.take()
         except OSError as error:
             raise SettingsError(

@@ -10,7 +10,6 @@ Three locks on files carry it, so that no way of dying leaves a wrong belief beh
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -20,7 +19,7 @@ from subprocess import Popen
 
 from tidelock.errors import Unreachable
 from tidelock.ledger import postmaster
-from tidelock.ledger.account import Account, choose
+from tidelock.ledger.account import Account, choose, make_directory
 from tidelock.ledger.binaries import find_binaries
 from tidelock.ledger.cluster import USER, Cluster
 from tidelock.ledger.locks import FileLock
@@ -31,6 +30,7 @@ _START_S = 300.0
 _LINGER_S = 20.0
 _POLL_S = 0.01
 _PORT_ATTEMPTS = 5
+_BUSY = "starting or stopping the embedded Postgres"
 
 
 class EmbeddedPostgres:
@@ -70,26 +70,35 @@ class EmbeddedPostgres:
         with self._mutex:
             if not self._users.held:
                 return
-            with self._starting.alone(_START_S, "starting or stopping the embedded Postgres"):
-                if self._users.take():
-                    self._stop()
-                self._users.release()
+            with self._starting.alone(_START_S, _BUSY):
+                self._leave()
 
     def _is_ready(self) -> bool:
         found = postmaster.find(self._cluster.path)
         return found is not None and found.status == "ready"
 
     def _join(self) -> None:
-        # Root keeps the directory passable for the account that will run the server.
-        self.data.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        make_directory(self.data)
         self._cluster.check_access()
-        with self._starting.alone(_START_S, "starting or stopping the embedded Postgres"):
-            self._users.take(shared=True)
+        with self._starting.alone(_START_S, _BUSY):
+            # Nobody has it alone outside the start lock, so this does not fail.
+            self._users.take(shared=True, wait_s=_LINGER_S)
             try:
                 self._adopt_or_start()
-            except BaseException:
+            except Exception:
+                # What is starting slowly may go on: the next one finds it further.
                 self._users.release()
                 raise
+            except BaseException:
+                self._leave()  # Ctrl-C: nobody wants it any more.
+                raise
+
+    def _leave(self) -> None:
+        try:
+            if self._users.take():
+                self._stop()
+        finally:
+            self._users.release()
 
     def _adopt_or_start(self) -> None:
         """A server found running is as good as a new one: whoever started it may have been killed."""

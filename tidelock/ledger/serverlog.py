@@ -14,13 +14,19 @@ _SIZE_MAX = 8 << 20
 _TAIL = 64 << 10
 _LINES = 12
 
+_FULL = "The disk is full: free some space, or choose another directory with --data."
 _ADVICE = {
-    "No space left on device": "The disk is full: free some space, or choose another directory with --data.",
+    "No space left on device": _FULL,
+    "Check free disk space": _FULL,
     "Disk quota exceeded": "The disk quota is used up: free some space, or choose another directory with --data.",
     "Read-only file system": "The file system is read-only: choose another directory with --data.",
     "has wrong ownership": "Give the directory to the account that runs the server (chown -R), or run as its owner.",
     "has invalid permissions": "Only the account that runs the server may enter its directory: chmod 700 it.",
     "Permission denied": "The account that runs the server may not read or write there: look at the owner and mode.",
+    "user does not exist": (
+        "Postgres makes a new directory only for a user with a name: add this one to /etc/passwd, run as another "
+        "user, or name a server of your own with DATABASE_URL."
+    ),
     "could not map anonymous shared memory": "There is too little memory: set a smaller shared_buffers.",
     "could not create semaphores": "The system allows too few semaphores: set a smaller max_connections.",
 }
@@ -78,5 +84,5 @@ def explain(headline: str, output: str) -> TidelockError:
     lines = "\n".join(f"  {line}" for line in output.strip().splitlines()[-_LINES:])
     message = "\n".join(filter(None, [f"{headline}.", advice, lines and f"It says:\n{lines}"]))
     if any(sign in output for sign in _CONFIGURATION):
-        return SettingsError(message)
+        return SettingsError(message, field="postgres.config")
     return Unreachable(message)

@@ -1,0 +1,82 @@
+"""Connections: brought back with the embedded server, refused in words for people, never with the password."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tidelock.errors import SettingsError, Unreachable
+from tidelock.ledger import postmaster
+from tidelock.ledger.database import Database
+from tidelock.ledger.postgres import EmbeddedPostgres
+
+SECRET = "s3cr3t-w0rd"
+
+
+def _open(url: str) -> Database:
+    return Database.open(url, Path("unused"), None, {})
+
+
+async def test_a_connection_is_named_and_commits_by_itself(database: Database) -> None:
+    async with await database.connect(name="tidelock sequencer") as connection:
+        cursor = await connection.execute("SELECT current_setting('application_name')")
+        assert await cursor.fetchone() == ("tidelock sequencer",)
+        assert connection.autocommit
+
+
+async def test_the_embedded_server_is_brought_back_on_connect(tmp_path: Path) -> None:
+    with Database.open(None, tmp_path / "data", None, {}) as database:
+        assert database.embedded
+        found = postmaster.find(tmp_path / "data" / "postgres")
+        assert found is not None
+        os.kill(found.pid, signal.SIGKILL)
+        async with await database.connect() as connection:
+            # A backend that dies takes all others with it, and the server recovers for a moment.
+            os.kill(connection.info.backend_pid, signal.SIGKILL)
+        with database.connect_sync() as other:
+            assert other.execute("SELECT 1").fetchone() == (1,)
+    assert postmaster.find(tmp_path / "data" / "postgres") is None
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:1/x", "nowhere.invalid/x", "/x?host=/nowhere"])
+async def test_a_server_that_is_not_there_is_unreachable_and_the_password_is_not_shown(where: str) -> None:
+    database = _open(f"postgresql://u:{SECRET}@{where}")
+    with pytest.raises(Unreachable, match="Cannot connect to Postgres at") as unreachable:
+        await database.connect()
+    assert SECRET not in str(unreachable.value)
+    assert SECRET not in repr(database)
+    with pytest.raises(Unreachable, match="Cannot connect to Postgres at"):
+        database.connect_sync()
+
+
+async def test_a_wrong_password_is_unreachable_and_not_shown(postgres: EmbeddedPostgres) -> None:
+    right = postgres.url.split(":")[2].split("@")[0]
+    with pytest.raises(Unreachable, match="password authentication failed") as unreachable:
+        await _open(postgres.url.replace(right, SECRET)).connect()
+    assert SECRET not in str(unreachable.value)
+
+
+@pytest.mark.parametrize(
+    "url", [f"postgres://u:{SECRET}@[::1/x", f"mysql://u:{SECRET}@h/x", f"postgresql://u:{SECRET}%@h"]
+)
+def test_a_url_that_cannot_be_read_is_a_settings_error_without_the_password(url: str) -> None:
+    with pytest.raises(SettingsError, match="postgresql://user:password@host") as refused:
+        _open(url)
+    assert SECRET not in str(refused.value)
+
+
+async def test_a_database_in_another_encoding_is_refused(postgres: EmbeddedPostgres) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING LATIN1 LOCALE 'C' LOCALE_PROVIDER libc TEMPLATE template0")
+    with pytest.raises(SettingsError, match="encoded in LATIN1; Tidelock needs UTF8"):
+        await _open(postgres.url.rsplit("/", 1)[0] + "/latin").connect()
+
+
+async def test_a_server_that_is_too_old_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelock.ledger.database._VERSION_MIN", 99)
+    with pytest.raises(SettingsError, match=r"is Postgres \d+; Tidelock needs 99 or newer"):
+        await database.connect()
