@@ -50,13 +50,15 @@ def _map(members: dict[str, msgspec.Raw]) -> WireEvent:
     _required(members, "type")
     if "data_base64" in members:
         raise _NotACloudEvent("data_base64", "binary data is not taken; send JSON in data")
-    return WireEvent(
+    wire = WireEvent(
         ts=_string(members, "time"),
         idempotency_key=_encode(identity).decode(),
         quantity=members.get("quantity", ABSENT),
         data=members.get("data", ABSENT),
-        **{field: _string(members, attribute) for attribute, field in _TEXTS.items()},
     )
+    for attribute, field in _TEXTS.items():
+        setattr(wire, field, _string(members, attribute))
+    return wire
 
 
 def _string(members: dict[str, msgspec.Raw], attribute: str) -> str | None:

@@ -98,7 +98,7 @@ def _apart_from_data(event: Event) -> tuple[object, ...]:
 def _same_json(one: bytes | None, other: bytes | None) -> bool:
     if one is None or other is None:
         return one is other
-    return _comparable(one) == _comparable(other)
+    return bool(_comparable(one) == _comparable(other))
 
 
 def _comparable(text: bytes) -> Any:

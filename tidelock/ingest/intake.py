@@ -44,7 +44,7 @@ class Intake:
             events: list[Event | Rejected] = []
             for start in range(0, len(sent), _EVENTS_PER_TURN):
                 events += [
-                    wire if type(wire) is Rejected else admission.admit(wire, writer, escapes=escapes)
+                    wire if isinstance(wire, Rejected) else admission.admit(wire, writer, escapes=escapes)
                     for wire in sent[start : start + _EVENTS_PER_TURN]
                 ]
                 if start + _EVENTS_PER_TURN < len(sent):

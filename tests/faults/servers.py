@@ -1,0 +1,124 @@
+"""A `tidelock up` in a process of its own, to be killed and started again, and a producer that retries."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Server:
+    """`tidelock up` on a data directory and a fixed port."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        log = (self.data / "up.log").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tidelock", "up", "--data", str(self.data), "--port", str(self.port)],
+            cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        log.close()
+
+    def wait_until_ready(self, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                    return
+            assert self._process is not None
+            assert self._process.poll() is None, f"up ended:\n{self.log()}"
+            time.sleep(0.05)
+        raise AssertionError(f"up is not ready after {seconds} s:\n{self.log()}")
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def kill_postgres(self) -> None:
+        pid_file = self.data / "postgres" / "postmaster.pid"
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError, IndexError):
+            os.kill(int(pid_file.read_text().splitlines()[0]), signal.SIGKILL)
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(timeout=60)
+
+    def log(self) -> str:
+        return (self.data / "up.log").read_text()[-3000:]
+
+
+@contextlib.contextmanager
+def running(data: Path) -> Iterator[Server]:
+    data.mkdir(parents=True, exist_ok=True)
+    server = Server(data)
+    server.start()
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        with contextlib.suppress(Exception):
+            server.stop()
+
+
+class Producer:
+    """Sends requests one after another and retries each by the same keys until it is answered."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = f"{url}/v1/events"
+        self._name = name
+        #: key -> sequence it was acknowledged with
+        self.acknowledged: dict[str, int] = {}
+        self.retries = 0
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        chance = random.Random(self._name)
+        number = 0
+        async with httpx.AsyncClient(timeout=20) as client:
+            while not self.stopping.is_set():
+                keys = [f"{self._name}/{number}/{position}" for position in range(chance.randint(1, 50))]
+                await self._send_until_answered(client, keys)
+                number += 1
+
+    async def _send_until_answered(self, client: httpx.AsyncClient, keys: list[str]) -> None:
+        events = [{"stream": "s", "idempotencyKey": key, "data": {"text": "x" * 100}} for key in keys]
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                response = await client.post(self._url, json={"events": events})
+            except httpx.TransportError:
+                response = None
+            if response is not None and response.status_code == 200:
+                self._remember(keys, response.json()["results"], attempts)
+                return
+            assert response is None or response.status_code in (429, 503), response.text
+            self.retries += 1
+            await asyncio.sleep(0.02)
+
+    def _remember(self, keys: list[str], results: list[dict[str, Any]], attempts: int) -> None:
+        for key, result in zip(keys, results, strict=True):
+            expected = {"accepted"} if attempts == 1 else {"accepted", "duplicate"}
+            assert result["status"] in expected, result
+            self.acknowledged[key] = result["ingressSequence"]
+        assert len({result["status"] for result in results}) == 1, "a request is recorded as a whole or not at all"

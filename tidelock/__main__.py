@@ -1,0 +1,5 @@
+"""`python -m tidelock` is the command `tidelock`."""
+
+from tidelock.cli import main
+
+main()
