@@ -6,18 +6,37 @@ The one place that sees all of them; nothing here decides anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import uvloop
 
 from tidelock.clock import Clock, database_clock
+from tidelock.errors import TidelockError
 from tidelock.ingest.intake import Intake
+from tidelock.ledger.anchor import Anchor
+from tidelock.ledger.apikeys import keys_exist
+from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
+from tidelock.ledger.feed import Feed
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Limits, Sequencer
+from tidelock.ops.access import check_binding
+from tidelock.ops.listener import bind, listen, url_of
+from tidelock.ops.server import Parts, make_app
 from tidelock.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_PARTITIONS_S = 30.0
+_READ_CONNECTIONS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +47,16 @@ class Ledger:
     database: Database
     sequencer: Sequencer
     intake: Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that accepts requests."""
+
+    url: str
+    ledger: Ledger
+    #: ends when the server does, which it should not by itself
+    task: asyncio.Task[None]
 
 
 def open_database(settings: Settings) -> Database:
@@ -54,6 +83,84 @@ async def open_ledger(
         opened = settings.streams_open if settings.streams_open is not None else streams_open
         intake = Intake(sequencer, settings.definitions, settings, streams_open=opened)
         yield Ledger(settings, database, sequencer, intake)
+
+
+@asynccontextmanager
+async def open_server(
+    settings: Settings, *, streams_open: bool, clock: Clock = database_clock
+) -> AsyncIterator[Serving]:
+    """The ledger and everything that serves it, on a socket that accepts. Leaving commits all that was taken."""
+    async with AsyncExitStack() as stack:
+        # First of all: a port that is taken should not cost the start of a database.
+        listening = stack.enter_context(bind(settings.host, settings.port))
+        ledger = await stack.enter_async_context(open_ledger(settings, streams_open=streams_open, clock=clock))
+        await _check_binding(ledger)
+        connections = Connections(ledger.database, size_max=_READ_CONNECTIONS_MAX)
+        stack.push_async_callback(connections.close)
+        feed = Feed(ledger.database, connections, queue_events_max=settings.ws_queue_events_max)
+        ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
+        await feed.start()
+        stack.push_async_callback(feed.close)
+        anchor = Anchor(ledger.database, settings.anchor_path, settings.anchor_interval)
+        stack.push_async_callback(anchor.close)
+        # Before the anchor is written for the last time.
+        stack.push_async_callback(ledger.sequencer.close)
+        await stack.enter_async_context(_background(anchor.run()))
+        await stack.enter_async_context(_background(_keep_partitions(ledger)))
+        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, connections, feed))
+        task = await stack.enter_async_context(listen(app, listening, settings))
+        yield Serving(url_of(listening), ledger, task)
+
+
+def serve(settings: Settings, *, streams_open: bool, announce: Callable[[str], None]) -> None:
+    """Serve until a signal says stop; a second one ends at once. `announce` gets the URL when it is open."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, streams_open, announce))
+
+
+async def _serve(settings: Settings, streams_open: bool, announce: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stopping() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, stopping)
+    async with open_server(settings, streams_open=streams_open) as server, _background(stop.wait()) as stopped:
+        if not stop.is_set():
+            announce(server.url)
+        await asyncio.wait([server.task, stopped], return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _check_binding(ledger: Ledger) -> None:
+    async with await ledger.database.connect(name="tidelock start") as connection:
+        check_binding(ledger.settings.host, await keys_exist(connection))
+
+
+async def _keep_partitions(ledger: Ledger) -> None:
+    """Partitions are made ahead of the head; a failure now is made good by the next turn."""
+    while True:
+        await asyncio.sleep(_PARTITIONS_S)
+        try:
+            async with await ledger.database.connect(name="tidelock partitions") as connection:
+                await ensure_partitions(connection, ledger.settings.partition_events)
+        except (psycopg.Error, TidelockError) as error:
+            logger.warning("the ledger's next partition cannot be made: %s", error)
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[Any, Any, Any]) -> AsyncIterator[asyncio.Task[Any]]:
+    """Work beside the block, ended with it."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _migrate(database: Database) -> None:

@@ -1,0 +1,117 @@
+"""The listener: an application on a socket, from the first connection it takes to the last answer it gives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tidelock.errors import SettingsError
+from tidelock.ops.problems import problem
+from tidelock.settings import Settings
+
+# How long answers under way may take when the server stops.
+_GRACE_S = 10
+_BACKLOG = 2048
+# Clients have nothing to say on a WebSocket beyond a subscription.
+_FRAME_BYTES_MAX = 2**20
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals to the composition and tells when it accepts."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP/1.1, with the one error the application never sees in the form of all the others."""
+
+    def send_400_response(self, msg: str) -> None:
+        response = problem(400, "invalid_request", "this is not an HTTP/1.1 request")
+        body = bytes(response.body)
+        head = [b"HTTP/1.1 400 Bad Request", b"connection: close"]
+        head += [name + b": " + value for name, value in response.raw_headers]
+        self.transport.write(b"\r\n".join([*head, b"", body]))
+        self.transport.close()
+
+
+@asynccontextmanager
+async def listen(app: ASGIApp, listening: socket.socket, settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
+    """Serve while the block runs; it begins when connections are taken. Gives the task that serves.
+
+    At the end no new request is taken, answers under way are given and WebSocket clients are sent away (1012).
+    """
+    server = Server(_config(app, settings))
+    serving = asyncio.create_task(server.serve([listening]), name="server")
+    accepting = asyncio.create_task(server.accepting.wait())
+    try:
+        await asyncio.wait([serving, accepting], return_when=asyncio.FIRST_COMPLETED)
+        yield serving
+    finally:
+        accepting.cancel()
+        server.should_exit = True
+        await serving
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket on host and port, 0 being any free one. Raises SettingsError when it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}: {error.strerror or error}", field="host") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        message = f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --port"
+        raise SettingsError(message, field="port") from None
+    return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where a browser on this machine finds it."""
+    host, port = listening.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    # Its own messages ("started", "shutting down") say nothing that the command line does not say better.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
+    return uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="websockets-sansio",
+        ws_max_size=_FRAME_BYTES_MAX,
+        ws_ping_interval=settings.ws_ping_s,
+        ws_ping_timeout=settings.ws_ping_s,
+        # Events are small and encoded once for all; compressing would be done for each client.
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )

@@ -1,0 +1,106 @@
+"""Metrics in Prometheus's form: what came in, what was answered, how long it took, what waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidelock.ledger.feed import Feed
+from tidelock.ledger.sequencer import Committed, Sequencer
+from tidelock.model import Answer
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_EVENTS = (1, 10, 100, 500, 1_000, 2_500, 5_000, 10_000)
+#: route of requests that none takes
+_NO_ROUTE = "none"
+
+
+class Metrics:
+    """The counters of one process, in a registry of their own."""
+
+    def __init__(self, sequencer: Sequencer, feed: Feed) -> None:
+        self.registry = registry = CollectorRegistry()
+        verdicts = Counter("tidelock_events", "Events answered, by verdict", ["verdict"], registry=registry)
+        # Looked up once, and there from the start: a rate needs its zero.
+        self._accepted = verdicts.labels("accepted")
+        self._duplicates = verdicts.labels("duplicate")
+        self._conflicts = verdicts.labels("conflict")
+        self._rejected = verdicts.labels("rejected")
+        self._requests = Counter(
+            "tidelock_requests", "HTTP requests answered", ["method", "route", "status"], registry=registry
+        )
+        self._request_seconds = Histogram(
+            "tidelock_request_seconds", "Time to answer a request", ["route"], buckets=_SECONDS, registry=registry
+        )
+        self._commit_seconds = Histogram(
+            "tidelock_commit_seconds", "Time of a commit under the head's lock", buckets=_SECONDS, registry=registry
+        )
+        self._commit_events = Histogram(
+            "tidelock_commit_events", "Events recorded by a commit", buckets=_EVENTS, registry=registry
+        )
+        self.head = Gauge("tidelock_head_sequence", "Last sequence of the ledger", registry=registry)
+        self._watch("tidelock_queue_events", "Events that wait for the ledger", lambda: sequencer.queued_events)
+        self._watch("tidelock_ws_subscribers", "Clients that follow the ledger", lambda: feed.state.followers)
+        self._watch("tidelock_feed_lag_events", "Events the live feed has not read yet", lambda: feed.state.lag)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        sequencer.on_commit.append(self.committed)
+
+    def answered(self, answer: Answer) -> None:
+        self._accepted.inc(answer.accepted)
+        self._duplicates.inc(answer.duplicates)
+        self._conflicts.inc(answer.conflicts)
+        self._rejected.inc(answer.rejected)
+
+    def committed(self, committed: Committed) -> None:
+        self._commit_seconds.observe(committed.seconds)
+        self._commit_events.observe(committed.events)
+        self.head.set(committed.head.ingress_sequence)
+
+    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, route, str(status)).inc()
+        self._request_seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _watch(self, name: str, about: str, read: Callable[[], float]) -> None:
+        Gauge(name, about, registry=self.registry).set_function(read)
+
+
+class Measured:
+    """Counts and times every request that goes through it."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # Stays so when the client hangs up before it is answered.
+        status = 499
+        started = time.monotonic()
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except BaseException:
+            status = 500
+            raise
+        finally:
+            route = getattr(scope.get("route"), "path", _NO_ROUTE)
+            self._metrics.requested(scope["method"], route, status, time.monotonic() - started)

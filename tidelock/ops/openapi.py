@@ -1,0 +1,121 @@
+"""The API's document: operations with their parameters, bodies and answers, complete enough to be fuzzed by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, ENCODINGS, JSON, NDJSON
+from tidelock.ops.parameters import SEQUENCE_MAX
+from tidelock.ops.schemas import Json, components, ref
+
+_ABOUT = """One ordered ledger for retried, late, out-of-order events.
+
+Live events come over WebSocket from `/ws?after=S&stream&customerRef&causalityKey&tenantId`, one per text frame: with
+`after` everything above that sequence, else from now on."""
+
+_ERRORS = {
+    400: "The request cannot be read; `error.field` names what is wrong",
+    401: "An API key is needed",
+    403: "The API key may not do this",
+    413: "Too many events or bytes",
+    415: "Content type or encoding not known",
+    429: "Too much waits already; send it again after `Retry-After` seconds",
+    503: "The ledger is away; send it again after `Retry-After` seconds",
+}
+
+_SEQUENCE = {"type": "integer", "minimum": 0, "maximum": SEQUENCE_MAX}
+_NAME = {"type": "string", "minLength": 1}
+_INSTANT = {"type": "string", "format": "date-time"}
+_PARAMETERS: dict[str, tuple[Json, str]] = {
+    "tenantId": (_NAME, "Only this tenant; with a tenant's API key it is that one anyway"),
+    "stream": (_NAME, "Only this stream"),
+    "customerRef": ({"type": "string"}, "Only this customer"),
+    "causalityKey": ({"type": "string"}, "Only this run"),
+    "from": (_INSTANT, "Occurred at or after"),
+    "to": (_INSTANT, "Occurred before"),
+    "after": (_SEQUENCE, "Sequences above this one"),
+    "before": (_SEQUENCE, "Sequences below this one"),
+    "order": ({"type": "string", "enum": ["asc", "desc"], "default": "asc"}, "By sequence"),
+    "limit": ({"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Most items of the page"),
+    "cursor": ({"type": "string"}, "`next` of the page before"),
+}
+
+
+def operation(
+    summary: str, answer: str, *, parameters: Sequence[str] = (), path: Json | None = None, errors: Sequence[int] = ()
+) -> dict[str, Any]:
+    """What FastAPI is told of a route whose handler reads and writes by itself."""
+    described = [] if path is None else [{"in": "path", "required": True, **path}]
+    for name in parameters:
+        schema, about = _PARAMETERS[name]
+        described.append({"in": "query", "name": name, "schema": schema, "description": about, "required": False})
+    return {
+        "summary": summary,
+        "openapi_extra": {"parameters": described},
+        "responses": {200: _answer(summary, answer), **{status: _error(status) for status in errors}},
+    }
+
+
+def describe(app: FastAPI) -> None:
+    """Let the app serve the whole document, with the routes that FastAPI knows nothing of."""
+    built: Json = {}
+
+    def openapi() -> Json:
+        if not built:
+            built.update(get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes))
+            built["paths"]["/v1/events"] = {"post": _ingest()}
+            schemes = {"apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, once there is one"}}
+            built["components"] = {"schemas": components(), "securitySchemes": schemes}
+            built["security"] = [{}, {"apiKey": []}]
+        return built
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _answer(about: str, schema: str) -> Json:
+    return {"description": about, "content": {JSON: {"schema": ref(schema)}}}
+
+
+def _error(status: int) -> Json:
+    return _answer(_ERRORS[status], "ErrorBody")
+
+
+def _ingest() -> Json:
+    events = {"type": "array", "items": ref("Event")}
+    wrapper = {
+        "type": "object",
+        "required": ["events"],
+        "additionalProperties": False,
+        "properties": {"events": events},
+    }
+    lines = {"type": "string", "description": "One event as JSON per line"}
+    return {
+        "summary": "Record events",
+        "description": "One verdict per event, in their order, once what was accepted is durable.",
+        "operationId": "record_events",
+        "parameters": [
+            {
+                "in": "header",
+                "name": "Content-Encoding",
+                "description": "How the body is compressed",
+                "schema": {"type": "string", "enum": ["identity", *ENCODINGS]},
+            }
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {"schema": {"anyOf": [wrapper, events, ref("Event")]}},
+                NDJSON: {"schema": lines},
+                CLOUDEVENT: {"schema": ref("CloudEvent")},
+                CLOUDEVENTS: {"schema": {"type": "array", "items": ref("CloudEvent")}},
+            },
+        },
+        "responses": {
+            "200": _answer("Processed; rejected events say why", "Answer"),
+            **{str(status): _error(status) for status in _ERRORS},
+        },
+    }

@@ -1,0 +1,66 @@
+"""Paging: every list answers `{"items": [...], "next": cursor|null}` and goes on where a cursor says."""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from tidelock.errors import RequestError
+from tidelock.ledger.reader import Slice
+from tidelock.model import Recorded
+from tidelock.ops.parameters import SEQUENCE_MAX, Parameters
+from tidelock.settings import Settings
+
+_CURSOR = re.compile(rb"(asc|desc):([0-9]{1,19})")
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """How much of a list is asked, which way, and from where on."""
+
+    limit: int
+    descending: bool
+    #: sequence of the last item of the page before
+    position: int | None
+
+    def narrow(self, events: Slice) -> Slice:
+        """The rest of the slice after the pages before."""
+        if self.position is None:
+            return events
+        if self.descending:
+            before = self.position if events.before is None else min(events.before, self.position)
+            return replace(events, before=before)
+        after = self.position if events.after is None else max(events.after, self.position)
+        return replace(events, after=after)
+
+    def encode(self, found: Sequence[Recorded]) -> bytes:
+        """The page's body. `found` has one item more than the page when there is a next one."""
+        items = found[: self.limit]
+        following = self._cursor(items[-1].ingress_sequence) if len(found) > self.limit else None
+        return msgspec.json.encode({"items": items, "next": following})
+
+    def _cursor(self, position: int) -> str:
+        order = "desc" if self.descending else "asc"
+        return urlsafe_b64encode(f"{order}:{position}".encode()).rstrip(b"=").decode()
+
+
+def read_paging(parameters: Parameters, settings: Settings, *, order: str = "asc") -> Paging:
+    limit = parameters.limit(default=min(settings.page_rows, settings.page_rows_max), maximum=settings.page_rows_max)
+    cursor = parameters.text("cursor")
+    return Paging(limit, order == "desc", None if cursor is None else _position(cursor, order))
+
+
+def _position(cursor: str, order: str) -> int:
+    try:
+        match = _CURSOR.fullmatch(urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+    except ValueError:
+        match = None
+    if match is None or int(match[2]) > SEQUENCE_MAX:
+        raise RequestError("this is not a cursor that a list has given", field="cursor")
+    if match[1].decode() != order:
+        raise RequestError("this cursor belongs to the other order", field="cursor")
+    return int(match[2])

@@ -1,0 +1,112 @@
+"""The HTTP application: every route, what it may answer, and how errors look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from tidelock import __version__
+from tidelock.ingest.intake import Intake
+from tidelock.ledger.connections import Connections
+from tidelock.ledger.feed import Feed
+from tidelock.ledger.sequencer import Sequencer
+from tidelock.ops.access import Access
+from tidelock.ops.docs import install_docs
+from tidelock.ops.health import Probe
+from tidelock.ops.ingest import IngestRoute
+from tidelock.ops.metrics import Measured, Metrics
+from tidelock.ops.openapi import describe, operation
+from tidelock.ops.problems import install_problems
+from tidelock.ops.reads import CAUSALITY, EVENTS, Reads
+from tidelock.ops.tail import TailRoute
+from tidelock.settings import Settings
+
+_READ_ERRORS = (400, 401, 403, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the application serves."""
+
+    settings: Settings
+    intake: Intake
+    sequencer: Sequencer
+    connections: Connections
+    feed: Feed
+    #: the readers that health tells of
+    probes: Sequence[Probe] = ()
+
+
+class _AnyKey(Convertor[str]):
+    """The rest of the path, whatever a key contains: slashes and line ends too."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anykey", _AnyKey())
+
+
+def make_app(parts: Parts) -> FastAPI:
+    """The application over an open ledger."""
+    settings, connections = parts.settings, parts.connections
+    # A path has one spelling; and the docs pages come from here, not from a CDN.
+    app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    access = Access(connections, settings.key_cache_s)
+    metrics = Metrics(parts.sequencer, parts.feed)
+    app.add_middleware(Measured, metrics=metrics)
+    ingest = IngestRoute(parts.intake, access, metrics, settings)
+    tail = TailRoute(parts.feed, connections, access, settings)
+    app.router.routes[:0] = [
+        Route("/v1/events", ingest, methods=["POST"], include_in_schema=False),
+        WebSocketRoute("/ws", tail),
+        Route("/ws", _websocket_only, include_in_schema=False),
+    ]
+    _add_reads(app, Reads(connections, access, metrics, settings, parts.probes))
+    install_docs(app)
+    install_problems(app, settings.retry_after_s)
+    describe(app)
+    app.router.default = _nothing_here
+    return app
+
+
+def _add_reads(app: FastAPI, reads: Reads) -> None:
+    def add(path: str, handler: Any, described: dict[str, Any]) -> None:
+        app.add_api_route(path, handler, methods=["GET"], response_class=Response, **described)
+
+    key = {"name": "key", "schema": {"type": "string", "minLength": 1}, "description": "The causalityKey"}
+    listed = operation("Events in ledger order", "EventPage", parameters=EVENTS, errors=_READ_ERRORS)
+    caused = operation("The events of one run", "CausalityPage", parameters=CAUSALITY, path=key, errors=_READ_ERRORS)
+    ready = operation("Ready for events", "Health")
+    ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
+    measured = operation("Metrics", "Alive", errors=(401, 403, 503))
+    measured["responses"][200] = {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    add("/admin/events", reads.events, listed)
+    add("/v1/causality/{key:anykey}", reads.causality, caused)
+    add("/healthz", reads.alive, operation("The process answers", "Alive"))
+    add("/readyz", reads.ready, ready)
+    add("/admin/event-health", reads.health, operation("Health of the readers", "EventHealth", errors=_READ_ERRORS))
+    add("/metrics", reads.metrics, measured)
+
+
+async def _websocket_only(_: Request) -> Response:
+    raise HTTPException(426, headers={"upgrade": "websocket"})
+
+
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    """Also for WebSocket, where the framework would say 403."""
+    raise HTTPException(404)
