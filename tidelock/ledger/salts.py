@@ -65,7 +65,8 @@ async def promote_salt(connection: psycopg.AsyncConnection[Any], position: int) 
         salts = await read_salts(connection)
         if not 0 <= position < len(salts.salts):
             raise SettingsError(f"there is no salt {position}; known are 0 to {len(salts.salts) - 1}", field="position")
-        await connection.execute(QUERIES["promote_salt"], [position])
+        await connection.execute(QUERIES["lift_salts"])
+        await connection.execute(QUERIES["order_salts"], [position])
         await connection.execute(QUERIES["next_version"])
         return await read_salts(connection)
 

@@ -14,14 +14,17 @@ SELECT salts_version FROM ledger_head;
 -- Adds a salt behind the others; the very first one derives.
 INSERT INTO salts (position, salt) SELECT count(*), %s FROM salts;
 
--- name: promote_salt
--- Moves one salt to the front; the others keep their order behind it.
-WITH ordered AS (
-    SELECT salt, row_number() OVER (ORDER BY position <> %s, position) - 1 AS position FROM salts
-), moved AS (
-    DELETE FROM salts
-)
-INSERT INTO salts (position, salt) SELECT position, salt FROM ordered;
+-- name: lift_salts
+-- Clears the positions, far above any there can be: a position is unique at every moment of a statement.
+UPDATE salts SET position = position + 1000000000;
+
+-- name: order_salts
+-- Gives the positions anew: one salt moves to the front, the others keep their order behind it.
+UPDATE salts SET position = ordered.position
+FROM (
+    SELECT salt, row_number() OVER (ORDER BY position <> %s + 1000000000, position) - 1 AS position FROM salts
+) AS ordered
+WHERE salts.salt = ordered.salt;
 
 -- name: next_version
 -- Tells every process at its next commit that the salts changed.
