@@ -1,0 +1,22 @@
+"""An outage: the database, reached before, goes away or turns out to hold no ledger. Told in words, not as a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from tidelock.errors import Unreachable
+
+
+@contextmanager
+def outage(doing: str) -> Iterator[None]:
+    """Translate what the driver raises while `doing` something into the project's own error."""
+    try:
+        yield
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+        raise Unreachable(f"{doing}: this database holds no ledger; `tidelock migrate` makes one") from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        reason = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
+        raise Unreachable(f"{doing}: the database went away ({reason}); try again") from error

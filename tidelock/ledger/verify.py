@@ -1,0 +1,219 @@
+"""Verification: whether the ledger still is what was recorded, column by column, row by row, to its end.
+
+It reads up to the head of its start, in pages: writers go on meanwhile, and memory stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+
+from tidelock.ingest.identity import content_hash, identity_digest
+from tidelock.ledger.anchorproof import AnchorProof
+from tidelock.ledger.commit import chain_digest
+from tidelock.ledger.database import Database
+from tidelock.ledger.findings import Check, Findings, Report, first_difference
+from tidelock.ledger.identityproof import IdentityProof
+from tidelock.ledger.outage import outage
+from tidelock.ledger.queries import load
+from tidelock.ledger.rawrows import Numbers, numbers, numeric_text, raw_rows, tail
+from tidelock.model import CONTROL, Head
+
+QUERIES = load("tidelock.ledger", "sql/verify.sql")
+LEDGER = load("tidelock.ledger", "sql/ledger.sql")
+
+_COMMITS_PAGE = 10_000
+_CONTROL = CONTROL.encode()
+
+#: called with the sequence that is reached and the one to reach
+Progress = Callable[[int, int], None]
+
+
+class Link(NamedTuple):
+    """A commit as it is recorded: one link of the chain."""
+
+    commit_id: int
+    first: int
+    last: int
+    source_timestamp: int
+    control: bool
+    digest: bytes
+
+    def __str__(self) -> str:
+        span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"
+        return f"commit {self.commit_id} ({span})"
+
+
+_BEFORE_FIRST = Link(0, 0, 0, 0, False, bytes(32))
+
+
+class Verification(NamedTuple):
+    """What `verify` found."""
+
+    report: Report
+    #: the difference that lies first in the ledger
+    first: str | None
+
+
+def verify(database: Database, anchor: Path, progress: Progress, *, jumps: bool = False) -> Verification:
+    """Check everything. `jumps`: a sequence database is configured, so a commit may leave numbers out before it."""
+    anchors = AnchorProof(anchor)
+    with (
+        outage("verify"),
+        database.connect_sync(name="tidelock verify") as connection,
+        database.connect_sync(name="tidelock verify rows") as rows,
+        database.connect_sync(name="tidelock verify identities") as identities,
+        IdentityProof(identities) as identity_proof,
+    ):
+        walk = _Walk(connection, identity_proof, jumps)
+        walk.go(raw_rows(rows, walk.head.ingress_sequence), progress)
+        anchors.compare(connection, walk.head)
+    checks = [*walk.checks(), identity_proof.check(), anchors.check()]
+    # At one place the check that names a row tells more than the one that names a commit.
+    by_precision = [walk.content, walk.density, identity_proof.findings, walk.order, walk.chain, anchors.findings]
+    return Verification(Report.of(checks), first_difference(by_precision))
+
+
+class _Walk:
+    """One walk along the ledger, commit by commit."""
+
+    def __init__(self, connection: psycopg.Connection[Any], identities: IdentityProof, jumps: bool) -> None:
+        self.chain = Findings("chain")
+        self.density = Findings("density")
+        self.order = Findings("order")
+        self.content = Findings("content")
+        self._connection = connection
+        self._identities = identities
+        self._jumps = jumps
+        self._commits = self._events = 0
+        row = connection.execute(LEDGER["read_head"]).fetchone()
+        assert row is not None, "ledger_head always has its one row"
+        self.head = Head(*row)
+
+    def checks(self) -> list[Check]:
+        return [
+            self.chain.check(f"{self._commits:,} commits give the head's digest {self.head.digest.hex()[:16]}..."),
+            self.density.check(f"{self._events:,} events, none missing up to sequence {self.head.ingress_sequence:,}"),
+            self.order.check("source timestamps increase from commit to commit and never go back"),
+            self.content.check(f"{self._events:,} events have the content they were hashed with"),
+        ]
+
+    def go(self, rows: Iterator[bytes], progress: Progress) -> None:
+        previous = _BEFORE_FIRST
+        numbered = ((numbers(row), row) for row in rows)
+        pending = next(numbered, None)
+        for link in self._links():
+            own: list[tuple[Numbers, bytes]] = []
+            while pending is not None and pending[0][0] <= link.last:
+                own.append(pending)
+                pending = next(numbered, None)
+            self._check_commit(previous, link, own)
+            previous = link
+            progress(link.last, self.head.ingress_sequence)
+        while pending is not None:
+            (sequence, _, _, received_at, occurred_at), row = pending
+            self.density.differ(sequence, f"sequence {sequence} belongs to no commit")
+            self._check_row(tail(row), sequence, received_at, occurred_at)
+            pending = next(numbered, None)
+        self._check_head(previous)
+        self._identities.finish(self.head.ingress_sequence)
+
+    def _links(self) -> Iterator[Link]:
+        after = -(2**63)
+        while True:
+            cursor = self._connection.execute(QUERIES["commits"], [after, self.head.commit_id, _COMMITS_PAGE])
+            page = cursor.fetchall()
+            yield from map(Link._make, page)
+            if len(page) < _COMMITS_PAGE:
+                return
+            after = page[-1][0]
+
+    def _check_commit(self, previous: Link, link: Link, rows: list[tuple[Numbers, bytes]]) -> None:
+        self._commits += 1
+        self._events += len(rows)
+        self._check_density(previous, link, [found for found, _ in rows])
+        self._check_order(previous, link, [found[2] for found, _ in rows])
+        control = False
+        for (sequence, _, _, received_at, occurred_at), row in rows:
+            control |= self._check_row(tail(row), sequence, received_at, occurred_at)
+        if link.control != control or (control and len(rows) != 1):
+            self.order.differ(link.first, f"{link}: a control event must be alone in a commit that says so")
+        if chain_digest(previous.digest, link.commit_id, [row for _, row in rows]) != link.digest:
+            what = "what is recorded does not give its digest: a row of it, or the commit before, was changed"
+            self.chain.differ(link.last, f"{link}: {what}")
+
+    def _check_density(self, previous: Link, link: Link, numbered: list[Numbers]) -> None:
+        if link.commit_id != previous.commit_id + 1:
+            missing = f"commit {previous.commit_id + 1} is missing: {link} comes after {previous.commit_id}"
+            self.density.differ(previous.last + 1, missing)
+        elif link.first != previous.last + 1 and not (self._jumps and link.first > previous.last):
+            self.density.differ(link.first, f"{link} does not start behind sequence {previous.last}")
+        sequences = [found[0] for found in numbered]
+        if sequences != list(range(link.first, link.last + 1)):
+            self._name_missing(link, sequences)
+        for sequence, commit_id, *_ in numbered:
+            if commit_id != link.commit_id:
+                self.density.differ(sequence, f"sequence {sequence} says commit {commit_id}, but lies in {link}")
+
+    def _name_missing(self, link: Link, sequences: list[int]) -> None:
+        for sequence in sorted(set(sequences).symmetric_difference(range(link.first, link.last + 1))):
+            wrong = "is missing from" if link.first <= sequence else "lies before"
+            self.density.differ(sequence, f"sequence {sequence} {wrong} {link}")
+
+    def _check_order(self, previous: Link, link: Link, timestamps: list[int]) -> None:
+        if not timestamps:
+            return
+        if timestamps[0] <= previous.source_timestamp:
+            before = f"{previous.source_timestamp}, the last of commit {previous.commit_id}"
+            self.order.differ(link.first, f"{link}: source timestamp {timestamps[0]} is not after {before}")
+        if timestamps != sorted(timestamps):
+            self.order.differ(link.first, f"{link}: source timestamps go back")
+        if timestamps[-1] != link.source_timestamp:
+            ends = f"ends at {timestamps[-1]}, but the commit says {link.source_timestamp}"
+            self.order.differ(link.last, f"{link}: source timestamp {ends}")
+
+    def _check_row(self, fields: list[Any], sequence: int, received_at: int, occurred_at: int) -> bool:
+        """Compare an event with its hash, ask for its identity; says whether it is a control event."""
+        tenant_id, key, key_source, stored = fields[0].decode(), fields[12], fields[13], fields[14]
+        if key is not None and key_source is not None:
+            self._identities.expect(sequence, identity_digest(tenant_id, key.decode()), stored, key_source)
+        elif key is not key_source:
+            self._identities.findings.differ(sequence, f"sequence {sequence}: key and key source do not go together")
+        # The moment of receipt stands in for an absent ts, which is hashed as absent.
+        if stored != _content(tenant_id, fields, occurred_at) and (
+            occurred_at != received_at or stored != _content(tenant_id, fields, None)
+        ):
+            self.content.differ(sequence, f"sequence {sequence}: its columns do not give its content hash")
+        return bool(fields[1] == _CONTROL)
+
+    def _check_head(self, last: Link) -> None:
+        head = self.head
+        if (head.commit_id, head.ingress_sequence, head.source_timestamp, head.digest) != (
+            last.commit_id, last.last, last.source_timestamp, last.digest,
+        ):  # fmt: skip
+            what = f"the head says commit {head.commit_id}, sequence {head.ingress_sequence}; the last commit is {last}"
+            self.chain.differ(max(head.ingress_sequence, last.last), what + " or has another digest")
+        row = self._connection.execute(QUERIES["beyond_head"]).fetchone()
+        assert row is not None
+        if row[0] is not None:
+            self.density.differ(row[0], f"sequence {row[0]} lies beyond the head")
+        if row[1] is not None:
+            self.density.differ(head.ingress_sequence + 1, f"commit {row[1]} lies beyond the head")
+
+
+def _content(tenant_id: str, fields: list[Any], sent_at: int | None) -> bytes:
+    """The content hash that the columns give now."""
+    _, stream, customer_ref, resource_id, _, op, quantity, data, *_ = fields
+    return content_hash(
+        tenant_id,
+        stream.decode(),
+        None if customer_ref is None else customer_ref.decode(),
+        None if resource_id is None else resource_id.decode(),
+        sent_at,
+        None if quantity is None else numeric_text(quantity),
+        op.decode(),
+        data,
+    )
