@@ -1,0 +1,88 @@
+"""Columns: their types, and the names an event has without declaring any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: what may become the name of a table or a column, in SQL, GraphQL and Spark alike
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Postgres cuts longer names off without a word
+IDENTIFIER_LENGTH_MAX = 63
+ALLOWED = "string int bigint double decimal(p,s) boolean timestamp date json"
+
+_PLAIN = frozenset({"string", "int", "bigint", "double", "boolean", "timestamp", "date", "json"})
+_DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
+_PRECISION_MAX = 38
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """What a column holds."""
+
+    #: one of the names in `ALLOWED`, without the brackets
+    name: str
+    #: digits in all; decimals only
+    precision: int = 0
+    #: digits after the point; decimals only
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" if self.name == "decimal" else self.name
+
+    @property
+    def numeric(self) -> bool:
+        return self.name in ("int", "bigint", "double", "decimal")
+
+
+STRING = ColumnType("string")
+BIGINT = ColumnType("bigint")
+TIMESTAMP = ColumnType("timestamp")
+
+#: the columns every event has, declared or not
+ENVELOPE: Mapping[str, ColumnType] = {
+    "customer_ref": STRING,
+    "resource_id": STRING,
+    "row_key": STRING,
+    "op": STRING,
+    "occurred_at": TIMESTAMP,
+    "received_at": TIMESTAMP,
+    "quantity": ColumnType("decimal", 38, 9),
+    "causality_key": STRING,
+    "correlation_id": STRING,
+    "causation_id": STRING,
+    "source": STRING,
+    "idempotency_key": STRING,
+    "ingress_sequence": BIGINT,
+}
+#: those of them that a key may use: known when the event arrives, and not derived from the key themselves
+KEY_ENVELOPE = ("customer_ref", "resource_id", "causality_key", "correlation_id", "causation_id", "source")
+
+
+def parse_column_type(text: str) -> ColumnType:
+    """The type a text names. Raises ValueError with what is allowed."""
+    if text in _PLAIN:
+        return ColumnType(text)
+    match = _DECIMAL.fullmatch(text)
+    if match is None:
+        raise ValueError(f"one of: {ALLOWED}")
+    precision, scale = int(match[1]), int(match[2])
+    if not (1 <= precision <= _PRECISION_MAX and scale <= precision):
+        raise ValueError(f"decimal(p,s) with p from 1 to {_PRECISION_MAX} and s from 0 to p")
+    return ColumnType("decimal", precision, scale)
+
+
+def is_identifier(name: str) -> bool:
+    return IDENTIFIER.fullmatch(name) is not None and len(name) <= IDENTIFIER_LENGTH_MAX
+
+
+def data_path(name: str) -> tuple[str, ...] | None:
+    """The members that `data.a.b` leads through; None when the name is no such path."""
+    first, *members = name.split(".")
+    return tuple(members) if first == "data" and members and all(members) else None
+
+
+def table_column(name: str) -> str:
+    """What a column is called in a table: paths have dots, which neither SQL nor GraphQL names may have."""
+    return name.replace(".", "_")

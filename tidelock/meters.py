@@ -1,0 +1,160 @@
+"""Meters: usage counters per customer and period."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+from tidelock.canonical import canonical_hash, canonical_json
+from tidelock.durations import format_duration
+from tidelock.instants import format_instant, parse_rfc3339
+from tidelock.sections import Section
+from tidelock.streams import Stream
+
+AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg")
+PERIODS = ("hour", "day", "week", "month")
+#: the keys of `[meters.NAME]`
+METER_KEYS = {
+    "stream": "The stream it measures. Default: the meter's name.",
+    "aggregation": f"What `value` is: {' '.join(AGGREGATIONS)}. Default `sum`.",
+    "period": f"Length of a counter, in UTC: {' '.join(PERIODS)} (weeks are ISO weeks). Default `month`.",
+    "lateness": "How far behind a counter's latest event an event still counts; a later one is an adjustment. "
+    "Default: `meters.lateness`.",
+    "value": "The column that is aggregated. Default `quantity`.",
+    "where": "Filter on columns, as a table or as JSON text: only events for which it is true count.",
+    "group_by": "Columns of a further breakdown, in `counter_groups`.",
+    "live": "Record changes, for subscriptions and triggers. Default `true`.",
+}
+
+_WHERE = 'a table such as { region = { _eq = "eu" } }, or the same as JSON text'
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What is counted of a stream."""
+
+    name: str
+    stream: str
+    #: one of `AGGREGATIONS`
+    aggregation: str
+    #: one of `PERIODS`
+    period: str
+    lateness_ns: int
+    #: the column that is aggregated
+    value: str = "quantity"
+    #: filter as parsed JSON, numbers with a fraction as Decimal; None: every event
+    where: Mapping[str, object] | None = None
+    group_by: tuple[str, ...] = ()
+    #: whether changes are recorded
+    live: bool = True
+
+    def canonical(self) -> dict[str, object]:
+        """Plain JSON, in the form of its table in tidelock.toml. The filter is a text: JSON numbers would be floats."""
+        form: dict[str, object] = {
+            "stream": self.stream,
+            "aggregation": self.aggregation,
+            "period": self.period,
+            "lateness": format_duration(self.lateness_ns),
+            "value": self.value,
+            "group_by": list(self.group_by),
+            "live": self.live,
+        }
+        return form if self.where is None else form | {"where": canonical_json(self.where)}
+
+    def hash(self) -> str:
+        return canonical_hash({"meter": self.name, "definition": self.canonical()})
+
+
+def read_meter(name: str, section: Section, lateness_ns: int, stream_named: Callable[[str], Stream]) -> Meter:
+    """The meter a table declares, `lateness_ns` being the default."""
+    section.only(METER_KEYS)
+    stream = stream_named(section.text("stream") or name)
+    own_lateness_ns = section.duration_ns("lateness")
+    aggregation = section.choice("aggregation", AGGREGATIONS, "sum")
+    return Meter(
+        name=name,
+        stream=stream.name,
+        aggregation=aggregation,
+        period=section.choice("period", PERIODS, "month"),
+        lateness_ns=lateness_ns if own_lateness_ns is None else own_lateness_ns,
+        value=_read_value(section, stream, aggregation),
+        where=_read_where(section),
+        group_by=read_group_by(section, stream),
+        live=section.flag("live", True),
+    )
+
+
+def read_group_by(section: Section, stream: Stream) -> tuple[str, ...]:
+    columns = section.names("group_by")
+    for column in columns:
+        check_column(section, "group_by", column, stream)
+        if (kind := stream.type_of(column)) is not None and kind.name in ("json", "double"):
+            raise section.fail("group_by", f'column "{column}" is {kind}; groups need values with one text')
+    return columns
+
+
+def check_column(section: Section, key: str, column: str, stream: Stream) -> None:
+    if not stream.has(column):
+        raise section.fail(key, f'stream "{stream.name}" has no column "{column}"; available: {stream.available()}')
+
+
+def _read_value(section: Section, stream: Stream, aggregation: str) -> str:
+    column = section.text("value") or "quantity"
+    check_column(section, "value", column, stream)
+    kind = stream.type_of(column)
+    if kind is not None and not kind.numeric and aggregation != "count":
+        numeric = [name for name, declared in stream.columns.items() if declared.numeric]
+        raise section.fail("value", f'column "{column}" is {kind}; numeric are: {", ".join(numeric) or "quantity"}')
+    return column
+
+
+def _read_where(section: Section) -> Mapping[str, object] | None:
+    """The filter as an object; its parser comes later and checks the rest."""
+    if "where" not in section.values:
+        return None
+    value = section.values["where"]
+    try:
+        if isinstance(value, str):
+            value = json.loads(
+                value, parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_without_repetition
+            )
+        plain = _plain(value)
+    except (ValueError, ArithmeticError, RecursionError):
+        raise section.refuse("where", _WHERE) from None
+    if not isinstance(plain, dict):
+        raise section.refuse("where", _WHERE)
+    return plain
+
+
+def _plain(value: object) -> object:
+    """TOML's values as JSON has them: its dates are texts there."""
+    match value:
+        case Mapping():
+            return {str(name): _plain(member) for name, member in value.items()}
+        case list():
+            return [_plain(member) for member in value]
+        case datetime():
+            return format_instant(parse_rfc3339(value.isoformat()))
+        case date():
+            return value.isoformat()
+        case Decimal() if not value.is_finite():
+            raise ValueError(value)
+        case str() | bool() | int() | Decimal() | None:
+            return value
+        case _:
+            raise ValueError(value)
+
+
+def _no_number(text: str) -> object:
+    raise ValueError(text)
+
+
+def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A member that is there twice would drop a condition without a word."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("repeated member")
+    return members

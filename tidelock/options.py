@@ -1,0 +1,129 @@
+"""Options: what one setting is. A field of a settings class is made by a function here, and that is all it takes.
+
+The same field gives the type and default in code, the check of what file, environment and flags say, and the line in
+the reference page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidelock import option_values as values
+from tidelock.durations import parse_duration
+from tidelock.option_values import Kind
+
+_OPTION, _SECTION = "option", "section"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the field of a setting says beside its type."""
+
+    kind: Kind
+    #: one or two sentences for people
+    help: str
+    #: as one writes it in tidelock.toml
+    example: str | None = None
+    #: what happens without a value, where the default does not say it
+    unset: str | None = None
+    #: never shown, not in errors either
+    secret: bool = False
+    #: a variable of the environment by which others know it; `TIDELOCK_...` goes before
+    also_env: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A line of the table of settings."""
+
+    #: as in the file: `postgres.shared_buffers`
+    path: str
+    default: object
+    spec: Spec
+
+    @property
+    def env(self) -> str:
+        return "TIDELOCK_" + self.path.replace(".", "_").upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.path.replace(".", "-").replace("_", "-")
+
+
+def options(settings: type, prefix: str = "") -> Iterator[Option]:
+    """The table of settings: every field of the class and of its sections."""
+    for field in dataclasses.fields(settings):
+        if spec := field.metadata.get(_OPTION):
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            yield Option(prefix + field.name, default, spec)
+        elif section := field.metadata.get(_SECTION):
+            yield from options(section, f"{prefix}{field.name}.")
+
+
+def sections(settings: type) -> dict[str, type]:
+    """The sections of a settings class, by name."""
+    return {
+        field.name: field.metadata[_SECTION] for field in dataclasses.fields(settings) if _SECTION in field.metadata
+    }
+
+
+# The functions below return what `dataclasses.field` returns, typed Any so that it can stand for the field's default.
+
+
+def section(of: type) -> Any:
+    """A table of settings inside another."""
+    return dataclasses.field(default_factory=of, metadata={_SECTION: of})
+
+
+def text(default: str | None, about: str, **spec: Any) -> Any:
+    return _option(default, Spec(values.TEXT, about, **spec))
+
+
+def pattern(default: str, form: str, allowed: str, about: str, **spec: Any) -> Any:
+    return _option(default, Spec(values.pattern(form, allowed), about, **spec))
+
+
+def choice(default: str, choices: tuple[str, ...], about: str, **spec: Any) -> Any:
+    return _option(default, Spec(values.choice(choices), about, **spec))
+
+
+def flag(default: bool | None, about: str, **spec: Any) -> Any:
+    return _option(default, Spec(values.FLAG, about, **spec))
+
+
+def path(default: str | None, about: str, **spec: Any) -> Any:
+    return _option(None if default is None else Path(default), Spec(values.PATH, about, **spec))
+
+
+def integer(default: int, about: str, *, minimum: int = 1, maximum: int = 10**9, **spec: Any) -> Any:
+    return _option(default, Spec(values.integer(minimum, maximum), about, **spec))
+
+
+def seconds(default: float, about: str, *, minimum: float, maximum: float, **spec: Any) -> Any:
+    return _option(default, Spec(values.seconds(minimum, maximum), about, **spec))
+
+
+def size(default: str, about: str, *, minimum: str, maximum: str, **spec: Any) -> Any:
+    bounds = values.parse_size(minimum), values.parse_size(maximum)
+    return _option(values.parse_size(default), Spec(values.size(*bounds), about, **spec))
+
+
+def duration(default: str, about: str, *, minimum: str = "0s", **spec: Any) -> Any:
+    kind = values.duration(parse_duration(minimum))
+    return _option(parse_duration(default), Spec(kind, about, **spec))
+
+
+def names(about: str, **spec: Any) -> Any:
+    return _option((), Spec(values.NAMES, about, **spec))
+
+
+def table(about: str, **spec: Any) -> Any:
+    return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(values.TABLE, about, **spec)})
+
+
+def _option(default: object, spec: Spec) -> Any:
+    return dataclasses.field(default=default, repr=not spec.secret, metadata={_OPTION: spec})

@@ -1,0 +1,182 @@
+"""Settings: one table that feeds tidelock.toml, the environment, the flags and the reference page.
+
+A setting is one field below. A flag goes before the environment, that before the file, that before the default.
+`python -m tidelock.settings` prints the reference page.
+"""
+
+# ruff: noqa: RUF009  (the calls in the classes make fields, not defaults)
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tidelock import options
+from tidelock.definitions import Definitions, parse_definitions
+from tidelock.eventtimes import EVENTTIME_TYPES
+from tidelock.layers import build, from_environment, from_file, from_flags
+from tidelock.options import Option
+from tidelock.sections import Section
+from tidelock.tomlfile import read_toml
+
+DEFAULT_FILE = Path("tidelock.toml")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+#: tables of the file that hold definitions
+DEFINITIONS = ("streams", "meters", "windows")
+
+_POSTGRES_SIZE = r"[0-9]{1,9}(kB|MB|GB|TB)"
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """The embedded Postgres, which runs when no `database_url` is set."""
+
+    binaries: Path | None = options.path(
+        None,
+        "Directory with the Postgres programs to run.",
+        unset="those that come with Tidelock",
+        example="/usr/lib/postgresql/18/bin",
+    )
+    shared_buffers: str = options.pattern(
+        "512MB", _POSTGRES_SIZE, 'a size such as "512MB" or "1GB"', "Memory that the server keeps its pages in."
+    )
+    max_wal_size: str = options.pattern(
+        "4GB", _POSTGRES_SIZE, 'a size such as "4GB"', "How much write-ahead log may grow between two checkpoints."
+    )
+    config: Mapping[str, str] = options.table(
+        "Further parameters, passed to the server as they are.", example='{ work_mem = "64MB" }'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """What holds for every meter that does not say otherwise."""
+
+    lateness: int = options.duration(
+        "48h", "How far behind a counter's latest event an event still counts. A later one becomes an adjustment."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, checked. Durations are nanoseconds, sizes are bytes."""
+
+    data: Path = options.path("./.tidelock", "Directory of the embedded database and of everything else kept on disk.")
+    host: str = options.text("127.0.0.1", "Address to listen on. Any but a loopback address needs API keys.")
+    port: int = options.integer(8080, "Port to listen on; 0 takes any free one.", minimum=0, maximum=65_535)
+    database_url: str | None = options.text(
+        None,
+        "Postgres that holds the ledger.",
+        unset="the embedded one in `data`",
+        example="postgresql://tidelock@db.example/tidelock",
+        secret=True,
+        also_env="DATABASE_URL",
+    )
+    salt: str | None = options.text(
+        None,
+        "Secret from which the keys of events without one are derived. It must be one of those recorded in the ledger.",
+        unset="generated at the first start and kept in the ledger",
+        secret=True,
+    )
+    streams_open: bool | None = options.flag(
+        None,
+        "Take events of any stream, not only of those that are declared or named by a meter or window.",
+        unset="true, but false in `serve`",
+    )
+    future_tolerance: int = options.duration(
+        "1h", "How far ahead of the server's clock an event's time may be. Beyond it the event is rejected."
+    )
+    request_events_max: int = options.integer(10_000, "Most events in one request.", maximum=10_000)
+    request_bytes_max: int = options.size(
+        "16MiB", "Largest body of a request, after decompression.", minimum="1KiB", maximum="1GiB"
+    )
+    commit_events_max: int = options.integer(
+        10_000, "Most events that requests are grouped into for one database transaction.", maximum=10_000
+    )
+    queue_events_max: int = options.integer(
+        100_000, "Most events that wait for the ledger. Requests beyond it are answered 429."
+    )
+    queue_requests_max: int = options.integer(
+        10_000, "Most requests that wait for the ledger. Requests beyond it are answered 429."
+    )
+    data_depth_max: int = options.integer(64, "Deepest nesting of an event's `data`.", maximum=500)
+    retry_after_s: int = options.integer(
+        1, "What `Retry-After` says when a request is answered 429 or 503, in seconds.", maximum=3_600
+    )
+    page_rows: int = options.integer(100, "Rows of a list's page when the request names no limit.", maximum=1_000)
+    page_rows_max: int = options.integer(1_000, "Most rows of a list's page, whatever the request asks.", maximum=1_000)
+    ws_queue_events_max: int = options.integer(
+        1_000, "Most events that wait for one WebSocket client. A client further behind is disconnected."
+    )
+    ws_connections_max: int = options.integer(1_000, "Most WebSocket clients at a time.")
+    ws_ping_s: float = options.seconds(
+        20, "How often a WebSocket client is pinged, in seconds.", minimum=0.1, maximum=3_600
+    )
+    connect_timeout_s: float = options.seconds(
+        5, "How long connecting to the database may take, in seconds.", minimum=0.1, maximum=3_600
+    )
+    lock_timeout_s: float = options.seconds(
+        10, "How long a commit waits for the ledger's head, in seconds.", minimum=0.1, maximum=3_600
+    )
+    key_cache_s: float = options.seconds(
+        5, "How long an API key that was looked up is remembered, in seconds.", minimum=0, maximum=3_600
+    )
+    import_chunk_events: int = options.integer(1_000, "Events that `tidelock import` records at a time.", maximum=1_000)
+    anchor: Path | None = options.path(
+        None,
+        "File that the ledger's head is written to regularly. Kept away from the database it proves a cut tail.",
+        unset="`anchor.jsonl` in `data`",
+    )
+    anchor_interval: int = options.duration("10s", "How often the head is written to the anchor file.", minimum="1ms")
+    partition_events: int = options.integer(10_000_000, "Events of one partition of the ledger's table.", minimum=1_000)
+    log_level: str = options.choice("info", LOG_LEVELS, "Least severe messages that are logged.")
+    plugins: tuple[str, ...] = options.names(
+        "Python modules to import, which register event-time types.", example='["shop.eventtime"]'
+    )
+    postgres: Postgres = options.section(Postgres)
+    meters: Meters = options.section(Meters)
+    #: streams, meters and windows of the file
+    definitions: Definitions = field(default_factory=Definitions)
+
+    @property
+    def anchor_path(self) -> Path:
+        return self.data / "anchor.jsonl" if self.anchor is None else self.anchor
+
+
+#: every setting there is, in the order of the reference page
+TABLE: Mapping[str, Option] = {option.path: option for option in options.options(Settings)}
+
+
+def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
+    """The settings from file, environment and flags. Raises SettingsError for whatever is not as it must be.
+
+    `config` None: `./tidelock.toml` if there is one. `flags` go by path (`postgres.binaries`); None is not given.
+    """
+    file = _file(config)
+    given = {
+        **from_file(file, TABLE, definitions=DEFINITIONS),
+        **from_environment(environ, TABLE),
+        **from_flags(flags, TABLE),
+    }
+    settings = build(Settings, {path: item.read() for path, item in given.items()})
+    definitions = parse_definitions(
+        file.values,
+        lateness_ns=settings.meters.lateness,
+        # Plugins may bring types of their own; the fold checks again when it has imported them.
+        eventtime_types=None if settings.plugins else EVENTTIME_TYPES,
+        file=file.file,
+    )
+    return replace(settings, definitions=definitions)
+
+
+def _file(config: Path | None) -> Section:
+    if config is None and not DEFAULT_FILE.exists():
+        return Section("", {}, str(DEFAULT_FILE))
+    path = config or DEFAULT_FILE
+    return Section("", read_toml(path), str(path))
+
+
+if __name__ == "__main__":
+    from tidelock.reference import settings_page
+
+    print(settings_page(), end="")
