@@ -42,7 +42,12 @@ class Measured:
 
 def request(host: str, events: Sequence[object]) -> bytes:
     body = msgspec.json.encode({"events": events})
-    head = ["POST /v1/events HTTP/1.1", f"Host: {host}", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    head = (
+        "POST /v1/events HTTP/1.1",
+        f"Host: {host}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
     return "\r\n".join([*head, "", ""]).encode() + body
 
 

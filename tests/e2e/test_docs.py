@@ -1,0 +1,77 @@
+"""Docs are code: every snippet of README and docs runs, in the order it is written."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.servers import ROOT, Server, running
+from tidelock.definitions import parse_definitions
+from tidelock.settings import load
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "bench").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def snippets(kind: str) -> list[tuple[str, str]]:
+    return [
+        (page.name, text) for page in PAGES for found, text in FENCE.findall(page.read_text()) if found == kind
+    ]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("docs") / "data") as started:
+        yield started
+
+
+def test_every_shell_snippet_runs_as_written(server: Server, tmp_path: Path) -> None:
+    here = tmp_path / ".venv" / "bin"
+    here.mkdir(parents=True)
+    command = here / "tidelock"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tidelock "$@" --data {server.data}\n')
+    command.chmod(0o755)
+    found = snippets("sh")
+    assert found
+    for page, text in found:
+        if text.startswith("make "):
+            continue
+        script = text.replace("http://127.0.0.1:8080", server.url).replace("curl -s ", "curl -sS --fail-with-body ")
+        ran = subprocess.run(
+            ["sh", "-eu", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
+
+
+def test_every_make_command_exists() -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = [line.split()[1] for _, text in snippets("sh") for line in text.splitlines() if line.startswith("make ")]
+    assert named
+    assert set(named) <= set(targets)
+
+
+def test_every_json_snippet_is_json() -> None:
+    for _, text in snippets("json"):
+        json.loads(text)
+
+
+def test_every_toml_snippet_is_a_configuration_that_works(tmp_path: Path) -> None:
+    for _, text in snippets("toml"):
+        path = tmp_path / "tidelock.toml"
+        path.write_text(text)
+        load(path, {}, {})
+        parse_definitions(tomllib.loads(text))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
