@@ -91,7 +91,10 @@ class Settings:
         "16MiB", "Largest body of a request, after decompression.", minimum="1KiB", maximum="1GiB"
     )
     event_bytes_max: int = options.size(
-        "1MiB", "Largest data of one event. A larger event is rejected, its neighbours are not.", maximum="16MiB"
+        "1MiB",
+        "Largest data of one event. A larger event is rejected, its neighbours are not.",
+        minimum="1KiB",
+        maximum="1GiB",
     )
     commit_events_max: int = options.integer(
         10_000, "Most events that requests are grouped into for one database transaction.", maximum=10_000

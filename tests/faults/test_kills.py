@@ -73,7 +73,7 @@ def check(server: Server, producers: list[Producer]) -> int:
 
 
 async def prove(data: Path, kills: int) -> None:
-    seed = int(os.environ.get("TIDELOCK_TEST_SEED", random.randrange(10**6)))
+    seed = int(os.environ.get("SOAK_SEED", random.randrange(10**6)))
     print(f"seed {seed}")
     with running(data) as server:
         producers = [Producer(server.url, f"p{number}") for number in range(PRODUCERS)]
