@@ -13,8 +13,9 @@ from tidelock.ingest.wire import WireEvent
 from tidelock.model import Answer, Event, Rejected, Verdict
 from tidelock.settings import Settings
 
-# Admitting this many events takes some ten milliseconds; then others get a turn.
-_EVENTS_PER_TURN = 1000
+# Admitting this many events takes a millisecond or two; then the sequencer gets a turn. It has several round trips per
+# commit, and each would wait for a whole request otherwise.
+_EVENTS_PER_TURN = 100
 
 
 class SaltsChanged(Exception):
@@ -37,22 +38,31 @@ class Intake:
         self._definitions = definitions
         self._settings = settings
         self._streams_open = streams_open
+        # One request at a time: taking turns among requests would only make all of them ready at the same late moment.
+        self._admitting = asyncio.Lock()
 
     async def take(self, sent: Sequence[WireEvent | Rejected], writer: Writer, *, escapes: bool) -> Answer:
         while True:
             admission = self._admission()
-            events: list[Event | Rejected] = []
-            for start in range(0, len(sent), _EVENTS_PER_TURN):
-                events += [
-                    wire if isinstance(wire, Rejected) else admission.admit(wire, writer, escapes=escapes)
-                    for wire in sent[start : start + _EVENTS_PER_TURN]
-                ]
-                if start + _EVENTS_PER_TURN < len(sent):
-                    await asyncio.sleep(0)
+            async with self._admitting:
+                events = await self._admit(admission, sent, writer, escapes)
             try:
                 return Answer.of(await self._recorder.record(events, admission.salts.version))
             except SaltsChanged:
                 continue
+
+    async def _admit(
+        self, admission: Admission, sent: Sequence[WireEvent | Rejected], writer: Writer, escapes: bool
+    ) -> list[Event | Rejected]:
+        events: list[Event | Rejected] = []
+        for start in range(0, len(sent), _EVENTS_PER_TURN):
+            if start:
+                await asyncio.sleep(0)
+            events += [
+                wire if isinstance(wire, Rejected) else admission.admit(wire, writer, escapes=escapes)
+                for wire in sent[start : start + _EVENTS_PER_TURN]
+            ]
+        return events
 
     def _admission(self) -> Admission:
         return Admission(
