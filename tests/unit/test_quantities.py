@@ -38,7 +38,7 @@ def test_there_is_one_zero(text: str) -> None:
      "Infinity", "", ".", "1.", ".5", " 1", "1 ", "0x10", "1_000", "١", "--1", "1e", "1,5"],
 )  # fmt: skip
 def test_what_is_too_large_too_fine_or_no_number_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not below|more than nine|not a decimal"):
+    with pytest.raises(ValueError, match="is not a decimal number below"):
         normal_quantity(text)
 
 

@@ -29,10 +29,6 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 -- Where the ledger stands.
 SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version FROM ledger_head;
 
--- name: read_salts
--- The salts, the deriving one first, with the version of the list.
-SELECT salt, (SELECT salts_version FROM ledger_head) FROM salts ORDER BY position;
-
 -- name: read_originals
 -- Recorded events by sequence, to compare their content.
 SELECT ingress_sequence, tenant_id, stream, customer_ref, resource_id, row_key, op, occurred_at, received_at,

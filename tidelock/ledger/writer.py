@@ -1,0 +1,205 @@
+"""The writer: the one connection of a process that commits to the ledger.
+
+A commit is `lock`, `known`, then `write` or `abandon`. Vendor errors leave here translated, but for data errors, which
+tell the sequencer to find the guilty request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from tidelock.errors import RequestError, Unreachable
+from tidelock.ingest.identity import Salts
+from tidelock.ledger import rows
+from tidelock.ledger.commit import Collection, Commit, Known
+from tidelock.ledger.database import Database
+from tidelock.ledger.originals import KEY_SOURCES, original
+from tidelock.ledger.queries import load
+from tidelock.ledger.salts import read_salts
+from tidelock.model import Event, Head
+
+QUERIES = load("tidelock.ledger", "sql/ledger.sql")
+
+# SQLSTATE classes that mean this data cannot be stored: data exception, constraint, program limit.
+_DATA_ERRORS = ("22", "23", "54")
+# After a failure to connect, requests are answered at once for this long instead of waiting for the next try.
+_RECONNECT_PAUSE_S = 0.5
+
+
+class DataRefused(RequestError):
+    """The database cannot store this data; sent again it would be refused again."""
+
+
+class LedgerWriter:
+    """Commits under the head lock. Used by one task at a time."""
+
+    def __init__(self, database: Database, lock_timeout_s: float) -> None:
+        self._database = database
+        self._lock_timeout_s = lock_timeout_s
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._unreachable: Unreachable | None = None
+        self._retry_at = 0.0
+
+    def check_reachable(self) -> None:
+        """Raises at once, without a try, right after the database could not be reached."""
+        if self._unreachable is not None and time.monotonic() < self._retry_at:
+            raise Unreachable(self._unreachable.message)
+
+    async def lock(self) -> tuple[Head, int]:
+        """Open a transaction that holds the head; gives it with the database's clock, read after the lock was had."""
+        reused = self._connection is not None
+        connection = await self._connected()
+        try:
+            return await _locked(connection)
+        except psycopg.OperationalError as error:
+            if not (reused and connection.closed):
+                raise _translated(error) from error
+        # The connection was lost while nothing was under way, as when the database was restarted: take a new one.
+        await self._drop()
+        try:
+            return await _locked(await self._connected())
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    async def salts(self) -> Salts:
+        assert self._connection is not None, "asked under the lock only"
+        return await read_salts(self._connection)
+
+    async def known(self, collections: Sequence[Collection]) -> dict[bytes, Known]:
+        """Which identities of the collections are recorded, by digest."""
+        assert self._connection is not None, "asked under the lock only"
+        digests = b"".join([digest for collection in collections for digest in collection.digests])
+        if not digests:
+            return {}
+        try:
+            cursor = self._connection.cursor(binary=True)
+            await cursor.execute(QUERIES["known_identities"], {"digests": digests})
+            found = {
+                digest: Known(sequence, content, KEY_SOURCES[key_source], None)
+                for digest, sequence, content, key_source in await cursor.fetchall()
+            }
+            if found:
+                await self._add_originals(self._connection, found, collections)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        return found
+
+    async def write(self, before: Head, commit: Commit, *, control: bool) -> None:
+        """Make the commit durable."""
+        assert self._connection is not None, "asked under the lock only"
+        head = commit.head
+        values = {
+            "commit_id": head.commit_id,
+            "first": before.ingress_sequence + 1,
+            "last": head.ingress_sequence,
+            "source_timestamp": head.source_timestamp,
+            "control": control,
+            "digest": head.digest,
+        }
+        try:
+            if commit.identity_rows:
+                await _copy(self._connection, f"COPY identities ({rows.IDENTITY_COLUMNS})", commit.identity_rows)
+            await _copy(self._connection, f"COPY events ({rows.EVENT_COLUMNS})", commit.event_rows)
+            await psycopg.AsyncClientCursor(self._connection).execute(QUERIES["finish_commit"], values)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    async def abandon(self) -> None:
+        """Leave the transaction; a connection that cannot even do that is dropped."""
+        if self._connection is not None:
+            try:
+                await self._connection.execute("ROLLBACK")
+            except psycopg.Error:
+                await self._drop()
+
+    async def close(self) -> None:
+        await self._drop()
+
+    async def _add_originals(
+        self, connection: psycopg.AsyncConnection[Any], found: dict[bytes, Known], collections: Sequence[Collection]
+    ) -> None:
+        """Where the content's hash differs, only the recorded event tells whether the content does."""
+        differing = {
+            digest
+            for collection in collections
+            for event in collection.events
+            if type(event) is Event
+            for digest in event.digests
+            if digest in found and found[digest].content_hash != event.content_hash
+        }
+        if not differing:
+            return
+        sequences = [found[digest].sequence for digest in differing]
+        cursor = await connection.execute(QUERIES["read_originals"], [sequences])
+        events = {row[0]: original(row) for row in await cursor.fetchall()}
+        for digest in differing:
+            found[digest] = found[digest]._replace(event=events[found[digest].sequence])
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        if self._connection is not None:
+            return self._connection
+        self.check_reachable()
+        try:
+            connection = await self._database.connect(name="tidelock sequencer")
+            for statement in self._session():
+                await connection.execute(statement)
+        except psycopg.Error as error:
+            raise self._mark_unreachable(Unreachable(_reason(error))) from error
+        except Unreachable as error:
+            raise self._mark_unreachable(error) from error
+        self._connection, self._unreachable = connection, None
+        return connection
+
+    def _session(self) -> list[Any]:
+        milliseconds = int(self._lock_timeout_s * 1000)
+        return [
+            # An acknowledged event is durable, whatever the server's default; a stricter default is kept.
+            QUERIES["keep_synchronous"],
+            sql.SQL("SET lock_timeout = {}").format(milliseconds),
+            # A frozen process must not keep the head locked for the others.
+            sql.SQL("SET idle_in_transaction_session_timeout = {}").format(milliseconds),
+            # All it asks are look-ups by key: a plan made while the table was small must not scan it later.
+            "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off",
+        ]
+
+    def _mark_unreachable(self, error: Unreachable) -> Unreachable:
+        self._unreachable, self._retry_at = error, time.monotonic() + _RECONNECT_PAUSE_S
+        return error
+
+    async def _drop(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                await self._connection.close()
+        self._connection = None
+
+
+async def _locked(connection: psycopg.AsyncConnection[Any]) -> tuple[Head, int]:
+    cursor = await connection.execute(QUERIES["lock_head"])
+    cursor.nextset()
+    head = await cursor.fetchone()
+    cursor.nextset()
+    now = await cursor.fetchone()
+    assert head is not None, "ledger_head always has its one row"
+    assert now is not None, "a clock has a reading"
+    return Head(*head), now[0]
+
+
+async def _copy(connection: psycopg.AsyncConnection[Any], statement: str, encoded: list[bytes]) -> None:
+    async with connection.cursor() as cursor, cursor.copy(f"{statement} FROM STDIN (FORMAT BINARY)".encode()) as copy:
+        await copy.write(b"".join((rows.COPY_START, *encoded, rows.COPY_END)))
+
+
+def _translated(error: psycopg.Error) -> Unreachable | DataRefused:
+    if (error.sqlstate or "")[:2] in _DATA_ERRORS:
+        return DataRefused(f"the ledger cannot store this request: {error.diag.message_primary}")
+    return Unreachable(f"the ledger did not take the request: {_reason(error)}; send it again")
+
+
+def _reason(error: psycopg.Error) -> str:
+    return error.diag.message_primary or str(error).strip() or type(error).__name__
