@@ -13,6 +13,7 @@ import msgspec
 
 from tidelock.definitions import Definitions, Stream
 from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
+from tidelock.ingest.nesting import depth
 from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent
 from tidelock.instants import parse_epoch_ms, parse_rfc3339
 from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
@@ -24,7 +25,6 @@ SLICE_BYTES_MAX = 2600
 
 _text = msgspec.json.Decoder(str)
 _ESCAPES = re.compile(rb"\\(?:u0000|.)", re.DOTALL)
-_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Admission:
             message = f"{given} has {len(data)} bytes; at most {self.event_bytes_max} are taken"
             raise _Refused("payload_too_large", message, given)
         # Counting is fast and never too low; only many brackets need the exact depth.
-        if data.count(b"[") + data.count(b"{") > self.data_depth_max and _depth(data) > self.data_depth_max:
+        if data.count(b"[") + data.count(b"{") > self.data_depth_max and depth(data) > self.data_depth_max:
             raise _Refused("invalid_event", f"{given} is nested deeper than {self.data_depth_max} levels", given)
         return data
 
@@ -242,17 +242,6 @@ def _row_key(
 def _both(name: str, alias: str) -> _Refused:
     what = f"is another name of {ALIASES[alias]}" if ALIASES[alias] == name else f"and {name} are one field"
     return _Refused("invalid_event", f"{alias} {what}; send only one of them", alias)
-
-
-def _depth(data: bytes) -> int:
-    depth = deepest = 0
-    for token in _BRACKETS.findall(data):
-        if token in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token in b"]}":
-            depth -= 1
-    return deepest
 
 
 def _shown(name: str) -> str:

@@ -16,6 +16,7 @@ import zstandard
 
 from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, UnsupportedMedia
 from tidelock.ingest.cloudevents import decode_cloudevent
+from tidelock.ingest.nesting import cut_below
 from tidelock.ingest.wire import WireEvent, decode_event
 from tidelock.model import Problem, Rejected
 
@@ -51,7 +52,6 @@ T = TypeVar("T")
 _BOM = b"\xef\xbb\xbf"
 # An escaped backslash, a proper surrogate pair, or (group 1) half of one.
 _SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL)
-_STRINGS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 # Deeper than any setting of data_depth_max allows, shallower than the decoder's own limit.
 _DEPTH_KEPT = 500
 
@@ -93,7 +93,7 @@ def _decode_json(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
     try:
         return _decode_shapes(body, media_type)
     except RecursionError:
-        return _decode_shapes(_shallow(body), media_type)
+        return _decode_shapes(cut_below(body, _DEPTH_KEPT), media_type)
 
 
 def _decode_shapes(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
@@ -152,7 +152,7 @@ def _decode_line(line: bytes) -> WireEvent | Rejected:
     try:
         return _line.decode(line)
     except RecursionError:
-        return decode_event(_shallow(line))
+        return decode_event(cut_below(line, _DEPTH_KEPT))
     except msgspec.DecodeError:
         return decode_event(line)
 
@@ -175,23 +175,6 @@ def _utf8(body: bytes) -> bytes:
 def _without_lone_surrogates(body: bytes) -> bytes:
     """Half surrogate pairs become NUL, which is refused event by event; the decoder would refuse the whole body."""
     return _SURROGATES.sub(lambda found: b"\\u0000" if found[1] else found[0], body)
-
-
-def _shallow(body: bytes) -> bytes:
-    """The body with nesting below a depth cut out: its event is refused for depth, its neighbours can be read."""
-    parts: list[bytes] = []
-    depth = kept_from = 0
-    for found in _STRINGS_AND_BRACKETS.finditer(body):
-        token = found[0]
-        if token in b"[{":
-            depth += 1
-            if depth == _DEPTH_KEPT + 1:
-                parts.append(body[kept_from : found.start()] + b"0")
-        elif token in b"]}":
-            if depth == _DEPTH_KEPT + 1:
-                kept_from = found.end()
-            depth -= 1
-    return b"".join(parts) + (body[kept_from:] if depth <= _DEPTH_KEPT else b"")
 
 
 def _gunzip(body: bytes, bytes_max: int) -> bytes:
