@@ -30,6 +30,7 @@ from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Limits, Sequencer
 from tidelock.ops.access import check_binding
 from tidelock.ops.listener import bind, listen, url_of
+from tidelock.ops.place import open_database
 from tidelock.ops.server import Parts, make_app
 from tidelock.settings import Settings
 
@@ -57,12 +58,6 @@ class Serving:
     ledger: Ledger
     #: ends when the server does, which it should not by itself
     task: asyncio.Task[None]
-
-
-def open_database(settings: Settings) -> Database:
-    postgres = settings.postgres
-    config = {"shared_buffers": postgres.shared_buffers, "max_wal_size": postgres.max_wal_size, **postgres.config}
-    return Database.open(settings.database_url, settings.data, postgres.binaries, config)
 
 
 @asynccontextmanager

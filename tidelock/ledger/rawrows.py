@@ -43,7 +43,7 @@ def raw_rows(connection: psycopg.Connection[Any], through: int) -> Iterator[byte
 
 
 def numbers(row: bytes) -> Numbers:
-    return _numbers(row)  # type: ignore[return-value]  # five by the format
+    return _numbers(row)
 
 
 def tail(row: bytes) -> list[Any]:
