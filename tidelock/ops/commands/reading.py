@@ -1,0 +1,207 @@
+"""Commands that read the ledger: `tail`, `trace`, `status`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from tidelock.ops import terminal
+from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings
+from tidelock.ops.commands.slices import Causality, Customer, Stream, Tenant, slice_of
+
+if TYPE_CHECKING:
+    from tidelock.ledger.causality import Caused
+    from tidelock.ledger.database import Database
+    from tidelock.ledger.reader import Slice
+    from tidelock.model import Recorded
+    from tidelock.ops.status import Status
+
+app = typer.Typer()
+
+_PAGE_EVENTS = 1000
+_TAIL_MAX = 100_000
+
+
+@app.command(rich_help_panel="Events")
+def tail(
+    number: Annotated[int, typer.Option("-n", help="How many of the last events.", min=0, max=_TAIL_MAX)] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is recorded from now on.")] = False,
+    tenant: Tenant = None,
+    stream: Stream = None,
+    customer: Customer = None,
+    causality: Causality = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show the last events, and follow the ledger.
+
+    [dim]tidelock tail -f --stream api_calls[/]
+    [dim]tidelock tail -n 100 --json | jq .customerRef[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url)
+    events = slice_of(tenant, stream, customer, causality)
+    with found_ledger(settings) as database:
+        asyncio.run(_tail(database, events, number, follow=follow, json=json))
+
+
+@app.command(rich_help_panel="Events")
+def trace(
+    key: Annotated[str, typer.Argument(help="A causalityKey: of a workflow run, a job.")],
+    tenant: Tenant = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show the events of one causality key, across streams, each below the one that caused it.
+
+    [dim]tidelock trace run-42[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url)
+    events = slice_of(tenant, None, None, key)
+    with found_ledger(settings) as database:
+        found = asyncio.run(_trace(database, events))
+    if json:
+        terminal.write_json(*found)
+    elif not found:
+        terminal.say(f"No event has the causality key {escape(key)}.")
+    else:
+        from tidelock.ops.event_lines import causality_tree
+
+        shown = terminal.console()
+        shown.print(causality_tree(key, found), soft_wrap=not shown.is_terminal)
+
+
+@app.command(rich_help_panel="Look after")
+def status(
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show where the ledger stands: head, readers, partitions, keys, salts, anchor.
+
+    [dim]tidelock status --json | jq .head.ingressSequence[/]
+    """
+    from tidelock.ops.status import read_status
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        found = read_status(database, settings)
+    if json:
+        terminal.write_json(found)
+    else:
+        _show_status(found)
+
+
+async def _tail(database: Database, events: Slice, number: int, *, follow: bool, json: bool) -> None:
+    from tidelock.ledger.outage import outage
+    from tidelock.ledger.reader import read_events, read_head
+
+    with outage("tail"):
+        async with await database.connect(name="tidelock tail") as connection:
+            # The head first: what comes after it is what following begins with.
+            head = (await read_head(connection)).ingress_sequence
+            last = replace(events, before=head + 1)
+            found = await read_events(connection, last, limit=number, descending=True) if number else []
+    _print(found[::-1], json=json)
+    if follow:
+        await _follow(database, events, head, json=json)
+
+
+async def _follow(database: Database, events: Slice, after: int, *, json: bool) -> None:
+    import msgspec
+
+    from tidelock.ledger.connections import Connections
+    from tidelock.ledger.feed import Feed
+    from tidelock.ledger.routing import Filter
+    from tidelock.model import Recorded
+
+    decoder = msgspec.json.Decoder(Recorded)
+    connections = Connections(database, size_max=2, name="tidelock tail")
+    feed = Feed(database, connections, queue_events_max=_PAGE_EVENTS)
+    await feed.start()
+    try:
+        only = Filter(*(getattr(events, name) for name in Filter._fields))
+        async for frames in feed.follow(only, after):
+            if json:
+                terminal.write(frame.text.encode() for frame in frames)
+            else:
+                _print([decoder.decode(frame.text) for frame in frames], json=False)
+    finally:
+        await feed.close()
+        await connections.close()
+
+
+def _print(events: list[Recorded], *, json: bool) -> None:
+    if json:
+        terminal.write_json(*events)
+        return
+    from tidelock.ops.event_lines import print_event
+
+    shown = terminal.console()
+    for event in events:
+        print_event(shown, event)
+
+
+async def _trace(database: Database, events: Slice) -> list[Caused]:
+    from tidelock.ledger.causality import read_caused
+    from tidelock.ledger.outage import outage
+
+    found: list[Caused] = []
+    with outage("trace"):
+        async with await database.connect(name="tidelock trace") as connection:
+            while page := await read_caused(connection, events, limit=_PAGE_EVENTS):
+                found += page
+                events = replace(events, after=page[-1].ingress_sequence)
+    return found
+
+
+def _show_status(found: Status) -> None:
+    head, anchor = found.head, found.anchor
+    kind = "embedded" if found.database.embedded else "external"
+    anchored = f"commit {anchor.commit_id:,} at {anchor.at}" if anchor.commit_id is not None else "nothing yet"
+    pending = [known.title for known in found.migrations if known.state != "applied"]
+    terminal.show_facts(
+        [
+            ("database", f"{escape(found.database.place)}, {kind}, Postgres {found.database.server_version}"),
+            ("head", f"sequence [bold]{head.ingress_sequence:,}[/] in commit {head.commit_id:,}"),
+            ("last event", head.at or "none yet"),
+            ("digest", f"{head.digest[:16]}..."),
+            ("identities", f"about {found.identities_estimate:,}, {_size(found.identities_bytes)}"),
+            ("salts", f"{found.salts}"),
+            ("API keys", f"{found.keys.active} active, {found.keys.revoked} revoked"),
+            ("migrations", f"[red]{', '.join(pending)}[/]" if pending else f"{len(found.migrations)}, all applied"),
+            (
+                "anchor",
+                f"{anchored}, in {escape(anchor.path)}"
+                + (f" [red]{escape(anchor.problem)}[/]" if anchor.problem else ""),
+            ),
+        ]
+    )
+    terminal.show("")
+    terminal.show_table(
+        ["partition", "size#"],
+        [(part.name, _size(part.bytes)) for part in found.partitions],
+    )
+    if found.readers:
+        terminal.show("")
+        terminal.show_table(
+            ["reader", "through#", "behind by#"],
+            [(escape(each.name), f"{each.ingress_sequence:,}", f"{each.lag_sequences:,}") for each in found.readers],
+        )
+
+
+def _size(number: int) -> str:
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"

@@ -1,0 +1,154 @@
+"""Commands that run the ledger: `up`, `serve`, `migrate`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tidelock.ops import terminal
+from tidelock.ops.commands.session import (
+    Config,
+    Data,
+    DatabaseUrl,
+    Json,
+    composition,
+    made_ledger,
+    read_settings,
+    setting,
+)
+from tidelock.settings import Settings
+
+app = typer.Typer()
+
+Host = Annotated[str | None, setting("host")]
+Port = Annotated[str | None, setting("port")]
+StreamsOpen = Annotated[str | None, setting("streams_open")]
+LogLevel = Annotated[str | None, setting("log_level")]
+
+
+@app.command(rich_help_panel="Run")
+def up(
+    context: typer.Context,
+    config: Config = None,
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    database_url: DatabaseUrl = None,
+    streams_open: StreamsOpen = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Run everything here: ledger and API, with a Postgres of its own.
+
+    One `up` per data directory. Ctrl-C stops it; what was acknowledged is safe either way.
+
+    [dim]tidelock up --data ./.tidelock --port 8080[/]
+    """
+    from tidelock.ledger.locks import DirectoryLock
+
+    settings = read_settings(
+        config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
+        log_level=log_level,
+    )  # fmt: skip
+    with DirectoryLock(settings.data):
+        _serve(context, settings, streams_open=True)
+
+
+@app.command(rich_help_panel="Run")
+def serve(
+    context: typer.Context,
+    config: Config = None,
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    database_url: DatabaseUrl = None,
+    streams_open: StreamsOpen = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Serve a ledger in production: any number of these on one database, declared streams only.
+
+    [dim]DATABASE_URL=postgresql://tidelock@db.example/tidelock tidelock serve --host 0.0.0.0[/]
+    """
+    settings = read_settings(
+        config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
+        log_level=log_level,
+    )  # fmt: skip
+    _serve(context, settings, streams_open=False)
+
+
+@app.command(rich_help_panel="Run")
+def migrate(
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Bring the database's schema up to date, or make it. `up` and `serve` do so by themselves.
+
+    [dim]tidelock migrate --database-url postgresql://tidelock@db.example/tidelock[/]
+    """
+    from tidelock.ledger.migrate import status
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    started = time.time()
+    with made_ledger(settings) as database, database.connect_sync(name="tidelock migrate") as connection:
+        known = status(connection)
+        place = database.place
+    if json:
+        terminal.write_json(*({"title": m.title, "state": m.state, "appliedAt": m.applied_at} for m in known))
+        return
+    new = [m.title for m in known if m.applied_at is not None and m.applied_at.timestamp() >= started]
+    for title in new:
+        terminal.show(f"[green]applied[/]  {title}")
+    if not new:
+        terminal.show(f"{escape(place)} is up to date: {len(known)} migrations, the last is {known[-1].title}.")
+
+
+def _serve(context: typer.Context, settings: Settings, *, streams_open: bool) -> None:
+    started = time.monotonic()
+    _log_to_stderr(settings.log_level)
+    where = "the database named by DATABASE_URL" if settings.database_url else f"embedded Postgres in {settings.data}"
+    terminal.say(f"Starting Tidelock on {escape(where)} ...")
+
+    def announce(url: str) -> None:
+        # Not on stdout's account: a server prints no results, and a pipe that is closed must not stop it.
+        took = time.monotonic() - started
+        terminal.say(_welcome(url, took, keyless=_keyless(settings)))
+
+    composition(context).serve(settings, streams_open=streams_open, announce=announce)
+    terminal.say("Stopped. Everything acknowledged is in the ledger.")
+
+
+def _keyless(settings: Settings) -> bool:
+    from tidelock.ledger.queries import load
+    from tidelock.ops.place import open_database
+
+    queries = load("tidelock.ledger", "sql/apikeys.sql")
+    with open_database(settings) as database, database.connect_sync() as connection:
+        return connection.execute(queries["keys_exist"]).fetchone() == (False,)
+
+
+def _welcome(url: str, took_s: float, *, keyless: bool) -> str:
+    header = "" if keyless else "-H 'authorization: Bearer KEY' "
+    keys = (
+        "none made, so every request is taken; [bold]tidelock keys create[/] makes the first"
+        if keyless
+        else "every request needs one"
+    )
+    event = '{"stream":"api_calls","customerRef":"cus_1","quantity":"1.5","ts":"2026-01-31T23:59:59.5Z"}'
+    return (
+        f"[bold green]Tidelock is up[/] at [bold]{url}[/] after {took_s:.1f} s. Ctrl-C stops it.\n"
+        f"  [dim]docs    [/] {url}/docs\n"
+        f"  [dim]API keys[/] {keys}\n"
+        f"  [dim]try     [/] curl -s {url}/v1/events {header}-H 'content-type: application/json' \\\n"
+        f"             -d '{escape(event)}'"
+    )
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )

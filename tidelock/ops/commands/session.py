@@ -1,0 +1,76 @@
+"""A command's session: its settings from file, environment and flags, and the composition above it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
+
+import typer
+
+from tidelock.settings import TABLE, Settings, load
+
+if TYPE_CHECKING:
+    # Only when a command needs them: help must not wait for a database driver.
+    from tidelock.ingest.intake import Intake
+    from tidelock.ledger.database import Database
+
+
+def setting(path: str) -> Any:
+    """The flag of a setting, as the table of settings describes it; its value is checked there too."""
+    option = TABLE[path]
+    shown = option.spec.unset or ("" if option.default is None else option.spec.kind.write(option.default))
+    return typer.Option(option.flag, help=option.spec.help, show_default=shown.strip('"').replace("`", "") or False)
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings file.", show_default="./tidelock.toml if there is one"),
+]
+Data = Annotated[str | None, setting("data")]
+DatabaseUrl = Annotated[str | None, setting("database_url")]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs; lists are one object a line.")]
+
+
+class OpenLedger(Protocol):
+    """A ledger that records."""
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def intake(self) -> Intake: ...
+
+
+class Composition(Protocol):
+    """What `tidelock.app` gives to commands."""
+
+    def open_ledger(self, settings: Settings, *, streams_open: bool) -> AbstractAsyncContextManager[OpenLedger]: ...
+
+    def serve(self, settings: Settings, *, streams_open: bool, announce: Callable[[str], None]) -> None: ...
+
+
+def composition(context: typer.Context) -> Composition:
+    """The composition, loaded now."""
+    return cast(Composition, context.obj())
+
+
+def read_settings(config: Path | None, **flags: object) -> Settings:
+    """Flags go by the names of settings; None is not given."""
+    return load(config, os.environ, flags)
+
+
+def made_ledger(settings: Settings) -> AbstractContextManager[Database]:
+    """The database, with a ledger in it when there was none."""
+    from tidelock.ops import place
+
+    return place.made_ledger(settings)
+
+
+def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
+    """The database of a ledger that is there."""
+    from tidelock.ops import place
+
+    return place.found_ledger(settings)

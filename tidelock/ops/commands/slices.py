@@ -1,0 +1,54 @@
+"""Slices on the command line: the flags that choose events, the same for every command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidelock.errors import SettingsError
+from tidelock.instants import parse_rfc3339
+
+if TYPE_CHECKING:
+    from tidelock.ledger.reader import Slice
+
+_SEQUENCE_MAX = 2**63 - 2
+
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
+Stream = Annotated[str | None, typer.Option("--stream", help="Only this stream.")]
+Customer = Annotated[str | None, typer.Option("--customer", help="Only this customerRef.")]
+Causality = Annotated[str | None, typer.Option("--causality", help="Only this causalityKey.")]
+From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Occurred at or after, RFC 3339.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Occurred before, RFC 3339.")]
+After = Annotated[
+    int | None, typer.Option("--after", metavar="SEQUENCE", help="Behind this sequence.", min=0, max=_SEQUENCE_MAX)
+]
+Before = Annotated[
+    int | None, typer.Option("--before", metavar="SEQUENCE", help="Before this sequence.", min=0, max=_SEQUENCE_MAX)
+]
+
+
+def slice_of(
+    tenant: str | None,
+    stream: str | None,
+    customer: str | None,
+    causality: str | None,
+    occurred_from: str | None = None,
+    occurred_to: str | None = None,
+    after: int | None = None,
+    before: int | None = None,
+) -> Slice:
+    from tidelock.ledger.reader import Slice
+
+    for name, value in (("tenant", tenant), ("stream", stream), ("customer", customer), ("causality", causality)):
+        if value is not None and "\0" in value:
+            raise SettingsError(f"--{name} contains NUL")
+    first, last = _instant("--from", occurred_from), _instant("--to", occurred_to)
+    return Slice(tenant, stream, customer, causality, first, last, after, before)
+
+
+def _instant(flag: str, text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_rfc3339(text)
+    except ValueError as error:
+        raise SettingsError(f"{flag}: {error}") from None

@@ -1,0 +1,1 @@
+"""Files of events: read row by row for `import`, written page by page for `export`."""

@@ -1,0 +1,118 @@
+"""Event writers: recorded events to a file, in one of the formats `import` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import IO, Any, Protocol
+
+import msgspec
+
+from tidelock.instants import parse_rfc3339
+from tidelock.model import Recorded
+
+COLUMNS = Recorded.__struct_encode_fields__
+
+_ATTRIBUTES = Recorded.__struct_fields__
+_SPECIAL = frozenset(',"\r\n')
+_encode = msgspec.json.Encoder().encode
+
+
+class EventWriter(Protocol):
+    """Takes events page by page; `finish` writes what a format has at its end."""
+
+    def write(self, events: Sequence[Recorded]) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+def event_writer(file_format: str, file: IO[bytes]) -> EventWriter:
+    if file_format == "csv":
+        return _CsvWriter(file)
+    return _ParquetWriter(file) if file_format == "parquet" else _JsonWriter(file)
+
+
+class _JsonWriter:
+    """One event a line, as everywhere else."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, events: Sequence[Recorded]) -> None:
+        self._file.write(b"".join([_encode(event) + b"\n" for event in events]))
+
+    def finish(self) -> None:
+        pass
+
+
+class _CsvWriter:
+    """Nothing is null, `""` is an empty text: the csv module writes both alike."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._file.write(",".join(COLUMNS).encode() + b"\n")
+
+    def write(self, events: Sequence[Recorded]) -> None:
+        for event in events:
+            fields = [_csv_field(getattr(event, name)) for name in _ATTRIBUTES]
+            self._file.write(",".join(fields).encode() + b"\n")
+
+    def finish(self) -> None:
+        pass
+
+
+def _csv_field(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, msgspec.Raw):
+        text = bytes(value).decode()
+        if text == "null":
+            return ""
+    else:
+        text = str(value)
+    return '"' + text.replace('"', '""') + '"' if not text or not _SPECIAL.isdisjoint(text) else text
+
+
+class _ParquetWriter:
+    """Integers, instants and decimals as such; `data` is its JSON text."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        instant = pa.timestamp("ns", tz="UTC")
+        special = {
+            "ingress_sequence": pa.int64(), "commit_id": pa.int64(), "source_timestamp": pa.int64(),
+            "received_at": instant, "occurred_at": instant, "quantity": pa.decimal128(38, 9),
+        }  # fmt: skip
+        self._schema = pa.schema(
+            [(column, special.get(name, pa.string())) for column, name in zip(COLUMNS, _ATTRIBUTES, strict=True)]
+        )
+        self._batch = pa.record_batch
+        self._array = pa.array
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+
+    def write(self, events: Sequence[Recorded]) -> None:
+        columns = [
+            self._array([_parquet_value(name, getattr(event, name)) for event in events], kind.type)
+            for name, kind in zip(_ATTRIBUTES, self._schema, strict=True)
+        ]
+        self._writer.write_batch(self._batch(columns, schema=self._schema))
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _parquet_value(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in ("received_at", "occurred_at"):
+        return parse_rfc3339(value)
+    if name == "source_timestamp":
+        return int(value)
+    if name == "quantity":
+        return Decimal(value)
+    if name == "data":
+        text = bytes(value).decode()
+        return None if text == "null" else text
+    return value

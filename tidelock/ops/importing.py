@@ -1,0 +1,208 @@
+"""Importing: a file's rows into the ledger, in their order, each once, however often it is stopped and run again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from tidelock.errors import Overloaded, RequestError, SettingsError, Unreachable
+from tidelock.ingest.admit import Writer
+from tidelock.ingest.intake import Intake
+from tidelock.ledger.database import Database
+from tidelock.ledger.outage import outage
+from tidelock.model import Answer, Conflict, Problem, Rejected, Verdict
+from tidelock.ops.files.mapping import ColumnMap
+from tidelock.ops.files.outcome import Imported, RowProblem
+from tidelock.ops.files.position import Position, digest_of
+from tidelock.ops.files.rows import RowFile, format_of, open_rows
+from tidelock.ops.files.sendings import Chunk, Defaults, chunks
+
+PROBLEMS_SHOWN = 10
+# Together one commit: fewer waits for the disk, and still all or nothing, so that a failure cannot change the order.
+_CHUNKS_PER_COMMIT = 4
+_ATTEMPTS = 6
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFile:
+    """What to import, and what its rows are meant to be."""
+
+    path: Path
+    format: str | None = None
+    stream: str | None = None
+    tenant_id: str | None = None
+    #: `column=field`, as on the command line
+    mapping: tuple[str, ...] = ()
+
+
+class Importing:
+    """One run. `told` is called with the rows done and the part of the file they are."""
+
+    def __init__(
+        self,
+        file: ImportFile,
+        intake: Intake,
+        chunk_events: int,
+        rejects: Path | None,
+        told: Callable[[int, float], None],
+    ) -> None:
+        self._file = file
+        self._intake = intake
+        self._chunk_events = chunk_events
+        self._rejects = rejects
+        self._told = told
+        self._digest = ""
+        self.result = Imported()
+        #: set it to stop behind what is being recorded
+        self.stop = asyncio.Event()
+
+    async def run(self, database: Database, *, restart: bool) -> Imported:
+        """Import what is left of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
+        mapping = ColumnMap(self._file.mapping)
+        file_format = format_of(self._file.path, self._file.format)
+        self._digest = await asyncio.to_thread(digest_of, self._file.path)
+        rows = open_rows(self._file.path, file_format, mapping)
+        try:
+            if not rows.names_stream and self._file.stream is None:
+                raise SettingsError(f"no column of {self._file.path} names the stream; give one with --stream or --map")
+            async with await database.connect(name="tidelock import") as connection:
+                with outage("import"):
+                    # A position that is lost costs a repeat, nothing else.
+                    await connection.execute("SET synchronous_commit = off")
+                    position = Position(connection, self._position_key(file_format, mapping), self._file.path)
+                    self.result.resumed_after = 0 if restart else await position.read()
+                    await self._import(rows, position)
+        finally:
+            rows.close()
+        return self.result
+
+    async def _import(self, rows: RowFile, position: Position) -> None:
+        self.result.rows_done = self.result.resumed_after
+        self._start_rejects()
+        batches = self._batches(rows)
+        # The next rows are read while these are being recorded.
+        reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
+        try:
+            while (batch := await reading) is not None and not self.stop.is_set():
+                reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
+                for chunk, verdicts in zip(batch, await self._record(batch), strict=True):
+                    self._count(chunk, verdicts)
+                await position.move(self.result.rows_done, finished=False)
+                self._told(self.result.rows_done, rows.fraction)
+        finally:
+            await asyncio.wait([reading])
+        if batch is None:
+            self.result.finished = True
+            await position.move(self.result.rows_done, finished=True)
+
+    def _batches(self, rows: RowFile) -> Iterator[list[Chunk]]:
+        defaults = Defaults(self._digest, self._file.stream, self._file.tenant_id)
+        batch: list[Chunk] = []
+        try:
+            for chunk in chunks(rows.rows(self.result.resumed_after), self._chunk_events, defaults):
+                batch.append(chunk)
+                if len(batch) == _CHUNKS_PER_COMMIT:
+                    yield batch
+                    batch = []
+        except SettingsError:
+            if batch:
+                yield batch
+            raise
+        if batch:
+            yield batch
+
+    async def _record(self, batch: list[Chunk]) -> list[list[Verdict]]:
+        pause_s = _PAUSE_S
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                # Started one after the other, so that they are queued, and recorded, in their order.
+                taking = [asyncio.create_task(self._take(chunk)) for chunk in batch]
+                await asyncio.wait(taking)
+                return [task.result() for task in taking]
+            except (Unreachable, Overloaded):
+                # What was recorded all the same is found to be a duplicate.
+                if attempt == _ATTEMPTS or self.stop.is_set():
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+        raise AssertionError("unreachable")
+
+    async def _take(self, chunk: Chunk) -> list[Verdict]:
+        try:
+            answer = await self._intake.take(chunk.events, Writer(), escapes=chunk.escapes)
+        except Overloaded:
+            raise
+        except RequestError:
+            return await self._take_singly(chunk)
+        return await self._without_stand_ins(chunk, answer.results)
+
+    async def _take_singly(self, chunk: Chunk) -> list[Verdict]:
+        """The database refuses something in this chunk: row by row only the guilty one fails."""
+        verdicts: list[Verdict] = []
+        for event in chunk.events:
+            try:
+                answer = await self._intake.take([event], Writer(), escapes=chunk.escapes)
+                verdicts.extend(answer.results)
+            except Overloaded:
+                raise
+            except RequestError as error:
+                verdicts.append(Rejected(Problem("invalid_event", error.message)))
+        return verdicts
+
+    async def _without_stand_ins(self, chunk: Chunk, verdicts: list[Verdict]) -> list[Verdict]:
+        """An export gives an event without ts the moment of its receipt; in its own ledger that looks like a conflict.
+
+        Asked again without it, the ledger says duplicate. Nothing is recorded by asking: the key is taken.
+        """
+        doubtful = [index for index in chunk.timed_by_receipt if isinstance(verdicts[index], Conflict)]
+        if doubtful:
+            events = [chunk.events[index] for index in doubtful]
+            untimed = [msgspec.structs.replace(event, occurred_at=None, ts=None) for event in events]
+            answer = await self._intake.take(untimed, Writer(), escapes=chunk.escapes)
+            for index, verdict in zip(doubtful, answer.results, strict=True):
+                verdicts[index] = verdict
+        return verdicts
+
+    def _count(self, chunk: Chunk, verdicts: list[Verdict]) -> None:
+        result = self.result
+        answer = Answer.of(verdicts)
+        result.accepted += answer.accepted
+        result.duplicates += answer.duplicates
+        result.conflicts += answer.conflicts
+        result.rejected += answer.rejected
+        result.skipped += chunk.skipped
+        result.rows_done = chunk.last
+        if answer.conflicts or answer.rejected:
+            self._note(
+                [
+                    RowProblem(row, verdict)
+                    for row, verdict in zip(chunk.rows, verdicts, strict=True)
+                    if isinstance(verdict, Rejected | Conflict)
+                ]
+            )
+
+    def _note(self, problems: list[RowProblem]) -> None:
+        self.result.problems.extend(problems[: PROBLEMS_SHOWN - len(self.result.problems)])
+        if self._rejects is not None:
+            with open(self._rejects, "ab") as file:
+                file.writelines(problem.encode() + b"\n" for problem in problems)
+
+    def _start_rejects(self) -> None:
+        """A run that goes on adds to what the earlier one wrote."""
+        if self._rejects is None:
+            return
+        try:
+            self._rejects.open("ab" if self.result.resumed_after else "wb").close()
+        except OSError as error:
+            raise SettingsError(f"{self._rejects} cannot be written: {error.strerror}") from None
+
+    def _position_key(self, file_format: str, mapping: ColumnMap) -> str:
+        """The same file, meant to be something else, is another import."""
+        meant = [file_format, self._file.stream, self._file.tenant_id, mapping.canonical]
+        return f"{self._digest}:{sha256(msgspec.json.encode(meant)).hexdigest()[:16]}"

@@ -1,0 +1,115 @@
+"""The terminal: what people see of a command. Results go to stdout, everything about the work to stderr.
+
+Colours and moving bars only where somebody looks: not in pipes, and never with NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+# Where nobody looks, lines are not broken: whoever reads them is a program or an editor.
+_WIDTH_UNSEEN = 500
+# How often work is told of in a log.
+_LINE_EVERY_S = 10.0
+
+
+def console(*, stderr: bool = False) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    seen = stream.isatty()
+    return Console(stderr=stderr, highlight=False, soft_wrap=not seen, width=None if seen else _WIDTH_UNSEEN)
+
+
+def say(text: str) -> None:
+    """A line about the work, in Rich's markup."""
+    console(stderr=True).print(text)
+
+
+def show(text: str) -> None:
+    """A line of the result, in Rich's markup."""
+    console().print(text)
+
+
+def fail(message: str) -> None:
+    say(f"[bold red]Error:[/] {escape(message)}")
+
+
+def write(lines: Iterable[bytes]) -> None:
+    """Result lines as they are. Raises BrokenPipeError when nobody reads them any more."""
+    out = sys.stdout.buffer
+    for line in lines:
+        out.write(line + b"\n")
+    out.flush()
+
+
+def write_json(*results: object) -> None:
+    """One object a line."""
+    write(msgspec.json.encode(result) for result in results)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table; cells may carry markup."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        right = name.endswith("#")
+        table.add_column(name.removesuffix("#"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def show_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Names and values, below each other; values may carry markup."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, value)
+    console().print(table)
+
+
+class Work:
+    """How far some long work is: a bar for people, a line now and then in a log."""
+
+    def __init__(self, what: str, unit: str) -> None:
+        self._what = what
+        self._unit = unit
+        self._started = self._told = time.monotonic()
+        self._console = console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[done]}"),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task(what, total=1.0, done="")
+
+    def told(self, done: int, fraction: float) -> None:
+        now = time.monotonic()
+        rate = done / max(now - self._started, 0.001)
+        text = f"{done:,} {self._unit}, {rate:,.0f}/s"
+        self._bar.update(self._task, completed=fraction, done=text)
+        if self._bar.disable and now - self._told >= _LINE_EVERY_S:
+            self._told = now
+            self._console.print(f"{self._what}: {text}, {fraction:.0%}")
+
+    def __enter__(self) -> Work:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
