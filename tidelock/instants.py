@@ -15,15 +15,22 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 EARLIEST = (date(1678, 1, 1).toordinal() - _EPOCH_DAY) * 86_400 * SECOND
 LATEST = (date(2262, 1, 1).toordinal() - _EPOCH_DAY) * 86_400 * SECOND - 1
 
-_RFC3339 = re.compile(
-    r"(\d{4}-\d\d-\d\d[Tt ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)"
-    r"(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
-    re.ASCII,
-)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
+_RFC3339 = re.compile(rf"({_MOMENT.pattern})(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))", re.ASCII)
 
 
 def parse_rfc3339(text: str) -> int:
     """Nanoseconds of an RFC 3339 timestamp. Raises ValueError with a message for people."""
+    fraction = text[20:-1]
+    # The common form, `2026-01-31T23:59:59.5Z`, at half the price of taking a match apart.
+    if text[-1:] == "Z" and text[19:20] == "." and len(fraction) <= 9 and fraction.isascii() and fraction.isdigit():
+        instant = _seconds(text[:19]) * SECOND + int(fraction.ljust(9, "0"))
+    else:
+        instant = _parse_any(text)
+    return instant if EARLIEST <= instant <= LATEST else _in_range(instant, text)
+
+
+def _parse_any(text: str) -> int:
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(_why_not(text))
@@ -32,13 +39,9 @@ def parse_rfc3339(text: str) -> int:
     if sign:
         offset = int(offset_hour) * 3600 + int(offset_minute) * 60
         seconds += offset if sign == "-" else -offset
-    nanoseconds = 0
-    if fraction:
-        if len(fraction) > 9:
-            raise ValueError(f"{_shown(text)} has more than nine fraction digits")
-        nanoseconds = int(fraction.ljust(9, "0"))
-    instant = seconds * SECOND + nanoseconds
-    return instant if EARLIEST <= instant <= LATEST else _in_range(instant, text)
+    if fraction and len(fraction) > 9:
+        raise ValueError(f"{_shown(text)} has more than nine fraction digits")
+    return seconds * SECOND + int((fraction or "").ljust(9, "0"))
 
 
 def parse_epoch_ms(milliseconds: int) -> int:
@@ -62,6 +65,8 @@ def format_nine(instant: int) -> str:
 @lru_cache(maxsize=65_536)
 def _seconds(moment: str) -> int:
     """Seconds of `YYYY-MM-DDThh:mm:ss`; the events of a batch share many."""
+    if _MOMENT.fullmatch(moment) is None:
+        raise ValueError(_why_not(moment))
     try:
         days = date.fromisoformat(moment[:10]).toordinal() - _EPOCH_DAY
     except ValueError:

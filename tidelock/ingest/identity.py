@@ -6,7 +6,7 @@ Everything here is a literal formula of the contract; a stored key must come out
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
@@ -18,6 +18,7 @@ from tidelock.model import Event
 
 _encode = msgspec.json.Encoder().encode
 _BLOCK = 64
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Salts:
@@ -49,7 +50,7 @@ class _Deriver:
         inner.update(message)
         outer.update(inner.digest())
         # 32 bytes are 43 characters of base64 and one of padding.
-        return urlsafe_b64encode(outer.digest())[:43].decode()
+        return b2a_base64(outer.digest(), newline=False)[:43].translate(_URL_SAFE).decode()
 
 
 def canonical(tenant_id: str, stream: str, customer_ref: str | None, resource_id: str | None, instant: int) -> bytes:
