@@ -21,9 +21,7 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def snippets(kind: str) -> list[tuple[str, str]]:
-    return [
-        (page.name, text) for page in PAGES for found, text in FENCE.findall(page.read_text()) if found == kind
-    ]
+    return [(page.name, text) for page in PAGES for found, text in FENCE.findall(page.read_text()) if found == kind]
 
 
 @pytest.fixture(scope="module")
