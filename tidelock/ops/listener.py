@@ -7,10 +7,12 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from tidelock.errors import SettingsError
 from tidelock.ops.problems import problem
@@ -49,6 +51,15 @@ class _Protocol(HttpToolsProtocol):
         head += [name + b": " + value for name, value in response.raw_headers]
         self.transport.write(b"\r\n".join([*head, b"", body]))
         self.transport.close()
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """WebSocket. A client that was refused with an HTTP answer has been answered: no error for the log."""
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
 
 
 @asynccontextmanager
@@ -101,7 +112,7 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=_Protocol,
-        ws="websockets-sansio",
+        ws=_WebSocket,
         ws_max_size=_FRAME_BYTES_MAX,
         ws_ping_interval=settings.ws_ping_s,
         ws_ping_timeout=settings.ws_ping_s,

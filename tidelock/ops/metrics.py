@@ -38,6 +38,8 @@ class Metrics:
         self._request_seconds = Histogram(
             "tidelock_request_seconds", "Time to answer a request", ["route"], buckets=_SECONDS, registry=registry
         )
+        #: a look-up of labels costs more than counting
+        self._kinds: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._commit_seconds = Histogram(
             "tidelock_commit_seconds", "Time of a commit under the head's lock", buckets=_SECONDS, registry=registry
         )
@@ -54,10 +56,14 @@ class Metrics:
         sequencer.on_commit.append(self.committed)
 
     def answered(self, answer: Answer) -> None:
-        self._accepted.inc(answer.accepted)
-        self._duplicates.inc(answer.duplicates)
-        self._conflicts.inc(answer.conflicts)
-        self._rejected.inc(answer.rejected)
+        if answer.accepted:
+            self._accepted.inc(answer.accepted)
+        if answer.duplicates:
+            self._duplicates.inc(answer.duplicates)
+        if answer.conflicts:
+            self._conflicts.inc(answer.conflicts)
+        if answer.rejected:
+            self._rejected.inc(answer.rejected)
 
     def committed(self, committed: Committed) -> None:
         self._commit_seconds.observe(committed.seconds)
@@ -65,8 +71,12 @@ class Metrics:
         self.head.set(committed.head.ingress_sequence)
 
     def requested(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, route, str(status)).inc()
-        self._request_seconds.labels(route).observe(seconds)
+        kind = (method, route, status)
+        if kind not in self._kinds:
+            self._kinds[kind] = self._requests.labels(method, route, str(status)), self._request_seconds.labels(route)
+        count, time_taken = self._kinds[kind]
+        count.inc()
+        time_taken.observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -102,5 +112,5 @@ class Measured:
             status = 500
             raise
         finally:
-            route = getattr(scope.get("route"), "path", _NO_ROUTE)
+            route = getattr(scope.get("route"), "path_format", _NO_ROUTE)
             self._metrics.requested(scope["method"], route, status, time.monotonic() - started)

@@ -36,17 +36,28 @@ def problem(status: int, code: str, message: str, field: str | None = None) -> R
     return Response(body, status_code=status, media_type=JSON)
 
 
+def problem_of(error: TidelockError, retry_after_s: int) -> Response:
+    """The answer that tells an error of ours."""
+    response = problem(error.http_status, error.code, error.message, error.field)
+    if error.http_status in _RETRY:
+        response.headers["retry-after"] = str(retry_after_s)
+    if error.http_status == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = 'Bearer realm="tidelock"'
+    return response
+
+
+def unexpected() -> Response:
+    """The answer to what should not happen: the log has the traceback, the client gets no insides."""
+    message = "the server failed on this request; its log says why"
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
+
+
 def install_problems(app: FastAPI, retry_after_s: int) -> None:
     """Let the app answer in this form whatever goes wrong in it."""
 
     async def ours(_: HTTPConnection, error: Exception) -> Response:
         assert isinstance(error, TidelockError)
-        response = problem(error.http_status, error.code, error.message, error.field)
-        if error.http_status in _RETRY:
-            response.headers["retry-after"] = str(retry_after_s)
-        if error.http_status == HTTPStatus.UNAUTHORIZED:
-            response.headers["www-authenticate"] = 'Bearer realm="tidelock"'
-        return response
+        return problem_of(error, retry_after_s)
 
     app.add_exception_handler(TidelockError, ours)
     app.add_exception_handler(HTTPException, _of_the_framework)
@@ -70,7 +81,5 @@ async def _of_validation(_: HTTPConnection, error: Exception) -> Response:
     return problem(HTTPStatus.BAD_REQUEST, "invalid_request", f"{field}: {first['msg']}", field)
 
 
-async def _unexpected(_: HTTPConnection, error: Exception) -> Response:
-    # The server logs the traceback; the client gets no insides.
-    message = "the server failed on this request; its log says why"
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
+async def _unexpected(_: HTTPConnection, __: Exception) -> Response:
+    return unexpected()

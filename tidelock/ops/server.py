@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidelock import __version__
 from tidelock.ingest.intake import Intake
@@ -27,6 +27,7 @@ from tidelock.ops.metrics import Measured, Metrics
 from tidelock.ops.openapi import describe, operation
 from tidelock.ops.problems import install_problems
 from tidelock.ops.reads import CAUSALITY, EVENTS, Reads
+from tidelock.ops.shortcut import Shortcut
 from tidelock.ops.tail import TailRoute
 from tidelock.settings import Settings
 
@@ -61,18 +62,17 @@ class _AnyKey(Convertor[str]):
 register_url_convertor("anykey", _AnyKey())
 
 
-def make_app(parts: Parts) -> FastAPI:
+def make_app(parts: Parts) -> ASGIApp:
     """The application over an open ledger."""
     settings, connections = parts.settings, parts.connections
     # A path has one spelling; and the docs pages come from here, not from a CDN.
     app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     access = Access(connections, settings.key_cache_s)
     metrics = Metrics(parts.sequencer, parts.feed)
-    app.add_middleware(Measured, metrics=metrics)
     ingest = IngestRoute(parts.intake, access, metrics, settings)
     tail = TailRoute(parts.feed, connections, access, settings)
     app.router.routes[:0] = [
-        Route("/v1/events", ingest, methods=["POST"], include_in_schema=False),
+        Route(Shortcut.path, ingest, methods=["POST"], include_in_schema=False),
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
@@ -81,7 +81,7 @@ def make_app(parts: Parts) -> FastAPI:
     install_problems(app, settings.retry_after_s)
     describe(app)
     app.router.default = _nothing_here
-    return app
+    return Measured(Shortcut(app, ingest, settings.retry_after_s), metrics)
 
 
 def _add_reads(app: FastAPI, reads: Reads) -> None:
