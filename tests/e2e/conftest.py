@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
+import uvloop
 
 from tidelock.app import Serving, open_server
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.settings import Settings
 
 Start = Callable[..., AbstractAsyncContextManager[Serving]]
+Threaded = Callable[..., AbstractContextManager[str]]
 
 _numbers = itertools.count(1)
 
@@ -34,11 +38,39 @@ def start(postgres: EmbeddedPostgres, template: str, tmp_path_factory: pytest.Te
                 connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
             settings["database_url"] = postgres.url.rsplit("/", 1)[0] + f"/{name}"
         try:
-            async with open_server(Settings(data=data, port=0, **settings), streams_open=streams_open) as server:
+            given = Settings(**{"data": data, "port": 0, **settings})
+            async with open_server(given, streams_open=streams_open) as server:
                 yield server
         finally:
             with psycopg.connect(postgres.url, autocommit=True) as connection:
                 connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def threaded(start: Start) -> Threaded:
+    """Starts a server in a thread of its own, for tests that block theirs. Gives its URL."""
+
+    @contextmanager
+    def started(**settings: Any) -> Iterator[str]:
+        url: Future[str] = Future()
+        stop = asyncio.Event()
+
+        async def run() -> None:
+            async with start(**settings) as server:
+                url.set_result(server.url)
+                await stop.wait()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, ThreadPoolExecutor(1) as executor:
+            loop = runner.get_loop()
+            running = executor.submit(runner.run, run())
+            running.add_done_callback(lambda done: done.exception() and url.cancel())
+            try:
+                yield url.result(timeout=30)
+            finally:
+                loop.call_soon_threadsafe(stop.set)
+                running.result(timeout=30)
 
     return started
 
