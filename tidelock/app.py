@@ -37,7 +37,8 @@ from tidelock.settings import Settings
 logger = logging.getLogger(__name__)
 
 _PARTITIONS_S = 30.0
-_READ_CONNECTIONS_MAX = 8
+# Connections for short questions (keys, health), and for followers that catch up.
+_LOOKS_MAX, _PAGES_MAX = 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,14 @@ async def open_server(
         listening = stack.enter_context(bind(settings.host, settings.port))
         ledger = await stack.enter_async_context(open_ledger(settings, streams_open=streams_open, clock=clock))
         await _check_binding(ledger)
-        connections = Connections(ledger.database, size_max=_READ_CONNECTIONS_MAX)
-        stack.push_async_callback(connections.close)
-        feed = Feed(ledger.database, connections, queue_events_max=settings.ws_queue_events_max)
+        # Apart from each other: a long list must hold up neither keys and health nor the live feed.
+        reads, looks, pages = (
+            Connections(ledger.database, size_max=size, name=f"tidelock {name}")
+            for name, size in (("lists", settings.read_connections_max), ("looks", _LOOKS_MAX), ("pages", _PAGES_MAX))
+        )
+        for connections in (reads, looks, pages):
+            stack.push_async_callback(connections.close)
+        feed = Feed(ledger.database, pages, queue_events_max=settings.ws_queue_events_max)
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
         await feed.start()
         stack.push_async_callback(feed.close)
@@ -102,7 +108,7 @@ async def open_server(
         stack.push_async_callback(ledger.sequencer.close)
         await stack.enter_async_context(_background(anchor.run()))
         await stack.enter_async_context(_background(_keep_partitions(ledger)))
-        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, connections, feed))
+        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, reads, looks))
         task = await stack.enter_async_context(listen(app, listening, settings))
         yield Serving(url_of(listening), ledger, task)
 

@@ -112,11 +112,14 @@ class Settings:
     page_rows: int = options.integer(100, "Rows of a list's page when the request names no limit.", maximum=1_000)
     page_rows_max: int = options.integer(1_000, "Most rows of a list's page, whatever the request asks.", maximum=1_000)
     ws_queue_events_max: int = options.integer(
-        1_000, "Most events that wait for one WebSocket client. A client further behind is disconnected."
+        1_000, "Most events that wait for one WebSocket client. A client further behind reads on from the ledger."
     )
     ws_connections_max: int = options.integer(1_000, "Most WebSocket clients at a time.")
     ws_ping_s: float = options.seconds(
         20, "How often a WebSocket client is pinged, in seconds.", minimum=0.1, maximum=3_600
+    )
+    read_connections_max: int = options.integer(
+        8, "Most database connections that lists are read with at a time. Requests beyond it wait.", maximum=1_000
     )
     connect_timeout_s: float = options.seconds(
         5, "How long connecting to the database may take, in seconds.", minimum=0.1, maximum=3_600

@@ -108,10 +108,27 @@ async def test_a_lost_database_is_503_until_it_is_back_and_nobody_has_to_restart
         async with asyncio.timeout(10):
             while (await client.post("/v1/events", json=later)).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        assert (await client.get("/readyz")).status_code == 200
+            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
         assert "after" in await asyncio.wait_for(tail.recv(), 10)
         assert (await client.post("/v1/events", json=event)).json()["duplicates"] == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_list_that_takes_long_holds_up_no_other_answer(start: Start) -> None:
+    async with (
+        start(read_connections_max=1) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+        await psycopg.AsyncConnection.connect(server.ledger.database.url) as holder,
+    ):
+        await holder.execute("LOCK TABLE events")
+        lists = [asyncio.create_task(client.get("/admin/events")) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        for path in ("/readyz", "/metrics", "/admin/event-health"):
+            assert (await client.get(path)).status_code == 200
+        assert not any(each.done() for each in lists)
+        await holder.rollback()
+        assert [(await each).status_code for each in lists] == [200, 200, 200]
 
 
 async def test_metrics_are_there_while_the_database_is_away(start: Start, postgres: EmbeddedPostgres) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,6 +17,8 @@ from tidelock.ledger.database import Database
 
 # A reader that waits longer than this for a connection is better told to come back.
 _WAIT_S = 10.0
+# After a failure to connect, everybody is told so at once for this long, instead of each finding out by themselves.
+_PAUSE_S = 0.25
 _SESSION = "SET default_transaction_read_only = on; SET statement_timeout = '30s'"
 
 
@@ -28,6 +31,8 @@ class Connections:
         self._free = asyncio.Semaphore(size_max)
         self._idle: list[psycopg.AsyncConnection[Any]] = []
         self._closed = False
+        self._away: Unreachable | None = None
+        self._away_until = 0.0
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -59,7 +64,13 @@ class Connections:
             if _quiet(connection):
                 return connection
             await _drop(connection)
-        connection = await self._database.connect(name=self._name)
+        if self._away is not None and time.monotonic() < self._away_until:
+            raise self._away
+        try:
+            connection = await self._database.connect(name=self._name)
+        except Unreachable as error:
+            self._away, self._away_until = error, time.monotonic() + _PAUSE_S
+            raise
         try:
             await connection.execute(_SESSION)
         except psycopg.Error as error:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from starlette.types import Scope
+
 from tidelock.errors import Forbidden, SettingsError, Unauthorized
 from tidelock.ingest.admit import Writer
 from tidelock.ledger.apikeys import SCOPES, Holder, find_key, hash_key, keys_exist
@@ -101,6 +103,10 @@ class Access:
         if holder is None:
             raise Unauthorized("this API key is not known, or was revoked")
         return Grant(holder.tenant_id, holder.scopes, holder.streams)
+
+    async def reader(self, scope: Scope) -> Grant:
+        """What a request for reading may do."""
+        return (await self.grant(dict(scope["headers"]))).need("read")
 
     async def _keys_exist(self) -> bool:
         async with self._connections.lend() as connection:

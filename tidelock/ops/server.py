@@ -23,12 +23,13 @@ from tidelock.ops.access import Access
 from tidelock.ops.docs import install_docs
 from tidelock.ops.health import Probe
 from tidelock.ops.ingest import IngestRoute
+from tidelock.ops.lists import CAUSALITY, EVENTS, Lists
 from tidelock.ops.metrics import Measured, Metrics
 from tidelock.ops.openapi import describe, operation
 from tidelock.ops.problems import install_problems
-from tidelock.ops.reads import CAUSALITY, EVENTS, Reads
 from tidelock.ops.shortcut import Shortcut
 from tidelock.ops.tail import TailRoute
+from tidelock.ops.vitals import Vitals
 from tidelock.settings import Settings
 
 _READ_ERRORS = (400, 401, 403, 503)
@@ -41,8 +42,11 @@ class Parts:
     settings: Settings
     intake: Intake
     sequencer: Sequencer
-    connections: Connections
     feed: Feed
+    #: for lists, which may take long
+    reads: Connections
+    #: for keys and health: they must not wait behind a long list
+    looks: Connections
     #: the readers that health tells of
     probes: Sequence[Probe] = ()
 
@@ -64,19 +68,20 @@ register_url_convertor("anykey", _AnyKey())
 
 def make_app(parts: Parts) -> ASGIApp:
     """The application over an open ledger."""
-    settings, connections = parts.settings, parts.connections
+    settings = parts.settings
     # A path has one spelling; and the docs pages come from here, not from a CDN.
     app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    access = Access(connections, settings.key_cache_s)
+    access = Access(parts.looks, settings.key_cache_s)
     metrics = Metrics(parts.sequencer, parts.feed)
     ingest = IngestRoute(parts.intake, access, metrics, settings)
-    tail = TailRoute(parts.feed, connections, access, settings)
+    tail = TailRoute(parts.feed, parts.looks, access, settings)
     app.router.routes[:0] = [
         Route(Shortcut.path, ingest, methods=["POST"], include_in_schema=False),
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
-    _add_reads(app, Reads(connections, access, metrics, settings, parts.probes))
+    _add_lists(app, Lists(parts.reads, access, settings))
+    _add_vitals(app, Vitals(parts.looks, access, metrics, settings, parts.probes))
     install_docs(app)
     install_problems(app, settings.retry_after_s)
     describe(app)
@@ -84,23 +89,36 @@ def make_app(parts: Parts) -> ASGIApp:
     return Measured(Shortcut(app, ingest, settings.retry_after_s), metrics)
 
 
-def _add_reads(app: FastAPI, reads: Reads) -> None:
-    def add(path: str, handler: Any, described: dict[str, Any]) -> None:
-        app.add_api_route(path, handler, methods=["GET"], response_class=Response, **described)
-
+def _add_lists(app: FastAPI, lists: Lists) -> None:
     key = {"name": "key", "schema": {"type": "string", "minLength": 1}, "description": "The causalityKey"}
-    listed = operation("Events in ledger order", "EventPage", parameters=EVENTS, errors=_READ_ERRORS)
-    caused = operation("The events of one run", "CausalityPage", parameters=CAUSALITY, path=key, errors=_READ_ERRORS)
+    _add(
+        app,
+        "/admin/events",
+        lists.events,
+        operation("Events in ledger order", "EventPage", parameters=EVENTS, errors=_READ_ERRORS),
+    )
+    _add(
+        app,
+        "/v1/causality/{key:anykey}",
+        lists.causality,
+        operation("The events of one run", "CausalityPage", parameters=CAUSALITY, path=key, errors=_READ_ERRORS),
+    )
+
+
+def _add_vitals(app: FastAPI, vitals: Vitals) -> None:
     ready = operation("Ready for events", "Health")
     ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
     measured = operation("Metrics", "Alive", errors=(401, 403, 503))
     measured["responses"][200] = {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    add("/admin/events", reads.events, listed)
-    add("/v1/causality/{key:anykey}", reads.causality, caused)
-    add("/healthz", reads.alive, operation("The process answers", "Alive"))
-    add("/readyz", reads.ready, ready)
-    add("/admin/event-health", reads.health, operation("Health of the readers", "EventHealth", errors=_READ_ERRORS))
-    add("/metrics", reads.metrics, measured)
+    health = operation("Health of the readers", "EventHealth", errors=_READ_ERRORS)
+    _add(app, "/healthz", vitals.alive, operation("The process answers", "Alive"))
+    _add(app, "/readyz", vitals.ready, ready)
+    _add(app, "/admin/event-health", vitals.health, health)
+    _add(app, "/metrics", vitals.metrics, measured)
+
+
+def _add(app: FastAPI, path: str, handler: Any, described: dict[str, Any]) -> None:
+    app.add_api_route(path, handler, methods=["GET"], response_class=Response, **described)
 
 
 async def _websocket_only(_: Request) -> Response:

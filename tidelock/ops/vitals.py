@@ -1,0 +1,61 @@
+"""Vital signs over HTTP: alive, ready, how far the readers are, and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+import msgspec
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidelock.errors import TidelockError
+from tidelock.ledger.connections import Connections
+from tidelock.ops.access import Access
+from tidelock.ops.health import UNKNOWN, EventHealth, Probe, read_health
+from tidelock.ops.metrics import Metrics
+from tidelock.ops.parameters import Parameters
+from tidelock.ops.problems import JSON
+from tidelock.settings import Settings
+
+
+class Vitals:
+    """The handlers of the vital signs."""
+
+    def __init__(
+        self, connections: Connections, access: Access, metrics: Metrics, settings: Settings, probes: Sequence[Probe]
+    ) -> None:
+        self._connections = connections
+        self._access = access
+        self._metrics = metrics
+        self._settings = settings
+        self._probes = probes
+
+    async def alive(self, _: Request) -> Response:
+        return Response(b'{"status":"ok"}', media_type=JSON)
+
+    async def ready(self, _: Request) -> Response:
+        try:
+            health = await read_health(self._connections, self._probes)
+        except TidelockError:
+            retry = {"retry-after": str(self._settings.retry_after_s)}
+            body = msgspec.json.encode(UNKNOWN)
+            return Response(body, status_code=HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON, headers=retry)
+        return Response(msgspec.json.encode(health), media_type=JSON)
+
+    async def health(self, request: Request) -> Response:
+        await self._access.reader(request.scope)
+        Parameters(request.scope["query_string"], ())
+        health = await read_health(self._connections, self._probes)
+        return Response(msgspec.json.encode(EventHealth(health.head, health.readers, [])), media_type=JSON)
+
+    async def metrics(self, request: Request) -> Response:
+        (await self._access.reader(request.scope)).need_all_tenants()
+        try:
+            head = (await read_health(self._connections, ())).head
+        except TidelockError:
+            head = None  # what is measured here is wanted most when the database is away
+        if head is not None:
+            self._metrics.head.set(head.ingress_sequence)
+        return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
