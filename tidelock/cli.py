@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from typer.core import TyperGroup
 from tidelock import __version__
 from tidelock.errors import TidelockError
 from tidelock.ops import terminal
-from tidelock.ops.commands import checking, files, keys, reading, running, salts
+from tidelock.ops.commands import bench, checking, files, keys, reading, running, salts
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -74,8 +73,7 @@ for commands in (running, files, reading, checking):
     app.add_typer(commands.app)
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
-if (bench := getattr(import_module("tidelock.ops.bench"), "app", None)) is not None:
-    app.add_typer(bench, name="bench", rich_help_panel="Look after")
+app.add_typer(bench.app, name="bench", rich_help_panel="Look after")
 
 
 def _terminate(number: int, _: FrameType | None) -> None:
