@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -174,6 +176,18 @@ async def test_a_client_that_does_not_read_costs_the_others_nothing_and_loses_it
         seen = await receive(tail, 1000)
         assert [event["ingressSequence"] for event in seen] == list(range(1, 1001))
         await followers(client, 1)
+
+
+async def test_a_client_that_does_not_read_does_not_hold_up_the_servers_end(start: Start) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with start() as server, httpx.AsyncClient(base_url=server.url) as client:
+            await stack.enter_async_context(stuck(server, "?after=0"))
+            await followers(client, 1)
+            for _ in range(10):
+                await record(client, "t", *({"data": "x" * 10_000} for _ in range(100)))
+            await asyncio.sleep(0.2)
+            started = time.monotonic()
+        assert time.monotonic() - started < 6
 
 
 async def followers(client: httpx.AsyncClient, count: int) -> None:

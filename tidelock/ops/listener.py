@@ -20,6 +20,7 @@ from tidelock.settings import Settings
 
 # How long answers under way may take when the server stops.
 _GRACE_S = 10
+_GOODBYE_S = 2.0
 _BACKLOG = 2048
 # Clients have nothing to say on a WebSocket beyond a subscription.
 _FRAME_BYTES_MAX = 2**20
@@ -54,12 +55,29 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
-    """WebSocket. A client that was refused with an HTTP answer has been answered: no error for the log."""
+    """WebSocket, with an end: what a client does not take in the time of a good-bye is thrown away."""
 
     async def send(self, message: Any) -> None:
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
+            # Refused with an HTTP answer, which is an answer: no error for the log.
             self.handshake_complete = True
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self._abort_soon()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self._abort_soon()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._abort_soon()
+
+    def _abort_soon(self) -> None:
+        # Closing alone waits for a client that does not read to read everything that was written to it.
+        self.loop.call_later(_GOODBYE_S, self.transport.abort)
 
 
 @asynccontextmanager

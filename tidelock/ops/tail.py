@@ -91,6 +91,8 @@ class TailRoute:
                     async with asyncio.timeout(self._stall_s):
                         for frame in frames[start : start + _FRAMES_PER_CHECK]:
                             await send({"type": "websocket.send", "text": frame.text})
+                    # Sending to a client that keeps up never waits: let others have a turn.
+                    await asyncio.sleep(0)
 
     async def _watch(self, headers: Mapping[bytes, bytes], receive: Receive) -> None:
         """Returns when the client is gone; raises when it may no longer read. What it says is ignored."""
