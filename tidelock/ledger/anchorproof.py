@@ -45,4 +45,5 @@ class AnchorProof:
         if not self._lines:
             return self.findings.check(f"{self._path} has no anchor yet, so a cut tail would not be found")
         last = self._lines[-1]
-        return self.findings.check(f"{len(self._lines):,} anchors, the last at {last.at} for commit {last.commit_id}")
+        many = "1 anchor" if len(self._lines) == 1 else f"{len(self._lines):,} anchors"
+        return self.findings.check(f"{many}, the last at {last.at} for commit {last.commit_id:,}")

@@ -14,12 +14,15 @@ from tidelock.model import DEFAULT_TENANT, Recorded
 if TYPE_CHECKING:
     from tidelock.ledger.causality import Caused
 
+_SEQUENCE_WIDTH = 8
+_TIME_WIDTH = len("2026-01-31T23:59:59.999999Z")
+
 
 def event_line(event: Recorded) -> Text:
     """Sequence, time, whose and what; what is absent takes no room."""
     line = Text(no_wrap=True, overflow="ellipsis")
-    line.append(f"{event.ingress_sequence:>8}", style="bold")
-    line.append(f"  {event.occurred_at:<24}", style="dim")
+    line.append(f"{event.ingress_sequence:>{_SEQUENCE_WIDTH}}", style="bold")
+    line.append(f"  {event.occurred_at:<{_TIME_WIDTH}}", style="dim")
     if event.tenant_id != DEFAULT_TENANT:
         line.append(f"  {event.tenant_id}", style="magenta")
     line.append(f"  {event.stream}", style="cyan")
@@ -37,7 +40,8 @@ def event_line(event: Recorded) -> Text:
 
 
 def print_event(console: Console, event: Recorded) -> None:
-    console.print(event_line(event), soft_wrap=not console.is_terminal)
+    """Cut at the edge of the terminal; where nobody looks it is whole."""
+    console.print(event_line(event), no_wrap=True, overflow="ellipsis" if console.is_terminal else "ignore", crop=False)
 
 
 def causality_tree(key: str, events: Sequence[Caused]) -> Tree:
@@ -46,6 +50,7 @@ def causality_tree(key: str, events: Sequence[Caused]) -> Tree:
     branches: dict[int, Tree] = {}
     for event in events:
         line = event_line(event)
+        line = line[_SEQUENCE_WIDTH - len(str(event.ingress_sequence)) :]
         parent = branches.get(event.parent) if event.parent is not None else None
         if parent is None and event.parent is not None:
             line.append(f"  caused by {event.parent}", style="yellow")

@@ -23,8 +23,8 @@ from tidelock.ops.files.rows import RowFile, format_of, open_rows
 from tidelock.ops.files.sendings import Chunk, Defaults, chunks
 
 PROBLEMS_SHOWN = 10
-# Together one commit: fewer waits for the disk, and still all or nothing, so that a failure cannot change the order.
-_CHUNKS_PER_COMMIT = 4
+# Under way at a time. The sequencer takes them in order, so that a stop at any moment leaves a prefix of the file.
+_CHUNKS_UNDER_WAY = 4
 _ATTEMPTS = 6
 _PAUSE_S = 0.5
 
@@ -107,7 +107,7 @@ class Importing:
         try:
             for chunk in chunks(rows.rows(self.result.resumed_after), self._chunk_events, defaults):
                 batch.append(chunk)
-                if len(batch) == _CHUNKS_PER_COMMIT:
+                if len(batch) == _CHUNKS_UNDER_WAY:
                     yield batch
                     batch = []
         except SettingsError:

@@ -5,10 +5,13 @@ Colours and moving bars only where somebody looks: not in pipes, and never with 
 
 from __future__ import annotations
 
+import io
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
+from typing import IO
 
 import msgspec
 from rich.console import Console
@@ -42,12 +45,28 @@ def fail(message: str) -> None:
     say(f"[bold red]Error:[/] {escape(message)}")
 
 
+@contextmanager
+def output() -> Iterator[IO[bytes]]:
+    """Stdout for bytes, as they are. Raises BrokenPipeError when nobody reads them any more."""
+    stream = sys.stdout.buffer
+    if not isinstance(stream, io.RawIOBase):
+        yield stream
+        stream.flush()
+        return
+    # With PYTHONUNBUFFERED it is the bare file, which may write a part only and say so to nobody.
+    whole = io.BufferedWriter(stream)
+    try:
+        yield whole
+        whole.flush()
+    finally:
+        with suppress(OSError):
+            whole.detach()
+
+
 def write(lines: Iterable[bytes]) -> None:
-    """Result lines as they are. Raises BrokenPipeError when nobody reads them any more."""
-    out = sys.stdout.buffer
-    for line in lines:
-        out.write(line + b"\n")
-    out.flush()
+    """Lines of the result."""
+    with output() as out:
+        out.writelines(line + b"\n" for line in lines)
 
 
 def write_json(*results: object) -> None:

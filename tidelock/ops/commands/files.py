@@ -73,6 +73,7 @@ def import_file(
     started = time.monotonic()
 
     async def run() -> tuple[Imported, int]:
+        from tidelock.ledger.anchor import Anchor
         from tidelock.ops.importing import Importing
 
         async with composition(context).open_ledger(settings, streams_open=True) as ledger:
@@ -80,6 +81,8 @@ def import_file(
                 importing = Importing(wanted, ledger.intake, settings.import_chunk_events, rejects, work.told)
                 stopped = _stop_on_signal(importing)
                 result = await importing.run(ledger.database, restart=restart)
+            if ledger.database.embedded or settings.anchor is not None:
+                await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
             return result, 0 if result.finished else stopped[0]
 
     result, stopped = asyncio.run(run())
@@ -129,9 +132,8 @@ def export_file(
             raise SettingsError(f"--format {wanted!r} is not known; known are {', '.join(FORMATS)}")
         if wanted == "parquet" and sys.stdout.isatty():
             raise SettingsError("Parquet is not for the eye; name a file with --output")
-        with found_ledger(settings) as database:
-            asyncio.run(export(database, events, wanted, sys.stdout.buffer, lambda *_: None))
-        sys.stdout.buffer.flush()
+        with found_ledger(settings) as database, terminal.output() as out:
+            asyncio.run(export(database, events, wanted, out, lambda *_: None))
         return
     wanted = format_of(output, file_format)
     started = time.monotonic()

@@ -99,7 +99,7 @@ def _show(salts: tuple[str, ...], *, reveal: bool, json: bool) -> None:
         terminal.write_json(*(one | secret for one, secret in zip(told, secrets, strict=True)))
         return
     terminal.show_table(
-        ["#", "fingerprint", "", *(["salt"] if reveal else [])],
+        ["position", "fingerprint", "", *(["salt"] if reveal else [])],
         [
             (
                 str(position),

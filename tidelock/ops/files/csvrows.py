@@ -29,14 +29,21 @@ class CsvRows:
         csv.field_size_limit(ROW_BYTES_MAX)
         self._line = 0
         self._text = ""
+        try:
+            self._open(mapping)
+        except SettingsError:
+            self.close()
+            raise
+
+    def _open(self, mapping: ColumnMap) -> None:
         header = self._readline()
         if not header.strip():
-            raise SettingsError(f"{path} is empty; a CSV file starts with a line of column names")
+            raise SettingsError(f"{self._path} is empty; a CSV file starts with a line of column names")
         delimiter = next((letter for letter in _DELIMITERS if letter in header), ",")
         self._field = re.compile(_FIELD.format(re.escape(delimiter)))
         self._reader = csv.reader(self._lines(header), delimiter=delimiter, strict=True)
         self._columns = self._record(0) or []
-        self._targets = mapping.targets(self._columns, path)
+        self._targets = mapping.targets(self._columns, self._path)
 
     @property
     def fraction(self) -> float:
@@ -96,7 +103,7 @@ class CsvRows:
 
     def _readline(self) -> str:
         line = self._file.readline(ROW_BYTES_MAX)
-        self._line += 1
+        self._line += bool(line)
         if len(line) == ROW_BYTES_MAX and not line.endswith(b"\n"):
             raise SettingsError(f"{self._path} line {self._line} is longer than {ROW_BYTES_MAX} bytes")
         try:

@@ -94,7 +94,7 @@ class _ParquetWriter:
 
     def write(self, events: Sequence[Recorded]) -> None:
         columns = [
-            self._array([_parquet_value(name, getattr(event, name)) for event in events], kind.type)
+            self._array(_parquet_values(name, [getattr(event, name) for event in events]), kind.type)
             for name, kind in zip(_ATTRIBUTES, self._schema, strict=True)
         ]
         self._writer.write_batch(self._batch(columns, schema=self._schema))
@@ -103,16 +103,14 @@ class _ParquetWriter:
         self._writer.close()
 
 
-def _parquet_value(name: str, value: Any) -> Any:
-    if value is None:
-        return None
+def _parquet_values(name: str, values: list[Any]) -> list[Any]:
     if name in ("received_at", "occurred_at"):
-        return parse_rfc3339(value)
+        return [parse_rfc3339(value) for value in values]
     if name == "source_timestamp":
-        return int(value)
+        return [int(value) for value in values]
     if name == "quantity":
-        return Decimal(value)
+        return [None if value is None else Decimal(value) for value in values]
     if name == "data":
-        text = bytes(value).decode()
-        return None if text == "null" else text
-    return value
+        texts = [bytes(value).decode() for value in values]
+        return [None if text == "null" else text for text in texts]
+    return values

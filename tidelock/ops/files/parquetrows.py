@@ -30,11 +30,15 @@ class ParquetRows:
         self._handle = open_file(path)
         try:
             self._file = pq.ParquetFile(self._handle)
+            self._targets = mapping.targets(self._file.schema_arrow.names, path)
         except (pa.ArrowException, OSError) as error:
+            self._handle.close()
             raise SettingsError(f"{path} is not a Parquet file: {_first_line(error)}") from None
+        except SettingsError:
+            self.close()
+            raise
         self._rows = self._file.metadata.num_rows
         self._done = 0
-        self._targets = mapping.targets(self._file.schema_arrow.names, path)
 
     @property
     def fraction(self) -> float:

@@ -21,8 +21,9 @@ _EXPORT_MARK = b'"ingressSequence"'
 class _Exported(WireEvent):
     """A line of an export: an event with its place in the ledger it came from."""
 
-    ingress_sequence: int | None = None
-    commit_id: int | None = None
+    # Numbers are text in CSV.
+    ingress_sequence: int | str | None = None
+    commit_id: int | str | None = None
     source_timestamp: str | int | None = None
     received_at: str | None = None
     key_source: str | None = None

@@ -6,9 +6,12 @@ WHERE inhparent = 'events'::regclass
 ORDER BY nullif(split_part(relname, '_', 2), 'default')::bigint NULLS LAST;
 
 -- name: identities
--- The size of the identities, and about how many they are: rows of a page by the statistics, else by their length.
-SELECT (pg_relation_size(oid) / 8192 * CASE WHEN relpages > 0 AND reltuples > 0 THEN reltuples / relpages ELSE 81 END)
-    ::bigint, pg_total_relation_size(oid)
+-- About how many identities there are, and their size: counted while they are few, else by the pages they fill.
+SELECT CASE
+        WHEN pg_relation_size(oid) < 1048576 THEN (SELECT count(*) FROM identities)
+        WHEN relpages > 0 AND reltuples > 0 THEN (pg_relation_size(oid) / 8192 * (reltuples / relpages))::bigint
+        ELSE pg_relation_size(oid) / 8192 * 81
+    END, pg_total_relation_size(oid)
 FROM pg_class WHERE oid = 'identities'::regclass;
 
 -- name: counts
