@@ -131,6 +131,20 @@ async def test_a_list_that_takes_long_holds_up_no_other_answer(start: Start) -> 
         assert [(await each).status_code for each in lists] == [200, 200, 200]
 
 
+async def test_a_ledger_that_hangs_is_told_in_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelock.ledger.connections._ANSWER_S", 0.3)
+    async with (
+        start() as server,
+        httpx.AsyncClient(base_url=server.url, timeout=2) as client,
+        await psycopg.AsyncConnection.connect(server.ledger.database.url) as holder,
+    ):
+        await holder.execute("LOCK TABLE ledger_head")
+        answers = await asyncio.gather(*(client.get("/readyz") for _ in range(8)))
+        assert [answer.status_code for answer in answers] == [503] * 8
+        await holder.rollback()
+        assert (await client.get("/readyz")).status_code == 200
+
+
 async def test_metrics_are_there_while_the_database_is_away(start: Start, postgres: EmbeddedPostgres) -> None:
     async with start(key_cache_s=60) as server, httpx.AsyncClient(base_url=server.url) as client:
         await client.get("/metrics")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -15,10 +15,13 @@ from psycopg.pq import TransactionStatus
 from tidelock.errors import RequestError, TidelockError, Unreachable
 from tidelock.ledger.database import Database
 
+T = TypeVar("T")
+
 # A reader that waits longer than this for a connection is better told to come back.
 _WAIT_S = 10.0
 # After a failure to connect, everybody is told so at once for this long, instead of each finding out by themselves.
 _PAUSE_S = 0.25
+_ANSWER_S = 3.0
 _SESSION = "SET default_transaction_read_only = on; SET statement_timeout = '30s'"
 
 
@@ -33,6 +36,7 @@ class Connections:
         self._closed = False
         self._away: Unreachable | None = None
         self._away_until = 0.0
+        self._given_up: set[asyncio.Future[Any]] = set()
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -53,8 +57,33 @@ class Connections:
         finally:
             self._free.release()
 
+    async def ask(self, question: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """The answer to a short question. However the database hangs, it is Unreachable in time."""
+        asking = asyncio.ensure_future(self._ask(question))
+        try:
+            await asyncio.wait([asking], timeout=_ANSWER_S)
+            if asking.done():
+                return asking.result()
+        finally:
+            if not asking.done():
+                # Not waited for: giving up a query that hangs takes longer than anybody should wait.
+                asking.cancel()
+                self._given_up.add(asking)
+                asking.add_done_callback(self._forget)
+        raise Unreachable("the database does not answer in time")
+
+    async def _ask(self, question: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        async with self.lend() as connection:
+            return await question(connection)
+
+    def _forget(self, asked: asyncio.Future[Any]) -> None:
+        self._given_up.discard(asked)
+        if not asked.cancelled():
+            asked.exception()
+
     async def close(self) -> None:
         self._closed = True
+        await asyncio.gather(*self._given_up, return_exceptions=True)
         while self._idle:
             await self._idle.pop().close()
 

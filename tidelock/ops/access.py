@@ -94,12 +94,14 @@ class Access:
 
     async def grant(self, headers: Mapping[bytes, bytes]) -> Grant:
         """What the request may do. Raises Unauthorized, or Forbidden for a foreign web page."""
-        if not await self._needed.get(b"", self._keys_exist):
+        if not await self._needed.get(b"", lambda: self._connections.ask(keys_exist)):
             _refuse_foreign_pages(headers)
             return _OPEN
         key = _bearer(headers.get(b"authorization", b""))
         hashed = hash_key(key)
-        holder = await self._holders.get(hashed, lambda: self._find(hashed))
+        holder = await self._holders.get(
+            hashed, lambda: self._connections.ask(lambda connection: find_key(connection, hashed))
+        )
         if holder is None:
             raise Unauthorized("this API key is not known, or was revoked")
         return Grant(holder.tenant_id, holder.scopes, holder.streams)
@@ -107,14 +109,6 @@ class Access:
     async def reader(self, scope: Scope) -> Grant:
         """What a request for reading may do."""
         return (await self.grant(dict(scope["headers"]))).need("read")
-
-    async def _keys_exist(self) -> bool:
-        async with self._connections.lend() as connection:
-            return await keys_exist(connection)
-
-    async def _find(self, hashed: bytes) -> Holder | None:
-        async with self._connections.lend() as connection:
-            return await find_key(connection, hashed)
 
 
 def check_binding(host: str, keys_exist: bool) -> None:

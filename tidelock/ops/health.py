@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 import psycopg
 
-from tidelock.errors import Unreachable
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
-
-# Whoever asks for health wants to hear soon that there is none.
-_TIMEOUT_S = 3.0
 
 
 class HeadHealth(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,10 +63,10 @@ UNKNOWN = Health(None, [])
 
 async def read_health(connections: Connections, probes: Sequence[Probe]) -> Health:
     """Raises Unreachable when the ledger or one of its readers does not answer."""
-    try:
-        async with asyncio.timeout(_TIMEOUT_S), connections.lend() as connection:
-            head = await read_head(connection)
-            readers = [await probe(connection, head) for probe in probes]
-    except TimeoutError:
-        raise Unreachable("the ledger does not answer in time") from None
-    return Health(HeadHealth(head.ingress_sequence, str(head.source_timestamp)), readers)
+
+    async def read(connection: psycopg.AsyncConnection[Any]) -> Health:
+        head = await read_head(connection)
+        readers = [await probe(connection, head) for probe in probes]
+        return Health(HeadHealth(head.ingress_sequence, str(head.source_timestamp)), readers)
+
+    return await connections.ask(read)

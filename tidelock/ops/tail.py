@@ -64,8 +64,7 @@ class TailRoute:
         )
         after = parameters.sequence("after")
         # Read in any case: a client is told now that the ledger is away, not after the handshake.
-        async with self._connections.lend() as connection:
-            head = await read_head(connection)
+        head = await self._connections.ask(read_head)
         return only, head.ingress_sequence if after is None else after
 
     async def _serve(
