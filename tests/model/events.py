@@ -1,0 +1,116 @@
+"""Events as the ledger has them, and their columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from tests.model.values import Misfit, json_members, json_text, key_text, read, text
+
+#: columns every event has, with their types
+ENVELOPE = {
+    "customer_ref": "string",
+    "resource_id": "string",
+    "row_key": "string",
+    "op": "string",
+    "occurred_at": "timestamp",
+    "received_at": "timestamp",
+    "quantity": "decimal(38,9)",
+    "causality_key": "string",
+    "correlation_id": "string",
+    "causation_id": "string",
+    "source": "string",
+    "idempotency_key": "string",
+    "ingress_sequence": "bigint",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """A recorded event. Instants are nanoseconds since 1970."""
+
+    ingress_sequence: int
+    source_timestamp: int
+    stream: str
+    occurred_at: int
+    tenant_id: str = "default"
+    customer_ref: str | None = None
+    resource_id: str | None = None
+    row_key: str | None = None
+    op: str = "upsert"
+    quantity: Decimal | None = None
+    #: JSON text as sent
+    data: str | None = None
+    received_at: int = 0
+    commit_id: int = 0
+    causality_key: str | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    source: str | None = None
+    idempotency_key: str | None = None
+
+
+class Columns:
+    """The columns of one event: declared ones, which hide envelope columns of the same name, or else paths."""
+
+    def __init__(self, event: Event, declared: Mapping[str, str]) -> None:
+        self._event = event
+        self._declared = declared
+
+    def type(self, name: str) -> str | None:
+        """None: a path, which has no type."""
+        return self._declared.get(name) or ENVELOPE.get(name)
+
+    def value(self, name: str) -> Any:
+        """The typed value; of a path its text. Raises Misfit."""
+        if name not in self._declared and name in ENVELOPE:
+            return getattr(self._event, name)
+        raw = self._raw(name)
+        if name not in self._declared:
+            return json_text(raw)
+        if self._declared[name] == "json":
+            return None if raw == "null" else raw
+        content = json_text(raw)
+        return None if content is None else read(self._declared[name], content)
+
+    def text(self, name: str) -> str | None:
+        """The text a value has in keys and groups."""
+        value = self.value(name)
+        return None if value is None else text(self.type(name) or "string", value)
+
+    def misfit(self) -> str | None:
+        """The first declared column whose value does not fit it."""
+        for name in self._declared:
+            try:
+                self.value(name)
+            except Misfit:
+                return name
+        return None
+
+    def _raw(self, name: str) -> str | None:
+        """JSON text of a member of data. Paths lead through objects only, never into lists."""
+        path = [name] if name in self._declared else name.split(".")[1:]
+        members = self._members
+        for step in path[:-1]:
+            members = json_members(members.get(step))
+        return members.get(path[-1])
+
+    @cached_property
+    def _members(self) -> dict[str, str]:
+        return json_members(self._event.data)
+
+
+def row_key(columns: Columns, key: list[str]) -> str | None:
+    """One key column is its text, several are a compact array of texts; None when one is null."""
+    texts = [columns.text(name) for name in key]
+    return None if None in texts else key_text(texts)
+
+
+def group_key(columns: Columns, group_by: list[str]) -> str | None:
+    """The same for groups, where null is a group of its own: alone a null key, among several a null in the array."""
+    texts = [columns.text(name) for name in group_by]
+    return texts[0] if len(texts) == 1 else json.dumps(texts, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,176 @@
+"""The fold: one collection after another, one event after another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal, localcontext
+from itertools import groupby
+from typing import Any
+
+from tests.model import filters
+from tests.model.events import Columns, Event, group_key, row_key
+from tests.model.meters import Counter, duration, period_start, quantity_of
+from tests.model.tables import Row, State
+from tests.model.values import EXACT, instant_text, key_text
+
+CONTROL = "_tidelock"
+#: what a table of latest rows has when no columns are declared, beside its key. Choice: what the producer said; the
+#: ledger's own numbers and times are metadata, and with them every upsert would be a change.
+UNDECLARED = ("customer_ref", "resource_id", "occurred_at", "quantity")
+
+#: stream and column -> what computes a calculated column from a row: Spark's SQL is not the model's to evaluate
+Calculated = Mapping[tuple[str, str], Callable[[Row], object]]
+Definitions = Mapping[str, Mapping[str, Any]]
+
+
+def fold(events: Iterable[Event], definitions: Definitions, calculated: Calculated | None = None) -> State:
+    """The state after events in ledger order."""
+    state = State()
+    for _, collection in groupby(events, key=lambda event: event.source_timestamp):
+        apply(state, list(collection), definitions, calculated)
+    return state
+
+
+def apply(
+    state: State, collection: list[Event], definitions: Definitions, calculated: Calculated | None = None
+) -> None:
+    """One step: the events that share a source timestamp."""
+    with localcontext(EXACT):
+        for event in collection:
+            # Control events are for event time and definitions; no stream or meter reads them.
+            if event.stream != CONTROL:
+                _apply_event(state, event, definitions, calculated or {})
+        state.close_collection(collection[0].source_timestamp)
+
+
+def _apply_event(state: State, event: Event, definitions: Definitions, calculated: Calculated) -> None:
+    stream = definitions.get("streams", {}).get(event.stream, {})
+    columns = Columns(event, stream.get("columns", {}))
+    # Choice: a value that does not fit stops deletes too. The first such column, as declared, is the one named.
+    if (misfit := columns.misfit()) is not None:
+        message = f'column "{misfit}" must be {stream["columns"][misfit]}'
+        _error(state, event, event.stream, "invalid_column", message)
+        return
+    if "key" in stream and not _keep_latest(state, event, stream, columns, calculated):
+        return
+    # Choice: deletes feed nothing else, in streams without a key too.
+    if event.op != "delete":
+        for name, meter in definitions.get("meters", {}).items():
+            if name != "lateness" or isinstance(meter, Mapping):
+                _measure(state, event, columns, name, meter, definitions)
+
+
+def _keep_latest(
+    state: State, event: Event, stream: Mapping[str, Any], columns: Columns, calculated: Calculated
+) -> bool:
+    """Whether the event has a key, and so a place in the table."""
+    names = [stream["key"]] if isinstance(stream["key"], str) else list(stream["key"])
+    key = row_key(columns, names)
+    if key is None:
+        # Ingest refuses such events; those recorded before the stream had this key are still in the ledger.
+        missing = next(name for name in names if columns.text(name) is None)
+        _error(state, event, event.stream, "invalid_column", f'key column "{missing}" is missing')
+        return False
+    row: dict[str, Any] | None = None
+    if event.op != "delete":
+        row = {name: columns.value(name) for name in stream.get("columns", {})} or _undeclared(event, names, columns)
+        row |= {name: calculated[event.stream, name](row) for name in stream.get("calculated", {})}
+    state.put(event.stream, event.tenant_id, key, row, live=stream.get("live", True))
+    return True
+
+
+def _undeclared(event: Event, names: list[str], columns: Columns) -> dict[str, Any]:
+    key = {name.replace(".", "_"): columns.value(name) for name in names}
+    return key | {name: getattr(event, name) for name in UNDECLARED} | {"data": event.data}
+
+
+def _measure(
+    state: State, event: Event, columns: Columns, name: str, meter: Mapping[str, Any], definitions: Definitions
+) -> None:
+    """Choice: the filter goes first, so an event that does not count is no error either; then the customer."""
+    if event.stream != meter.get("stream", name) or not _matches(meter.get("where"), columns):
+        return
+    if event.customer_ref is None:
+        _error(state, event, name, "missing_customer", "customerRef is missing")
+        return
+    aggregation = meter.get("aggregation", "sum")
+    source = meter.get("value", "quantity")
+    quantity = quantity_of(columns.type(source), columns.value(source))
+    if quantity is None and aggregation != "count":
+        message = f'"{source}" is not a number below 10^19 with at most nine decimals'
+        _error(state, event, name, "missing_quantity", message)
+        return
+    _count(state, event, columns, quantity, name, meter, duration(_lateness(meter, definitions)))
+
+
+def _lateness(meter: Mapping[str, Any], definitions: Definitions) -> str:
+    overall = definitions.get("meters", {}).get("lateness", "48h")
+    return str(meter.get("lateness", overall if isinstance(overall, str) else "48h"))
+
+
+def _count(
+    state: State,
+    event: Event,
+    columns: Columns,
+    quantity: Decimal | None,
+    name: str,
+    meter: Mapping[str, Any],
+    lateness: int,
+) -> None:
+    assert event.customer_ref is not None
+    aggregation = meter.get("aggregation", "sum")
+    live = meter.get("live", True)
+    start = period_start(meter.get("period", "month"), event.occurred_at)
+    key = {"metric": name, "customer_ref": event.customer_ref, "period_start": start}
+    key_texts = [name, event.customer_ref, instant_text(start)]
+
+    counter = state.counters.setdefault((event.tenant_id, *key_texts), Counter())
+    late = counter.is_late(event.occurred_at, lateness)
+    before = counter.together.value(aggregation)
+    counter.take(quantity, event.occurred_at, event.ingress_sequence, late=late)
+    row = key | counter.columns(aggregation)
+    state.put("counters", event.tenant_id, key_text(key_texts), row, live=live)
+
+    if late:
+        # A late event meets a counter that has folded one, so there is a value without it.
+        after = counter.together.value(aggregation)
+        assert before is not None
+        assert after is not None
+        _adjust(state, event, key, quantity, after - before, live=live)
+
+    if group_by := meter.get("group_by"):
+        # A group inherits the counter's decision; one that has late events only has a row, for its total.
+        names = [group_by] if isinstance(group_by, str) else list(group_by)
+        group = group_key(columns, names)
+        part = state.groups.setdefault((event.tenant_id, *key_texts, group), Counter())
+        part.take(quantity, event.occurred_at, event.ingress_sequence, late=late)
+        row = key | {"group_key": group} | part.columns(aggregation)
+        state.put("counter_groups", event.tenant_id, key_text([*key_texts, group]), row, live=live)
+
+
+def _adjust(
+    state: State, event: Event, key: Mapping[str, Any], quantity: Decimal | None, amount: Decimal, *, live: bool
+) -> None:
+    row = {
+        **key,
+        "ingress_sequence": event.ingress_sequence,
+        "quantity": quantity,
+        "amount": amount,
+        "reason": "late",
+        "occurred_at": event.occurred_at,
+    }
+    identity = key_text([key["metric"], str(event.ingress_sequence)])
+    state.put("adjustments", event.tenant_id, identity, row, live=live)
+
+
+def _matches(where: Mapping[str, Any] | str | None, columns: Columns) -> bool:
+    if where is None:
+        return True
+    conditions = json.loads(where, parse_float=Decimal) if isinstance(where, str) else where
+    return filters.truth(conditions, lambda name: (columns.type(name), columns.value(name))) is True
+
+
+def _error(state: State, event: Event, source: str, code: str, message: str) -> None:
+    row = {"source": source, "ingress_sequence": event.ingress_sequence, "code": code, "message": message}
+    state.put("error_rows", event.tenant_id, key_text([source, str(event.ingress_sequence)]), row)

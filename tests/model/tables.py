@@ -1,0 +1,76 @@
+"""Tables and their changes: what the fold leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.model.meters import Counter
+
+#: column -> value: str, int (instants too), Decimal, float, bool, date, JSON text, or None
+Row = Mapping[str, Any]
+#: tenant and key text
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one collection did to one key of a table."""
+
+    table: str
+    source_timestamp: int
+    key: str
+    tenant_id: str
+    #: None: there was none, or there is none any more
+    old: Row | None
+    new: Row | None
+
+
+@dataclass
+class State:
+    """Everything after a sequence."""
+
+    tables: dict[str, dict[Key, Row]] = field(default_factory=dict)
+    #: Choice: a row's source timestamp is that of the last collection that *changed* it, so it can be told from the
+    #: changes. An upsert of the same values leaves it alone.
+    source_timestamps: dict[str, dict[Key, int]] = field(default_factory=dict)
+    #: by (source timestamp, table, key, tenant). Choice: keys are ordered as texts, by code point
+    changes: list[Change] = field(default_factory=list)
+    #: what the meters keep, adjusted events too
+    counters: dict[tuple[str, ...], Counter] = field(default_factory=dict)
+    groups: dict[tuple[str | None, ...], Counter] = field(default_factory=dict)
+    #: rows as they were before the collection that is being applied
+    _before: dict[tuple[str, Key], Row | None] = field(default_factory=dict)
+    #: those whose changes are recorded
+    _live: set[tuple[str, Key]] = field(default_factory=set)
+
+    def table(self, name: str) -> Mapping[Key, Row]:
+        return self.tables.get(name, {})
+
+    def put(self, table: str, tenant: str, key: str, row: Row | None, *, live: bool = True) -> None:
+        """Replace a row; None removes it."""
+        rows = self.tables.setdefault(table, {})
+        self._before.setdefault((table, (tenant, key)), rows.get((tenant, key)))
+        if live:
+            self._live.add((table, (tenant, key)))
+        if row is None:
+            rows.pop((tenant, key), None)
+        else:
+            rows[tenant, key] = row
+
+    def close_collection(self, source_timestamp: int) -> None:
+        """Compare old and new rows: a collection that leaves a row as it was did not change it."""
+        for (table, key), old in sorted(self._before.items(), key=lambda item: (item[0][0], item[0][1][::-1])):
+            new = self.table(table).get(key)
+            if new == old:
+                continue
+            timestamps = self.source_timestamps.setdefault(table, {})
+            timestamps.pop(key, None)
+            if new is not None:
+                timestamps[key] = source_timestamp
+            if (table, key) in self._live:
+                tenant, text = key
+                self.changes.append(Change(table, source_timestamp, text, tenant, old, new))
+        self._before.clear()
+        self._live.clear()
