@@ -233,6 +233,19 @@ async def test_writers_may_go_on_while_the_ledger_is_verified(database: Database
     assert written
 
 
+async def test_a_database_that_goes_away_meanwhile_is_told_in_words(database: Database) -> None:
+    await fill(database)
+    for name in ("tidelock verify", "tidelock verify identities"):
+
+        def cut(done: int, total: int, name: str = name) -> None:
+            with database.connect_sync() as connection:
+                query = b"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s"
+                connection.execute(query, [name])
+
+        with pytest.raises(Unreachable, match="the database went away"):
+            await asyncio.to_thread(verify, database, Path("none"), cut)
+
+
 async def test_progress_reaches_the_head(database: Database) -> None:
     await fill(database)
     told: list[tuple[int, int]] = []

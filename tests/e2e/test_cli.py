@@ -116,6 +116,20 @@ def test_a_database_that_does_not_answer_exits_with_three() -> None:
     assert "secret" not in result.output
 
 
+@pytest.mark.parametrize("command", [["migrate"], ["import", "a.jsonl"], ["up", "--port", "0"]])
+def test_a_database_user_that_may_not_make_the_ledger_is_told_so(
+    empty_database: Database, command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with empty_database.connect_sync() as connection:
+        connection.execute(b"DO $$ BEGIN CREATE ROLE weak LOGIN PASSWORD 'weak'; "
+                           b"EXCEPTION WHEN duplicate_object THEN END $$")  # fmt: skip
+    weak = re.sub("//.*@", "//weak:weak@", empty_database.url)
+    result = run(None, *command, "--database-url", weak)
+    assert result.exit_code == 2
+    assert "the database user may not do this" in result.stderr
+
+
 def test_migrate_makes_a_ledger_and_is_needed_before_one_can_be_read(empty_database: Database) -> None:
     before = run(empty_database, "status")
     assert before.exit_code == 3

@@ -195,6 +195,7 @@ def test_a_chunk_is_one_collection_and_rows_keep_their_order(database: Database,
     ("name", "content", "arguments", "said"),
     [
         ("gone.csv", None, [], "gone.csv cannot be read: No such file"),
+        (".", None, ["--format", "csv"], ". is no regular file"),
         ("a.parquet", b"PAR1 but not really", [], "a.parquet is not a Parquet file"),
         ("a.parquet", b"", [], "a.parquet is not a Parquet file"),
         ("a.csv", b"", [], "a.csv is empty"),
@@ -242,6 +243,16 @@ def test_a_row_with_too_many_fields_is_rejected_alone(database: Database, folder
     assert events(database) == [("1",), ("4",)]
 
 
+def test_only_the_row_that_the_database_refuses_fails(database: Database, folder: Path) -> None:
+    with database.connect_sync() as connection:
+        connection.execute(b"ALTER TABLE events ADD CHECK (customer_ref <> '7')")
+    jsonl(folder / "a.jsonl", *({"stream": "s", "customerRef": str(n)} for n in range(30)))
+    found = report(database, "a.jsonl", "--import-chunk-events", "5", exit_code=1)
+    assert counts(found) == (29, 0, 0, 1)
+    assert found["problems"][0]["row"] == 8
+    assert events(database) == [(str(n),) for n in range(30) if n != 7]
+
+
 def test_a_file_meant_to_be_another_stream_is_another_import(database: Database, folder: Path) -> None:
     (folder / "a.csv").write_text(f"ts\n{DAY}\n")
     assert counts(report(database, "a.csv", "--stream", "a")) == (1, 0, 0, 0)
@@ -282,6 +293,28 @@ def test_an_import_that_was_stopped_or_killed_goes_on_where_it_was(
     if ending != signal.SIGKILL:
         assert "Run it again to go on" in said
         assert found["duplicates"] == 0
+    assert events(database) == [(str(n),) for n in range(ROWS)]
+    assert run(database, "verify").exit_code == 0
+
+
+def test_an_import_outlives_a_database_that_drops_its_connections(database: Database, folder: Path) -> None:
+    with (folder / "a.csv").open("w") as file:
+        file.write("stream,customerRef\n")
+        file.writelines(f"s,{n}\n" for n in range(ROWS))
+    running = process("import", "a.csv", "--json", "--database-url", database.url, cwd=folder)
+    dropped = 0
+    while running.poll() is None and dropped < 3:
+        with database.connect_sync() as connection:
+            found = connection.execute(
+                b"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() "
+                b"AND application_name IN ('tidelock import', 'tidelock sequencer')"
+            ).fetchone()
+        dropped += bool(found and found[0])
+        time.sleep(0.2)
+    said, problems = running.communicate(timeout=60)
+    assert (running.returncode, problems) == (0, "")
+    assert json.loads(said)["finished"]
+    assert dropped
     assert events(database) == [(str(n),) for n in range(ROWS)]
     assert run(database, "verify").exit_code == 0
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from tidelock.errors import Unreachable
+from tidelock.errors import SettingsError, Unreachable
 
 
 @contextmanager
@@ -17,6 +17,14 @@ def outage(doing: str) -> Iterator[None]:
         yield
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
         raise Unreachable(f"{doing}: this database holds no ledger; `tidelock migrate` makes one") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SettingsError(
+            f"{doing}: the database user may not do this ({_reason(error)}); it must own the schema",
+            field="database_url",
+        ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        reason = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
-        raise Unreachable(f"{doing}: the database went away ({reason}); try again") from error
+        raise Unreachable(f"{doing}: the database went away ({_reason(error)}); try again") from error
+
+
+def _reason(error: psycopg.Error) -> str:
+    return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__

@@ -5,13 +5,13 @@ Postgres's binary COPY gives a row as it takes it, so what `rows` encoded can be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from struct import Struct
 from typing import Any
 
 import psycopg
-from psycopg.pq import ExecStatus
+from psycopg.pq import DiagnosticField, ExecStatus
 
 from tidelock.ledger.queries import load
 from tidelock.ledger.rows import COPY_END, COPY_START
@@ -29,7 +29,7 @@ Numbers = tuple[int, int, int, int, int]
 _NUMERIC_NEGATIVE, _NUMERIC_SPECIAL = 0x4000, 0xC000
 
 
-def raw_rows(connection: psycopg.Connection[Any], through: int) -> Iterator[bytes]:
+def raw_rows(connection: psycopg.Connection[Any], through: int) -> Generator[bytes, None, None]:
     """Every recorded event up to a sequence, in order. Pages keep each query short: none holds a snapshot for long."""
     after = _BEFORE_ALL
     while True:
@@ -102,7 +102,8 @@ def _page(connection: psycopg.Connection[Any], after: int, through: int) -> Iter
 
 
 def _expect(result: Any, status: ExecStatus) -> None:
-    if result is None:
-        raise psycopg.OperationalError("the server stopped in the middle of a copy")
+    if result is None or (result.status != status and not result.error_field(DiagnosticField.SQLSTATE)):
+        # Not an answer of the server: it is gone.
+        raise psycopg.OperationalError("the server closed the connection")
     if result.status != status:
         raise psycopg.errors.error_from_result(result)

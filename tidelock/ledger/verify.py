@@ -6,6 +6,7 @@ It reads up to the head of its start, in pages: writers go on meanwhile, and mem
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +70,8 @@ def verify(database: Database, anchor: Path, progress: Progress, *, jumps: bool 
         IdentityProof(identities) as identity_proof,
     ):
         walk = _Walk(connection, identity_proof, jumps)
-        walk.go(raw_rows(rows, walk.head.ingress_sequence), progress)
+        with closing(raw_rows(rows, walk.head.ingress_sequence)) as recorded:
+            walk.go(recorded, progress)
         anchors.compare(connection, walk.head)
     checks = [*walk.checks(), identity_proof.check(), anchors.check()]
     # At one place the check that names a row tells more than the one that names a commit.

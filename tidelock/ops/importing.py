@@ -10,23 +10,20 @@ from pathlib import Path
 
 import msgspec
 
-from tidelock.errors import Overloaded, RequestError, SettingsError, Unreachable
-from tidelock.ingest.admit import Writer
-from tidelock.ingest.intake import Intake
+from tidelock.errors import SettingsError
 from tidelock.ledger.database import Database
 from tidelock.ledger.outage import outage
-from tidelock.model import Answer, Conflict, Problem, Rejected, Verdict
+from tidelock.model import Answer, Conflict, Rejected, Verdict
 from tidelock.ops.files.mapping import ColumnMap
 from tidelock.ops.files.outcome import Imported, RowProblem
 from tidelock.ops.files.position import Position, digest_of
 from tidelock.ops.files.rows import RowFile, format_of, open_rows
+from tidelock.ops.files.sender import Sender
 from tidelock.ops.files.sendings import Chunk, Defaults, chunks
 
 PROBLEMS_SHOWN = 10
-# Under way at a time. The sequencer takes them in order, so that a stop at any moment leaves a prefix of the file.
-_CHUNKS_UNDER_WAY = 4
-_ATTEMPTS = 6
-_PAUSE_S = 0.5
+# Sent together: one is admitted while the one ahead of it is recorded.
+_CHUNKS_TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,44 +39,42 @@ class ImportFile:
 
 
 class Importing:
-    """One run. `told` is called with the rows done and the part of the file they are."""
+    """One run. `told` is called with the rows this run has done and the part of the file that was read."""
 
     def __init__(
         self,
         file: ImportFile,
-        intake: Intake,
+        sender: Sender,
         chunk_events: int,
         rejects: Path | None,
         told: Callable[[int, float], None],
     ) -> None:
         self._file = file
-        self._intake = intake
+        self._sender = sender
         self._chunk_events = chunk_events
         self._rejects = rejects
         self._told = told
         self._digest = ""
         self.result = Imported()
         #: set it to stop behind what is being recorded
-        self.stop = asyncio.Event()
+        self.stop = sender.stop
 
     async def run(self, database: Database, *, restart: bool) -> Imported:
         """Import what is left of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
         mapping = ColumnMap(self._file.mapping)
         file_format = format_of(self._file.path, self._file.format)
         self._digest = await asyncio.to_thread(digest_of, self._file.path)
+        position = Position(database, self._position_key(file_format, mapping), self._file.path)
         rows = open_rows(self._file.path, file_format, mapping)
         try:
             if not rows.names_stream and self._file.stream is None:
                 raise SettingsError(f"no column of {self._file.path} names the stream; give one with --stream or --map")
-            async with await database.connect(name="tidelock import") as connection:
-                with outage("import"):
-                    # A position that is lost costs a repeat, nothing else.
-                    await connection.execute("SET synchronous_commit = off")
-                    position = Position(connection, self._position_key(file_format, mapping), self._file.path)
-                    self.result.resumed_after = 0 if restart else await position.read()
-                    await self._import(rows, position)
+            with outage("import"):
+                self.result.resumed_after = 0 if restart else await position.read()
+                await self._import(rows, position)
         finally:
             rows.close()
+            await position.close()
         return self.result
 
     async def _import(self, rows: RowFile, position: Position) -> None:
@@ -91,10 +86,10 @@ class Importing:
         try:
             while (batch := await reading) is not None and not self.stop.is_set():
                 reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
-                for chunk, verdicts in zip(batch, await self._record(batch), strict=True):
+                for chunk, verdicts in zip(batch, await self._sender.send(batch), strict=True):
                     self._count(chunk, verdicts)
                 await position.move(self.result.rows_done, finished=False)
-                self._told(self.result.rows_done, rows.fraction)
+                self._told(self.result.rows_done - self.result.resumed_after, rows.fraction)
         finally:
             await asyncio.wait([reading])
         if batch is None:
@@ -107,7 +102,7 @@ class Importing:
         try:
             for chunk in chunks(rows.rows(self.result.resumed_after), self._chunk_events, defaults):
                 batch.append(chunk)
-                if len(batch) == _CHUNKS_UNDER_WAY:
+                if len(batch) == _CHUNKS_TOGETHER:
                     yield batch
                     batch = []
         except SettingsError:
@@ -116,58 +111,6 @@ class Importing:
             raise
         if batch:
             yield batch
-
-    async def _record(self, batch: list[Chunk]) -> list[list[Verdict]]:
-        pause_s = _PAUSE_S
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                # Started one after the other, so that they are queued, and recorded, in their order.
-                taking = [asyncio.create_task(self._take(chunk)) for chunk in batch]
-                await asyncio.wait(taking)
-                return [task.result() for task in taking]
-            except (Unreachable, Overloaded):
-                # What was recorded all the same is found to be a duplicate.
-                if attempt == _ATTEMPTS or self.stop.is_set():
-                    raise
-                await asyncio.sleep(pause_s)
-                pause_s *= 2
-        raise AssertionError("unreachable")
-
-    async def _take(self, chunk: Chunk) -> list[Verdict]:
-        try:
-            answer = await self._intake.take(chunk.events, Writer(), escapes=chunk.escapes)
-        except Overloaded:
-            raise
-        except RequestError:
-            return await self._take_singly(chunk)
-        return await self._without_stand_ins(chunk, answer.results)
-
-    async def _take_singly(self, chunk: Chunk) -> list[Verdict]:
-        """The database refuses something in this chunk: row by row only the guilty one fails."""
-        verdicts: list[Verdict] = []
-        for event in chunk.events:
-            try:
-                answer = await self._intake.take([event], Writer(), escapes=chunk.escapes)
-                verdicts.extend(answer.results)
-            except Overloaded:
-                raise
-            except RequestError as error:
-                verdicts.append(Rejected(Problem("invalid_event", error.message)))
-        return verdicts
-
-    async def _without_stand_ins(self, chunk: Chunk, verdicts: list[Verdict]) -> list[Verdict]:
-        """An export gives an event without ts the moment of its receipt; in its own ledger that looks like a conflict.
-
-        Asked again without it, the ledger says duplicate. Nothing is recorded by asking: the key is taken.
-        """
-        doubtful = [index for index in chunk.timed_by_receipt if isinstance(verdicts[index], Conflict)]
-        if doubtful:
-            events = [chunk.events[index] for index in doubtful]
-            untimed = [msgspec.structs.replace(event, occurred_at=None, ts=None) for event in events]
-            answer = await self._intake.take(untimed, Writer(), escapes=chunk.escapes)
-            for index, verdict in zip(doubtful, answer.results, strict=True):
-                verdicts[index] = verdict
-        return verdicts
 
     def _count(self, chunk: Chunk, verdicts: list[Verdict]) -> None:
         result = self.result

@@ -22,8 +22,8 @@ def open_database(settings: Settings) -> Database:
 @contextmanager
 def made_ledger(settings: Settings) -> Iterator[Database]:
     """The database, with a ledger in it when there was none."""
-    with open_database(settings) as database:
-        with outage("migrate"), database.connect_sync(name="tidelock migrate") as connection:
+    with open_database(settings) as database, outage("the ledger"):
+        with database.connect_sync(name="tidelock migrate") as connection:
             migrate(connection)
         yield database
 
@@ -35,8 +35,8 @@ def found_ledger(settings: Settings) -> Iterator[Database]:
         raise Unreachable(
             f"there is no ledger in {settings.data} yet; `tidelock up` makes one, --data names another directory"
         )
-    with open_database(settings) as database:
-        with outage("migrations"), database.connect_sync(name="tidelock start") as connection:
+    with open_database(settings) as database, outage("the ledger"):
+        with database.connect_sync(name="tidelock start") as connection:
             missing = [known.title for known in status(connection) if known.state == "missing"]
         if missing:
             raise Unreachable(

@@ -17,7 +17,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Look after")
 def verify(
-    anchor: Annotated[str | None, setting("anchor")] = None,
+    anchor: Annotated[str | None, setting("anchor", "FILE")] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -25,8 +25,9 @@ def verify(
 ) -> None:
     """Prove that the ledger is what was recorded: nothing changed, missing, moved or cut off.
 
-    Checks the hash chain over every column, the numbering, the order, each event's content and identity, and the
-    anchor file. Exits with 1 and names the first difference. Writers may go on meanwhile.
+    Checks the chain over every column, numbering, order, each event's content and identity, and the anchor file.
+
+    Exits with 1 and names the first difference. Writers may go on meanwhile.
 
     [dim]tidelock verify --anchor /mnt/elsewhere/anchor.jsonl[/]
     """

@@ -36,9 +36,13 @@ app = typer.Typer()
 @app.command("import", rich_help_panel="Events")
 def import_file(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="CSV, JSONL or Parquet; the first two also .gz or .zst.")],
-    stream: Annotated[str | None, typer.Option(help="Stream of rows that name none.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Tenant of rows that name none.", show_default="default")] = None,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CSV, JSONL or Parquet; the first two also .gz or .zst.")
+    ],
+    stream: Annotated[str | None, typer.Option(metavar="NAME", help="Stream of rows that name none.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Tenant of rows that name none.", show_default="default")
+    ] = None,
     file_format: Annotated[
         str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="What the ending does not tell.")
     ] = None,
@@ -52,7 +56,7 @@ def import_file(
         Path | None, typer.Option(metavar="FILE", help="Write every row that was not taken there, as JSONL.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Do not go on where an earlier run stopped.")] = False,
-    chunk: Annotated[str | None, setting("import_chunk_events")] = None,
+    chunk: Annotated[str | None, setting("import_chunk_events", "COUNT")] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -60,12 +64,14 @@ def import_file(
 ) -> None:
     """Record the events of a file, in its order, each once.
 
-    Columns named like an event's fields are these; all others become members of data. Stop it at any time: run again,
-    it goes on where it was, and what is recorded already is a duplicate.
+    Columns named like an event's fields are these; all others become members of data.
+
+    Stop it at any time: run again it goes on where it was, and what is recorded already is a duplicate.
 
     [dim]tidelock import calls.csv --stream api_calls --map customer=customerRef --map when=ts[/]
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
     """
+    from tidelock.ledger.outage import outage
     from tidelock.ops.importing import ImportFile
 
     settings = read_settings(config, data=data, database_url=database_url, import_chunk_events=chunk)
@@ -74,18 +80,21 @@ def import_file(
 
     async def run() -> tuple[Imported, int]:
         from tidelock.ledger.anchor import Anchor
+        from tidelock.ops.files.sender import Sender
         from tidelock.ops.importing import Importing
 
         async with composition(context).open_ledger(settings, streams_open=True) as ledger:
             with terminal.Work(f"importing {escape(file.name)}", "rows") as work:
-                importing = Importing(wanted, ledger.intake, settings.import_chunk_events, rejects, work.told)
+                sender = Sender(ledger.sequencer, settings, streams_open=True)
+                importing = Importing(wanted, sender, settings.import_chunk_events, rejects, work.told)
                 stopped = _stop_on_signal(importing)
                 result = await importing.run(ledger.database, restart=restart)
             if ledger.database.embedded or settings.anchor is not None:
                 await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
             return result, 0 if result.finished else stopped[0]
 
-    result, stopped = asyncio.run(run())
+    with outage("import"):
+        result, stopped = asyncio.run(run())
     if json:
         terminal.write_json(_told(result))
     else:

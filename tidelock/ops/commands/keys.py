@@ -26,10 +26,12 @@ app = typer.Typer(
 
 @app.command()
 def create(
-    tenant: Annotated[str, typer.Option(help="Tenant it reads and writes; * is every tenant.")],
-    scope: Annotated[list[str], typer.Option(help="ingest, read, triggers or admin; may be repeated.")],
-    stream: Annotated[list[str] | None, typer.Option(help="Streams it may write; all without.")] = None,
-    label: Annotated[str, typer.Option(help="What it is for.")] = "",
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Tenant it reads and writes; * is every tenant.")],
+    scope: Annotated[
+        list[str], typer.Option(metavar="SCOPE", help="ingest, read, triggers or admin; may be repeated.")
+    ],
+    stream: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Streams it may write; all without.")] = None,
+    label: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,

@@ -28,7 +28,9 @@ _TAIL_MAX = 100_000
 
 @app.command(rich_help_panel="Events")
 def tail(
-    number: Annotated[int, typer.Option("-n", help="How many of the last events.", min=0, max=_TAIL_MAX)] = 10,
+    number: Annotated[
+        int, typer.Option("-n", metavar="COUNT", help="How many of the last events.", min=0, max=_TAIL_MAX)
+    ] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is recorded from now on.")] = False,
     tenant: Tenant = None,
     stream: Stream = None,
@@ -52,7 +54,7 @@ def tail(
 
 @app.command(rich_help_panel="Events")
 def trace(
-    key: Annotated[str, typer.Argument(help="A causalityKey: of a workflow run, a job.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A causalityKey: of a workflow run, a job.")],
     tenant: Tenant = None,
     config: Config = None,
     data: Data = None,

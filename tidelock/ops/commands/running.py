@@ -24,10 +24,10 @@ from tidelock.settings import Settings
 
 app = typer.Typer()
 
-Host = Annotated[str | None, setting("host")]
-Port = Annotated[str | None, setting("port")]
-StreamsOpen = Annotated[str | None, setting("streams_open")]
-LogLevel = Annotated[str | None, setting("log_level")]
+Host = Annotated[str | None, setting("host", "HOST")]
+Port = Annotated[str | None, setting("port", "PORT")]
+StreamsOpen = Annotated[str | None, setting("streams_open", "true|false")]
+LogLevel = Annotated[str | None, setting("log_level", "LEVEL")]
 
 
 @app.command(rich_help_panel="Run")
@@ -108,6 +108,8 @@ def migrate(
 
 
 def _serve(context: typer.Context, settings: Settings, *, streams_open: bool) -> None:
+    from tidelock.ledger.outage import outage
+
     started = time.monotonic()
     _log_to_stderr(settings.log_level)
     where = "the database named by DATABASE_URL" if settings.database_url else f"embedded Postgres in {settings.data}"
@@ -118,7 +120,8 @@ def _serve(context: typer.Context, settings: Settings, *, streams_open: bool) ->
         took = time.monotonic() - started
         terminal.say(_welcome(url, took, keyless=_keyless(settings)))
 
-    composition(context).serve(settings, streams_open=streams_open, announce=announce)
+    with outage("the ledger"):
+        composition(context).serve(settings, streams_open=streams_open, announce=announce)
     terminal.say("Stopped. Everything acknowledged is in the ledger.")
 
 

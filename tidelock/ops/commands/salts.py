@@ -38,7 +38,9 @@ def list_all(
 
 @app.command()
 def add(
-    salt: Annotated[str | None, typer.Argument(help="The new salt.", show_default="a random one")] = None,
+    salt: Annotated[
+        str | None, typer.Argument(metavar="SALT", help="The new salt.", show_default="a random one")
+    ] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -55,7 +57,7 @@ def add(
 
 @app.command()
 def promote(
-    position: Annotated[int, typer.Argument(help="Of the salt, as `salts list` shows it.")],
+    position: Annotated[int, typer.Argument(metavar="POSITION", help="Of the salt, as `salts list` shows it.")],
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,

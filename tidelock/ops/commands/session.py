@@ -14,23 +14,38 @@ from tidelock.settings import TABLE, Settings, load
 
 if TYPE_CHECKING:
     # Only when a command needs them: help must not wait for a database driver.
-    from tidelock.ingest.intake import Intake
+    from tidelock.ingest.intake import Recorder
     from tidelock.ledger.database import Database
 
 
-def setting(path: str) -> Any:
+_PANEL = "Settings"
+
+
+def setting(path: str, metavar: str) -> Any:
     """The flag of a setting, as the table of settings describes it; its value is checked there too."""
     option = TABLE[path]
     shown = option.spec.unset or ("" if option.default is None else option.spec.kind.write(option.default))
-    return typer.Option(option.flag, help=option.spec.help, show_default=shown.strip('"').replace("`", "") or False)
+    return typer.Option(
+        option.flag,
+        metavar=metavar,
+        help=option.spec.help,
+        rich_help_panel=_PANEL,
+        show_default=shown.strip('"').replace("`", "") or False,
+    )
 
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings file.", show_default="./tidelock.toml if there is one"),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file.",
+        show_default="./tidelock.toml if there is one",
+        rich_help_panel=_PANEL,
+    ),
 ]
-Data = Annotated[str | None, setting("data")]
-DatabaseUrl = Annotated[str | None, setting("database_url")]
+Data = Annotated[str | None, setting("data", "DIR")]
+DatabaseUrl = Annotated[str | None, setting("database_url", "URL")]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs; lists are one object a line.")]
 
 
@@ -41,7 +56,7 @@ class OpenLedger(Protocol):
     def database(self) -> Database: ...
 
     @property
-    def intake(self) -> Intake: ...
+    def sequencer(self) -> Recorder: ...
 
 
 class Composition(Protocol):

@@ -14,18 +14,14 @@ if TYPE_CHECKING:
 
 _SEQUENCE_MAX = 2**63 - 2
 
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
-Stream = Annotated[str | None, typer.Option("--stream", help="Only this stream.")]
-Customer = Annotated[str | None, typer.Option("--customer", help="Only this customerRef.")]
-Causality = Annotated[str | None, typer.Option("--causality", help="Only this causalityKey.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant.")]
+Stream = Annotated[str | None, typer.Option("--stream", metavar="NAME", help="Only this stream.")]
+Customer = Annotated[str | None, typer.Option("--customer", metavar="NAME", help="Only this customerRef.")]
+Causality = Annotated[str | None, typer.Option("--causality", metavar="KEY", help="Only this causalityKey.")]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Occurred at or after, RFC 3339.")]
 To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Occurred before, RFC 3339.")]
-After = Annotated[
-    int | None, typer.Option("--after", metavar="SEQUENCE", help="Behind this sequence.", min=0, max=_SEQUENCE_MAX)
-]
-Before = Annotated[
-    int | None, typer.Option("--before", metavar="SEQUENCE", help="Before this sequence.", min=0, max=_SEQUENCE_MAX)
-]
+After = Annotated[int | None, typer.Option("--after", metavar="SEQUENCE", help="Behind this sequence.")]
+Before = Annotated[int | None, typer.Option("--before", metavar="SEQUENCE", help="Before this sequence.")]
 
 
 def slice_of(
@@ -43,6 +39,9 @@ def slice_of(
     for name, value in (("tenant", tenant), ("stream", stream), ("customer", customer), ("causality", causality)):
         if value is not None and "\0" in value:
             raise SettingsError(f"--{name} contains NUL")
+    for name, sequence in (("after", after), ("before", before)):
+        if sequence is not None and not 0 <= sequence <= _SEQUENCE_MAX:
+            raise SettingsError(f"--{name} is a whole number from 0 to {_SEQUENCE_MAX}")
     first, last = _instant("--from", occurred_from), _instant("--to", occurred_to)
     return Slice(tenant, stream, customer, causality, first, last, after, before)
 

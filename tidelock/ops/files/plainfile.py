@@ -48,6 +48,9 @@ class PlainFile:
 def open_file(path: Path) -> io.BufferedReader:
     """Raises SettingsError, in words, for a file that cannot be read."""
     try:
+        # Asked before it is opened, which on a pipe would wait for a writer.
+        if path.exists() and not path.is_file():
+            raise SettingsError(f"{path} is no regular file; one is needed that can be read twice")
         return open(path, "rb")
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import SettingsError
+from tidelock.ledger.database import Database
 from tidelock.ledger.queries import load
 from tidelock.ops.files.plainfile import open_file
 
@@ -16,21 +18,40 @@ QUERIES = load("tidelock.ops", "sql/imports.sql")
 
 
 class Position:
-    """How far one import has come."""
+    """How far one import has come. It outlives a restart of the database, as the import does."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], key: str, path: Path) -> None:
-        self._connection = connection
+    def __init__(self, database: Database, key: str, path: Path) -> None:
+        self._database = database
         self._key = key
         self._name = path.name
+        self._connection: psycopg.AsyncConnection[Any] | None = None
 
     async def read(self) -> int:
         """0 also when the file was imported to its end: then all of it is looked at again."""
-        row = await (await self._connection.execute(QUERIES["read_position"], [self._key])).fetchone()
+        row = await (await self._execute("read_position", [self._key])).fetchone()
         return 0 if row is None or row[1] else int(row[0])
 
     async def move(self, rows: int, *, finished: bool) -> None:
         values = {"file": self._key, "name": self._name, "rows": rows, "finished": finished}
-        await self._connection.execute(QUERIES["move_position"], values)
+        await self._execute("move_position", values)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                await self._connection.close()
+        self._connection = None
+
+    async def _execute(self, name: str, values: Any) -> psycopg.AsyncCursor[Any]:
+        """Once more on a new connection when the one at hand turns out to be dead."""
+        if self._connection is not None:
+            try:
+                return await self._connection.execute(QUERIES[name], values)
+            except psycopg.OperationalError:
+                await self.close()
+        self._connection = await self._database.connect(name="tidelock import")
+        # A position that is lost costs a repeat, nothing else.
+        await self._connection.execute("SET synchronous_commit = off")
+        return await self._connection.execute(QUERIES[name], values)
 
 
 def digest_of(path: Path) -> str:
