@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
-from tidelock.canonical import canonical_hash, canonical_json
+from tidelock.canonical import canonical_hash
+from tidelock.columns import ENVELOPE
 from tidelock.durations import format_duration
 from tidelock.instants import format_instant, parse_rfc3339
 from tidelock.sections import Section
 from tidelock.streams import Stream
+from tidelock.where import Expression, InvalidFilter, parse_where
 
 AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg")
 PERIODS = ("hour", "day", "week", "month")
@@ -45,8 +47,8 @@ class Meter:
     lateness_ns: int
     #: the column that is aggregated
     value: str = "quantity"
-    #: filter as parsed JSON, numbers with a fraction as Decimal; None: every event
-    where: Mapping[str, object] | None = None
+    #: None: every event
+    where: Expression | None = None
     group_by: tuple[str, ...] = ()
     #: whether changes are recorded
     live: bool = True
@@ -62,7 +64,7 @@ class Meter:
             "group_by": list(self.group_by),
             "live": self.live,
         }
-        return form if self.where is None else form | {"where": canonical_json(self.where)}
+        return form if self.where is None else form | {"where": self.where.text}
 
     def hash(self) -> str:
         return canonical_hash({"meter": self.name, "definition": self.canonical()})
@@ -81,7 +83,7 @@ def read_meter(name: str, section: Section, lateness_ns: int, stream_named: Call
         period=section.choice("period", PERIODS, "month"),
         lateness_ns=lateness_ns if own_lateness_ns is None else own_lateness_ns,
         value=_read_value(section, stream, aggregation),
-        where=_read_where(section),
+        where=_read_where(section, stream),
         group_by=read_group_by(section, stream),
         live=section.flag("live", True),
     )
@@ -111,25 +113,22 @@ def _read_value(section: Section, stream: Stream, aggregation: str) -> str:
     return column
 
 
-def _read_where(section: Section) -> Mapping[str, object] | None:
-    """The filter as an object; its parser comes later and checks the rest."""
+def _read_where(section: Section, stream: Stream) -> Expression | None:
     if "where" not in section.values:
         return None
     value = section.values["where"]
+    if not isinstance(value, str | Mapping):
+        raise section.refuse("where", _WHERE)
     try:
-        if isinstance(value, str):
-            value = json.loads(
-                value, parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_without_repetition
-            )
-        plain = _plain(value)
+        given = value if isinstance(value, str) else _plain(value)
+        return parse_where(given, {**ENVELOPE, **stream.columns}, paths=not stream.columns)
+    except InvalidFilter as error:
+        raise section.fail("where", error.message.removeprefix("the filter: ")) from None
     except (ValueError, ArithmeticError, RecursionError):
         raise section.refuse("where", _WHERE) from None
-    if not isinstance(plain, dict):
-        raise section.refuse("where", _WHERE)
-    return plain
 
 
-def _plain(value: object) -> object:
+def _plain(value: Any) -> Any:
     """TOML's values as JSON has them: its dates are texts there."""
     match value:
         case Mapping():
@@ -146,15 +145,3 @@ def _plain(value: object) -> object:
             return value
         case _:
             raise ValueError(value)
-
-
-def _no_number(text: str) -> object:
-    raise ValueError(text)
-
-
-def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A member that is there twice would drop a condition without a word."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("repeated member")
-    return members
