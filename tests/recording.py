@@ -20,7 +20,7 @@ from tidelock.model import Event, Rejected, Verdict
 HOUR = 3600 * 1_000_000_000
 LIMITS = Limits(
     commit_events_max=10_000, queue_events_max=100_000, queue_requests_max=1000, future_tolerance_ns=HOUR,
-    lock_timeout_s=10,
+    lock_timeout_s=10, commit_timeout_s=30,
 )  # fmt: skip
 
 

@@ -176,4 +176,5 @@ def _limits(settings: Settings) -> Limits:
         queue_requests_max=settings.queue_requests_max,
         future_tolerance_ns=settings.future_tolerance,
         lock_timeout_s=settings.lock_timeout_s,
+        commit_timeout_s=settings.commit_timeout_s,
     )

@@ -127,6 +127,12 @@ class Settings:
     lock_timeout_s: float = options.seconds(
         10, "How long a commit waits for the ledger's head, in seconds.", minimum=0.1, maximum=3_600
     )
+    commit_timeout_s: float = options.seconds(
+        30,
+        "How long a commit may take before its requests are answered 503. Sent again, they are settled.",
+        minimum=0.1,
+        maximum=3_600,
+    )
     key_cache_s: float = options.seconds(
         5, "How long an API key that was looked up is remembered, in seconds.", minimum=0, maximum=3_600
     )

@@ -274,6 +274,16 @@ async def test_a_writer_that_holds_the_head_does_not_hold_the_others_for_ever(da
         assert sequences(await record(sequencer, keyed(1))) == [1]
 
 
+async def test_a_database_that_hangs_is_told_in_time_and_left(database: Database) -> None:
+    async with sequencing(database, limits=replace(LIMITS, commit_timeout_s=0.3)) as sequencer:
+        async with await database.connect(autocommit=False) as holder:
+            await holder.execute("SELECT FROM ledger_head FOR UPDATE")
+            with pytest.raises(Unreachable, match="in time"):
+                await record(sequencer, keyed(1))
+            await holder.rollback()
+        assert sequences(await record(sequencer, keyed(1))) == [1]
+
+
 async def test_closing_commits_what_was_taken(database: Database) -> None:
     async with sequencing(database) as sequencer:
         waiting = [asyncio.create_task(record(sequencer, keyed(number))) for number in range(20)]

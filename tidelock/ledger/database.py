@@ -22,7 +22,6 @@ _PATIENCE_S = 15.0
 _PAUSE_S = 0.1
 # Dead peers are found in about a minute: a lost network must not look like a slow query for hours.
 _TRANSPORT = {
-    "connect_timeout": 5,
     "keepalives": 1,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -34,19 +33,27 @@ _TRANSPORT = {
 class Database:
     """Gives connections, and keeps the embedded server running while it is open."""
 
-    def __init__(self, source: str | EmbeddedPostgres) -> None:
+    def __init__(self, source: str | EmbeddedPostgres, connect_timeout_s: float = 5) -> None:
+        self._connect_timeout_s = connect_timeout_s
         self._url = source if isinstance(source, str) else None
         self._server = source if isinstance(source, EmbeddedPostgres) else None
 
     @classmethod
-    def open(cls, url: str | None, data: Path, binaries: Path | None, config: Mapping[str, str]) -> Database:
+    def open(
+        cls,
+        url: str | None,
+        data: Path,
+        binaries: Path | None,
+        config: Mapping[str, str],
+        connect_timeout_s: float = 5,
+    ) -> Database:
         """The server that `url` names, else the embedded one in `data`, which runs when this returns."""
         if url is not None:
             _parse(url)
-            return cls(url)
+            return cls(url, connect_timeout_s)
         server = EmbeddedPostgres(data, binaries, config)
         server.ensure()
-        return cls(server)
+        return cls(server, connect_timeout_s)
 
     @property
     def url(self) -> str:
@@ -103,7 +110,8 @@ class Database:
             self._server.release()
 
     def _parameters(self, name: str) -> dict[str, Any]:
-        return {**_TRANSPORT, **_parse(self.url), "application_name": name, "client_encoding": "UTF8"}
+        timeout = {"connect_timeout": max(1, round(self._connect_timeout_s))}
+        return {**_TRANSPORT, **timeout, **_parse(self.url), "application_name": name, "client_encoding": "UTF8"}
 
     def _unreachable(self, error: psycopg.OperationalError) -> Unreachable:
         reason = " ".join(str(error).split()) or "it does not answer"

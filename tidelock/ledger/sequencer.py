@@ -38,6 +38,7 @@ class Limits:
     queue_requests_max: int
     future_tolerance_ns: int
     lock_timeout_s: float
+    commit_timeout_s: float
 
 
 class Committed(NamedTuple):
@@ -156,7 +157,12 @@ class Sequencer:
     async def _commit_or_answer(self, group: list[_Pending]) -> None:
         """Whatever happens, everybody in the group gets an answer and the sequencer goes on."""
         try:
-            await self._commit(group)
+            async with asyncio.timeout(self._limits.commit_timeout_s):
+                await self._commit(group)
+        except TimeoutError:
+            # A database that hangs would hang on a rollback too. It may still commit: a retry then says duplicate.
+            await self._writer.close()
+            self._fail(group, Unreachable("the ledger did not answer in time; send the request again"))
         except DataRefused as error:
             await self._writer.abandon()
             if len(group) == 1:

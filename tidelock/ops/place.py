@@ -16,7 +16,7 @@ def open_database(settings: Settings) -> Database:
     """The server that the settings name, else the embedded one, running."""
     postgres = settings.postgres
     config = {"shared_buffers": postgres.shared_buffers, "max_wal_size": postgres.max_wal_size, **postgres.config}
-    return Database.open(settings.database_url, settings.data, postgres.binaries, config)
+    return Database.open(settings.database_url, settings.data, postgres.binaries, config, settings.connect_timeout_s)
 
 
 @contextmanager
