@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.definitions import parse_definitions
+from tidelock.definitions.meters import METER_KEYS
+from tidelock.definitions.streams import STREAM_KEYS
+from tidelock.definitions.windows import WINDOW_KEYS
 from tidelock.errors import SettingsError
-from tidelock.meters import METER_KEYS
-from tidelock.streams import STREAM_KEYS
-from tidelock.windows import WINDOW_KEYS
 
 TRADES = {
     "key": "trade_id",

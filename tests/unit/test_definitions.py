@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.aggregates import Aggregate
 from tidelock.columns import ColumnType
 from tidelock.definitions import (
     Count,
@@ -25,6 +24,7 @@ from tidelock.definitions import (
     WindowTime,
     parse_definitions,
 )
+from tidelock.definitions.aggregates import Aggregate
 from tidelock.durations import UNITS
 
 TRADES = """

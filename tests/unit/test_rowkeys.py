@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidelock.columns import parse_column_type
 from tidelock.definitions import Stream
-from tidelock.rowkeys import MissingKeyColumn, row_key
+from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
 
 # Postgres and JSON text have neither half pairs nor NUL; such events never come here.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

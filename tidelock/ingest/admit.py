@@ -12,13 +12,13 @@ from functools import lru_cache
 import msgspec
 
 from tidelock.definitions import Definitions, Stream
+from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
 from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
 from tidelock.ingest.nesting import depth
 from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent
 from tidelock.instants import parse_epoch_ms, parse_rfc3339
 from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
 from tidelock.quantities import normal_quantity
-from tidelock.rowkeys import MissingKeyColumn, row_key
 
 # A B-tree entry of Postgres holds 2,704 bytes; the slice index has these three names in one.
 SLICE_BYTES_MAX = 2600

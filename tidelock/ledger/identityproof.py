@@ -59,6 +59,8 @@ class IdentityProof:
         self._asked = self._worker.submit(self._differing, page)
 
     def _differing(self, page: list[bytes]) -> list[tuple[int, str]]:
+        # In the order of the index: neighbours are found on one page of it.
+        page.sort()
         values = {"count": len(page), "page": b"".join(page)}
         found = self._connection.cursor(binary=True).execute(QUERIES["differing_identities"], values)
         return [_named(page[number], identity) for number, *identity in found]

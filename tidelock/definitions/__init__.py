@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tidelock.columns import IDENTIFIER_LENGTH_MAX, is_identifier
+from tidelock.definitions.eventtimes import EVENTTIME_TYPES, EventTime, WindowTime
+from tidelock.definitions.frames import Count, Frame, Hopping, Session, Tumbling
+from tidelock.definitions.meters import Meter, read_meter
+from tidelock.definitions.streams import Stream, read_stream
+from tidelock.definitions.windows import Window, read_window
 from tidelock.durations import parse_duration
-from tidelock.eventtimes import EVENTTIME_TYPES, EventTime, WindowTime
-from tidelock.frames import Count, Frame, Hopping, Session, Tumbling
-from tidelock.meters import Meter, read_meter
 from tidelock.model import CONTROL
 from tidelock.sections import Section, shown
-from tidelock.streams import Stream, read_stream
-from tidelock.windows import Window, read_window
 
 __all__ = [
     "LATENESS_NS",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tidelock.aggregates import ALLOWED, Aggregate, parse_aggregate
 from tidelock.canonical import canonical_hash
 from tidelock.columns import is_identifier, table_column
-from tidelock.eventtimes import WindowTime, read_window_time
-from tidelock.frames import Frame, read_frame
-from tidelock.meters import check_column, read_group_by
+from tidelock.definitions.aggregates import ALLOWED, Aggregate, parse_aggregate
+from tidelock.definitions.eventtimes import WindowTime, read_window_time
+from tidelock.definitions.frames import Frame, read_frame
+from tidelock.definitions.meters import check_column, read_group_by
+from tidelock.definitions.streams import TABLE_COLUMNS, Stream
 from tidelock.sections import Section, shown
-from tidelock.streams import TABLE_COLUMNS, Stream
 
 #: the keys of `[windows.NAME]`
 WINDOW_KEYS = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidelock.meters import METER_KEYS
-from tidelock.option_values import PATH, TEXT
-from tidelock.options import Option, sections
+from tidelock.definitions.meters import METER_KEYS
+from tidelock.definitions.streams import STREAM_KEYS
+from tidelock.definitions.windows import WINDOW_KEYS
 from tidelock.settings import TABLE, Settings
-from tidelock.streams import STREAM_KEYS
-from tidelock.windows import WINDOW_KEYS
+from tidelock.settings.option_values import PATH, TEXT
+from tidelock.settings.options import Option, sections
 
 _INTRODUCTION = """\
 # Settings

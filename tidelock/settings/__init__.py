@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tidelock import options
 from tidelock.definitions import Definitions, parse_definitions
-from tidelock.eventtimes import EVENTTIME_TYPES
-from tidelock.layers import build, from_environment, from_file, from_flags
-from tidelock.options import Option
+from tidelock.definitions.eventtimes import EVENTTIME_TYPES
 from tidelock.sections import Section
-from tidelock.tomlfile import read_toml
+from tidelock.settings import options
+from tidelock.settings.layers import build, from_environment, from_file, from_flags
+from tidelock.settings.options import Option
+from tidelock.settings.tomlfile import read_toml
 
 DEFAULT_FILE = Path("tidelock.toml")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -189,9 +189,3 @@ def _file(config: Path | None) -> Section:
         return Section("", {}, str(DEFAULT_FILE))
     path = config or DEFAULT_FILE
     return Section("", read_toml(path), str(path))
-
-
-if __name__ == "__main__":
-    from tidelock.reference import settings_page
-
-    print(settings_page(), end="")

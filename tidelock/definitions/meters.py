@@ -10,10 +10,10 @@ from typing import Any
 
 from tidelock.canonical import canonical_hash
 from tidelock.columns import ENVELOPE
+from tidelock.definitions.streams import Stream
 from tidelock.durations import format_duration
 from tidelock.instants import format_instant, parse_rfc3339
 from tidelock.sections import Section
-from tidelock.streams import Stream
 from tidelock.where import Expression, InvalidFilter, parse_where
 
 AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg")

@@ -15,8 +15,8 @@ import msgspec
 
 from tidelock.columns import STRING, ColumnType, data_path
 from tidelock.decimals import plain_decimal
+from tidelock.definitions.streams import Stream
 from tidelock.instants import format_instant, parse_rfc3339
-from tidelock.streams import Stream
 
 #: JSON text of a value -> its text in a key
 _Normal = Callable[[bytes], str]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tidelock.errors import SettingsError
-from tidelock.options import Option, sections
 from tidelock.sections import Section, shown, unknown_key
+from tidelock.settings.options import Option, sections
 
 S = TypeVar("S")
 Table = Mapping[str, Option]

@@ -16,7 +16,7 @@ from tidelock.columns import (
     parse_column_type,
     table_column,
 )
-from tidelock.eventtimes import EventTime, read_event_time
+from tidelock.definitions.eventtimes import EventTime, read_event_time
 from tidelock.sections import Section
 
 #: the keys of `[streams.NAME]`, for the check of unknown ones and for the reference page
