@@ -227,6 +227,11 @@ def test_what_cannot_be_imported_is_said_in_words(
     assert result.stderr.startswith("Error: ")
 
 
+def test_a_mistyped_name_makes_no_ledger(folder: Path) -> None:
+    assert run(None, "import", "gone.csv").exit_code == 2
+    assert list(folder.iterdir()) == []
+
+
 def test_rows_before_one_that_cannot_be_read_are_recorded_and_a_mended_file_needs_no_repeat(
     database: Database, folder: Path
 ) -> None:

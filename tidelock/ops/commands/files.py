@@ -72,10 +72,14 @@ def import_file(
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
     """
     from tidelock.ledger.outage import outage
+    from tidelock.ops.files.mapping import ColumnMap
+    from tidelock.ops.files.rows import format_of, open_rows
     from tidelock.ops.importing import ImportFile
 
     settings = read_settings(config, data=data, database_url=database_url, import_chunk_events=chunk)
     wanted = ImportFile(file, file_format, stream, tenant, tuple(mapping or ()))
+    # A mistyped name should not cost the start of a database, or make one.
+    open_rows(file, format_of(file, file_format), ColumnMap(wanted.mapping)).close()
     started = time.monotonic()
 
     async def run() -> tuple[Imported, int]:
