@@ -8,7 +8,7 @@ import msgspec
 
 from tidelock.clock import Clock, database_clock
 from tidelock.definitions import Definitions
-from tidelock.ingest.admit import Admission, Writer
+from tidelock.ingest.admit import Admission
 from tidelock.ingest.body import JSON, decode
 from tidelock.ingest.identity import Salts
 from tidelock.ledger.database import Database
@@ -30,9 +30,7 @@ def judged(
     """Events as a request would bring them, admitted."""
     body = decode(msgspec.json.encode([{"stream": "s"} | dict(event) for event in events]), JSON, 10_000)
     admission = Admission(definitions or Definitions(), salts, True, 1 << 20, 64)
-    return [
-        wire if isinstance(wire, Rejected) else admission.admit(wire, Writer(), escapes=True) for wire in body.events
-    ]
+    return [wire if isinstance(wire, Rejected) else admission.admit(wire) for wire in body.events]
 
 
 @asynccontextmanager

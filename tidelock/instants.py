@@ -44,6 +44,13 @@ def _parse_any(text: str) -> int:
     return seconds * SECOND + int((fraction or "").ljust(9, "0"))
 
 
+def nine_digits(text: str, instant: int) -> str:
+    """`format_nine` of an instant, from the text it was parsed from where that takes no more than filling up zeros."""
+    if text[-1] == "Z" and text[10] == "T" and text[19] == ".":
+        return text[:-1].ljust(29, "0") + "Z"
+    return format_nine(instant)
+
+
 def parse_epoch_ms(milliseconds: int) -> int:
     return _in_range(milliseconds * MILLISECOND, milliseconds)
 

@@ -30,8 +30,8 @@ def admit(sent: dict[str, Any], writer: Writer = ANYBODY, *, streams_open: bool 
     wire = body.events[0]
     if isinstance(wire, Rejected):
         return wire.error
-    admission = Admission(DEFINITIONS, SALTS, streams_open, event_bytes_max=1000, data_depth_max=8)
-    judged = admission.admit(wire, writer, escapes=True)
+    admission = Admission(DEFINITIONS, SALTS, streams_open, event_bytes_max=1000, data_depth_max=8, writer=writer)
+    judged = admission.admit(wire)
     return judged.error if isinstance(judged, Rejected) else judged
 
 
@@ -146,7 +146,7 @@ def test_data_is_kept_as_it_was_sent() -> None:
     text = b'[{"stream":"s","data": {"b" : 1.10,  "a":1e400}}]'
     wire = decode(text, JSON, 10).events[0]
     assert not isinstance(wire, Rejected)
-    event = Admission(DEFINITIONS, SALTS, True, 1000, 8).admit(wire, ANYBODY, escapes=False)
+    event = Admission(DEFINITIONS, SALTS, True, 1000, 8).admit(wire)
     assert isinstance(event, Event)
     assert event.data == b'{"b" : 1.10,  "a":1e400}'
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest, same_content
-from tidelock.instants import parse_rfc3339
+from tidelock.instants import format_nine, parse_rfc3339
 from tidelock.model import Event
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "identity.json").read_text())
@@ -36,7 +36,11 @@ def event(data: str | None = None, **fields: Any) -> Event:
 @pytest.mark.parametrize("case", CASES["idempotency_keys"], ids=lambda case: case["idempotencyKey"][:8])
 def test_a_derived_key_is_the_one_of_the_worked_example(case: dict[str, Any]) -> None:
     text = canonical(
-        case["tenantId"], case["stream"], case["customerRef"], case["resourceId"], parse_rfc3339(case["ts"])
+        case["tenantId"],
+        case["stream"],
+        case["customerRef"],
+        case["resourceId"],
+        format_nine(parse_rfc3339(case["ts"])),
     )
     assert json.loads(text) == case["canonical"]
     assert Salts((CASES["salt"],), 1).derive(text) == (case["idempotencyKey"],)
@@ -65,7 +69,7 @@ def test_the_canonical_form_is_compact_json_with_nothing_escaped_needlessly(
         ensure_ascii=False,
         separators=(",", ":"),
     )
-    assert canonical(tenant, stream, customer, resource, 1).decode() == expected
+    assert canonical(tenant, stream, customer, resource, format_nine(1)).decode() == expected
 
 
 def test_every_salt_gives_a_key_and_the_first_salts_key_comes_first() -> None:

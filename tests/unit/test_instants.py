@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.instants import EARLIEST, LATEST, format_instant, format_nine, parse_epoch_ms, parse_rfc3339
+from tidelock.instants import EARLIEST, LATEST, format_instant, format_nine, nine_digits, parse_epoch_ms, parse_rfc3339
 
 instants = st.integers(EARLIEST, LATEST)
 
@@ -22,6 +22,13 @@ def test_what_is_formatted_parses_back_to_the_same_nanosecond(instant: int) -> N
 def test_the_fraction_has_no_trailing_zeros_and_the_other_form_has_nine_digits(instant: int) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,8}[1-9])?Z", format_instant(instant))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", format_nine(instant))
+
+
+@given(instants, st.integers(0, 9))
+def test_nine_digits_can_be_had_from_the_text_that_was_parsed(instant: int, digits: int) -> None:
+    text = format_nine(instant)[: 20 + digits] + "Z" if digits else format_nine(instant)[:19] + "Z"
+    for spelling in (text, text.replace("T", "t"), text.replace("T", " "), text[:-1] + "+00:00", text.lower()):
+        assert nine_digits(spelling, parse_rfc3339(spelling)) == format_nine(parse_rfc3339(spelling))
 
 
 @given(

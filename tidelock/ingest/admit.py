@@ -6,17 +6,19 @@ Whether a timestamp lies in the future is decided by the sequencer, which has th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
+from tidelock.columns import KEY_ENVELOPE
 from tidelock.definitions import Definitions, Stream
 from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
 from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
 from tidelock.ingest.nesting import depth
 from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent
-from tidelock.instants import parse_epoch_ms, parse_rfc3339
+from tidelock.instants import format_nine, nine_digits, parse_epoch_ms, parse_rfc3339
 from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
 from tidelock.quantities import normal_quantity
 
@@ -42,41 +44,60 @@ class _Refused(Exception):
         self.problem = Problem(code, message, field)
 
 
-@dataclass(frozen=True, slots=True)
+class _Place(NamedTuple):
+    """Where events of one tenant and stream go; the same for most events of a request."""
+
+    tenant_id: str
+    stream: str
+    #: the stream's definition, if it has a key
+    keyed: Stream | None
+    #: a customerRef of no more characters fits into the slice index whatever they are
+    customer_characters: int
+
+
+@dataclass(slots=True)
 class Admission:
-    """The rules one ledger admits events by."""
+    """The rules that the events of one request are admitted by."""
 
     definitions: Definitions
     salts: Salts
     streams_open: bool
     event_bytes_max: int
     data_depth_max: int
+    writer: Writer = field(default_factory=Writer)
+    #: the request's text had \\u escapes, so NUL is possible
+    escapes: bool = True
+    _places: dict[tuple[str | None, ...], _Place] = field(default_factory=dict)
 
-    def admit(self, wire: WireEvent, writer: Writer, *, escapes: bool) -> Event | Rejected:
-        """The event the ledger records, or why not. `escapes`: the text had \\u escapes, so NUL is possible."""
+    def admit(self, wire: WireEvent) -> Event | Rejected:
+        """The event the ledger records, or why not."""
         try:
-            return self._admit(wire, writer, escapes)
+            return self._admit(wire)
         except _Refused as refused:
             return Rejected(refused.problem)
 
-    def _admit(self, wire: WireEvent, writer: Writer, escapes: bool) -> Event:
-        stream = self._stream(wire, writer)
-        tenant_id = _tenant(wire.tenant_id, writer)
-        _check_bytes(wire, tenant_id, stream)
+    def _admit(self, wire: WireEvent) -> Event:
+        # Each event comes through here: what is the same for a request is looked up, what is absent is not called for.
+        place = self._places.get((wire.tenant_id, wire.stream, wire.metric)) or self._place(wire)
+        tenant_id, stream, keyed, customer_characters = place
+        customer_ref, resource_id = wire.customer_ref, wire.resource_id
+        if customer_ref is not None and len(customer_ref) > customer_characters:
+            _check_slice(tenant_id, stream, customer_ref)
+        if wire.idempotency_key is not None or wire.causation_id is not None:
+            _check_keys(wire)
         data = self._data(wire)
-        if escapes:
+        if self.escapes:
             _refuse_nul(wire, data)
         occurred_at = _instant(wire)
-        quantity = _quantity(wire.quantity)
+        quantity = None if wire.quantity is ABSENT else _quantity(wire.quantity)
         op = wire.op or "upsert"
-        definition = self.definitions.stream(stream)
-        key_text = _row_key(definition, wire, occurred_at, quantity, data) if definition and definition.key else None
-        keys, key_source = self._keys(wire, tenant_id, stream, occurred_at, key_text)
+        key_text = None if keyed is None else _row_key(keyed, wire, data)
+        keys, key_source = self._keys(wire, place, occurred_at, key_text)
         return Event(
             tenant_id,
             stream,
-            wire.customer_ref,
-            wire.resource_id,
+            customer_ref,
+            resource_id,
             key_text,
             op,
             occurred_at,
@@ -89,10 +110,20 @@ class Admission:
             keys,
             tuple([identity_digest(tenant_id, key) for key in keys]),
             key_source,
-            content_hash(tenant_id, stream, wire.customer_ref, wire.resource_id, occurred_at, quantity, op, data),
+            content_hash(tenant_id, stream, customer_ref, resource_id, occurred_at, quantity, op, data),
         )
 
-    def _stream(self, wire: WireEvent, writer: Writer) -> str:
+    def _place(self, wire: WireEvent) -> _Place:
+        stream = self._stream(wire)
+        tenant_id = _tenant(wire.tenant_id, self.writer)
+        definition = self.definitions.stream(stream)
+        keyed = definition if definition is not None and definition.key else None
+        room = SLICE_BYTES_MAX // 4 - len(tenant_id) - len(stream)
+        place = _Place(tenant_id, stream, keyed, room)
+        self._places[wire.tenant_id, wire.stream, wire.metric] = place
+        return place
+
+    def _stream(self, wire: WireEvent) -> str:
         stream = wire.stream
         if wire.metric is not None:
             if stream is not None:
@@ -102,7 +133,7 @@ class Admission:
             raise _Refused("invalid_event", "stream is missing or empty; it names the kind of event", "stream")
         if stream == CONTROL:
             raise _Refused("invalid_event", f"stream {CONTROL} is Tidelock's own", "stream")
-        if writer.streams is not None and stream not in writer.streams:
+        if self.writer.streams is not None and stream not in self.writer.streams:
             raise _Refused("key_not_allowed", f"this API key may not write stream {_shown(stream)}", "stream")
         if not self.streams_open and not self.definitions.known_stream(stream):
             message = f"stream {_shown(stream)} is not declared; declare it in tidelock.toml or set streams_open = true"
@@ -121,26 +152,33 @@ class Admission:
         if len(data) > self.event_bytes_max:
             message = f"{given} has {len(data)} bytes; at most {self.event_bytes_max} are taken"
             raise _Refused("payload_too_large", message, given)
-        # Counting is fast and never too low; only many brackets need the exact depth.
-        if data.count(b"[") + data.count(b"{") > self.data_depth_max and depth(data) > self.data_depth_max:
+        # A level takes two brackets, so a short text cannot be deep; a longer one is counted, never too low.
+        if (
+            len(data) > 2 * self.data_depth_max
+            and data.count(b"[") + data.count(b"{") > self.data_depth_max
+            and depth(data) > self.data_depth_max
+        ):
             raise _Refused("invalid_event", f"{given} is nested deeper than {self.data_depth_max} levels", given)
         return data
 
     def _keys(
-        self, wire: WireEvent, tenant_id: str, stream: str, occurred_at: int | None, key_text: str | None
+        self, wire: WireEvent, place: _Place, occurred_at: int | None, key_text: str | None
     ) -> tuple[tuple[str, ...], KeySource]:
         key = wire.idempotency_key
         if key is not None:
             if not key:
-                raise _Refused(
-                    "invalid_event", "idempotencyKey is empty; leave it out to have one derived", "idempotencyKey"
-                )
+                message = "idempotencyKey is empty; leave it out to have one derived"
+                raise _Refused("invalid_event", message, "idempotencyKey")
             return (key,), "client"
         if occurred_at is None:
             return (), "none"
         # Two rows of one instant in a keyed stream are two events, though neither names a resource.
         resource_id = key_text if wire.resource_id is None else wire.resource_id
-        return self.salts.derive(canonical(tenant_id, stream, wire.customer_ref, resource_id, occurred_at)), "derived"
+        sent = wire.ts if wire.occurred_at is None else wire.occurred_at
+        nine = nine_digits(sent, occurred_at) if isinstance(sent, str) else format_nine(occurred_at)
+        return self.salts.derive(
+            canonical(place.tenant_id, place.stream, wire.customer_ref, resource_id, nine)
+        ), "derived"
 
 
 def _tenant(tenant_id: str | None, writer: Writer) -> str:
@@ -155,13 +193,15 @@ def _tenant(tenant_id: str | None, writer: Writer) -> str:
     return writer.tenant_id
 
 
-def _check_bytes(wire: WireEvent, tenant_id: str, stream: str) -> None:
-    """What is short enough in characters may still be too long in bytes, for the key or for an index entry."""
-    for field, value in (("idempotencyKey", wire.idempotency_key), ("causationId", wire.causation_id)):
+def _check_keys(wire: WireEvent) -> None:
+    for name, value in (("idempotencyKey", wire.idempotency_key), ("causationId", wire.causation_id)):
         if value is not None and len(value) > KEY_BYTES_MAX // 4 and len(value.encode()) > KEY_BYTES_MAX:
-            raise _Refused("invalid_event", f"{field} is longer than {KEY_BYTES_MAX} bytes", field)
-    names = f"{tenant_id}{stream}{wire.customer_ref or ''}"
-    if len(names) > SLICE_BYTES_MAX // 4 and len(names.encode()) > SLICE_BYTES_MAX:
+            raise _Refused("invalid_event", f"{name} is longer than {KEY_BYTES_MAX} bytes", name)
+
+
+def _check_slice(tenant_id: str, stream: str, customer_ref: str) -> None:
+    """Names that are short enough in characters may still be too long in bytes for an index entry."""
+    if len(f"{tenant_id}{stream}{customer_ref}".encode()) > SLICE_BYTES_MAX:
         message = f"tenantId, stream and customerRef together are longer than {SLICE_BYTES_MAX} bytes"
         raise _Refused("invalid_event", message, "customerRef")
 
@@ -176,9 +216,9 @@ def _only_data(wire: WireEvent) -> tuple[msgspec.Raw, str]:
 
 def _refuse_nul(wire: WireEvent, data: bytes | None) -> None:
     """NUL and lone surrogates cannot be stored as text; `body` has turned the latter into NUL."""
-    for field, value in msgspec.structs.asdict(wire).items():
+    for name, attribute in zip(WireEvent.__struct_encode_fields__, WireEvent.__struct_fields__, strict=True):
+        value = getattr(wire, attribute)
         if isinstance(value, str) and "\0" in value:
-            name = WireEvent.__struct_encode_fields__[WireEvent.__struct_fields__.index(field)]
             raise _Refused("invalid_event", f"{name} contains NUL or a lone surrogate", name)
     if data is not None and b"\\u0000" in data and b"\\u0000" in _ESCAPES.findall(data):
         raise _Refused("invalid_event", "data contains NUL or a lone surrogate", "data")
@@ -199,8 +239,6 @@ def _instant(wire: WireEvent) -> int | None:
 
 
 def _quantity(raw: msgspec.Raw) -> str | None:
-    if raw is ABSENT:
-        return None
     try:
         return _normal(bytes(raw))
     except ValueError as error:
@@ -215,21 +253,8 @@ def _normal(token: bytes) -> str | None:
     return normal_quantity(_text.decode(token) if token.startswith(b'"') else token.decode())
 
 
-def _row_key(
-    definition: Stream, wire: WireEvent, occurred_at: int | None, quantity: str | None, data: bytes | None
-) -> str:
-    envelope = {
-        "customer_ref": wire.customer_ref,
-        "resource_id": wire.resource_id,
-        "causality_key": wire.causality_key,
-        "correlation_id": wire.correlation_id,
-        "causation_id": wire.causation_id,
-        "source": wire.source,
-        "idempotency_key": wire.idempotency_key,
-        "quantity": quantity,
-        "occurred_at": occurred_at,
-        "op": wire.op or "upsert",
-    }
+def _row_key(definition: Stream, wire: WireEvent, data: bytes | None) -> str:
+    envelope = {name: getattr(wire, name) for name in KEY_ENVELOPE}
     try:
         text = row_key(definition, envelope, data)
     except MissingKeyColumn as missing:

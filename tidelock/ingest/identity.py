@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from tidelock.instants import format_nine
 from tidelock.model import Event
 
 _encode = msgspec.json.Encoder().encode
@@ -53,9 +52,12 @@ class _Deriver:
         return b2a_base64(outer.digest(), newline=False)[:43].translate(_URL_SAFE).decode()
 
 
-def canonical(tenant_id: str, stream: str, customer_ref: str | None, resource_id: str | None, instant: int) -> bytes:
-    """What a derived key covers, as compact JSON: nothing is joined with separators, absent is not empty."""
-    return _encode((tenant_id, stream, customer_ref, resource_id, format_nine(instant)))
+def canonical(tenant_id: str, stream: str, customer_ref: str | None, resource_id: str | None, nine: str) -> bytes:
+    """What a derived key covers, as compact JSON: nothing is joined with separators, absent is not empty.
+
+    `nine`: the instant in UTC with nine fraction digits.
+    """
+    return _encode((tenant_id, stream, customer_ref, resource_id, nine))
 
 
 def identity_digest(tenant_id: str, key: str) -> bytes:

@@ -43,32 +43,32 @@ class Intake:
 
     async def take(self, sent: Sequence[WireEvent | Rejected], writer: Writer, *, escapes: bool) -> Answer:
         while True:
-            admission = self._admission()
+            admission = self._admission(writer, escapes)
             async with self._admitting:
-                events = await self._admit(admission, sent, writer, escapes)
+                events = await self._admit(admission, sent)
             try:
                 return Answer.of(await self._recorder.record(events, admission.salts.version))
             except SaltsChanged:
                 continue
 
-    async def _admit(
-        self, admission: Admission, sent: Sequence[WireEvent | Rejected], writer: Writer, escapes: bool
-    ) -> list[Event | Rejected]:
+    async def _admit(self, admission: Admission, sent: Sequence[WireEvent | Rejected]) -> list[Event | Rejected]:
         events: list[Event | Rejected] = []
         for start in range(0, len(sent), _EVENTS_PER_TURN):
             if start:
                 await asyncio.sleep(0)
             events += [
-                wire if isinstance(wire, Rejected) else admission.admit(wire, writer, escapes=escapes)
+                wire if isinstance(wire, Rejected) else admission.admit(wire)
                 for wire in sent[start : start + _EVENTS_PER_TURN]
             ]
         return events
 
-    def _admission(self) -> Admission:
+    def _admission(self, writer: Writer, escapes: bool) -> Admission:
         return Admission(
             self._definitions,
             self._recorder.salts,
             self._streams_open,
             self._settings.event_bytes_max,
             self._settings.data_depth_max,
+            writer,
+            escapes,
         )

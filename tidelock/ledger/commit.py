@@ -30,11 +30,19 @@ class Collection:
 
     def __init__(self, events: Sequence[Event | Rejected]) -> None:
         self.events = events
-        self.tails = [event_tail(event) if type(event) is Event else b"" for event in events]
         self.size = len(events)
-        self.digests = [digest for event in events if type(event) is Event for digest in event.digests]
+        self.tails: list[bytes] = []
+        self.digests: list[bytes] = []
         #: compared once per collection: only a late hour needs a look at each event
-        self.latest = max((event.occurred_at or 0 for event in events if type(event) is Event), default=0)
+        self.latest = 0
+        for event in events:
+            if type(event) is not Event:
+                self.tails.append(b"")
+                continue
+            self.tails.append(event_tail(event))
+            self.digests += event.digests
+            if event.occurred_at is not None and event.occurred_at > self.latest:
+                self.latest = event.occurred_at
 
 
 @dataclass(slots=True)

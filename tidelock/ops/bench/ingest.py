@@ -22,7 +22,7 @@ import psycopg
 
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
-from tidelock.ingest.admit import Admission, Writer
+from tidelock.ingest.admit import Admission
 from tidelock.ingest.body import JSON, decode
 from tidelock.ingest.identity import Salts
 from tidelock.instants import SECOND
@@ -145,7 +145,7 @@ class _Bench:
         admission = Admission(Definitions(), Salts(("bench",), 1), True, 1 << 20, 64)
         event_rows, identity_rows = [], []
         for offset, wire in enumerate(body.events, start=1):
-            event = admission.admit(wire, Writer(), escapes=False)  # type: ignore[arg-type]  # all are events
+            event = admission.admit(wire)  # type: ignore[arg-type]  # all are events
             assert isinstance(event, Event)
             number, now = head + offset, time.time_ns()
             event_rows.append(
