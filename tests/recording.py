@@ -19,8 +19,8 @@ from tidelock.model import Event, Rejected, Verdict
 
 HOUR = 3600 * 1_000_000_000
 LIMITS = Limits(
-    commit_events_max=10_000, queue_events_max=100_000, queue_requests_max=1000, future_tolerance_ns=HOUR,
-    lock_timeout_s=10, commit_timeout_s=30,
+    commit_events_max=10_000, commit_bytes_max=2**25, queue_events_max=100_000, queue_bytes_max=2**28,
+    queue_requests_max=1000, future_tolerance_ns=HOUR, lock_timeout_s=10, commit_timeout_s=30,
 )  # fmt: skip
 
 

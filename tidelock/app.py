@@ -99,7 +99,12 @@ async def open_server(
         )
         for connections in (reads, looks, pages):
             stack.push_async_callback(connections.close)
-        feed = Feed(ledger.database, pages, queue_events_max=settings.ws_queue_events_max)
+        feed = Feed(
+            ledger.database,
+            pages,
+            queue_events_max=settings.ws_queue_events_max,
+            page_bytes_max=settings.page_bytes_max,
+        )
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
         await feed.start()
         stack.push_async_callback(feed.close)
@@ -185,7 +190,9 @@ def _migrate(database: Database) -> None:
 def _limits(settings: Settings) -> Limits:
     return Limits(
         commit_events_max=settings.commit_events_max,
+        commit_bytes_max=settings.commit_bytes_max,
         queue_events_max=settings.queue_events_max,
+        queue_bytes_max=settings.queue_bytes_max,
         queue_requests_max=settings.queue_requests_max,
         future_tolerance_ns=settings.future_tolerance,
         lock_timeout_s=settings.lock_timeout_s,

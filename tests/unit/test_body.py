@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -169,3 +170,31 @@ def test_any_json_value_beside_good_events_leaves_them_good(value: object, media
     assert len(found) == 3
     assert isinstance(found[0], WireEvent)
     assert isinstance(found[2], WireEvent)
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        (r"\ud83d\ude00", True),
+        (r"\uD83D\uDE00", True),
+        (r"\\ud800", True),
+        (r"\\\ud800", False),
+        (r"\ud800\ud800", False),
+        (r"\ud83d\ude00\ude00", False),
+        (r"\ud800x", False),
+        (r"\udc00\ud800", False),
+        (r"\ud83d\\ude00", False),
+        (r"\u0041\\", True),
+    ],
+)
+def test_whole_surrogate_pairs_are_text_and_halves_become_nul(text: str, taken: bool) -> None:
+    good, event = decode(b'[{"stream":"good"},{"stream":"s","data":"%s"}]' % text.encode(), JSON, 10).events
+    assert isinstance(good, WireEvent)
+    assert isinstance(event, WireEvent)
+    assert (b"\\u0000" not in bytes(event.data)) == taken
+
+
+def test_a_body_full_of_backslashes_is_read_in_time() -> None:
+    started = time.perf_counter()
+    decode(b'["' + rb"\\" * 4_000_000 + rb'\u0041\ud800"]', JSON, 10)
+    assert time.perf_counter() - started < 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recording import HOUR, judged
-from tidelock.ingest.identity import Salts
+from tidelock.ingest.identity import Salts, same_content
 from tidelock.ledger.commit import Collection, Known, chain_digest, decide
 from tidelock.ledger.rows import event_row, event_tail
 from tidelock.model import Accepted, Event, Head, Verdict
@@ -28,25 +28,40 @@ events = st.fixed_dictionaries(
 requests = st.lists(st.lists(events, min_size=1, max_size=4), min_size=1, max_size=8)
 
 
-def known_after(verdicts: Sequence[Verdict], collection: Collection) -> dict[bytes, Known]:
-    """What the identities table holds after a commit."""
-    return {
-        event.digests[0]: Known(verdict.ingress_sequence, event.content_hash, event.key_source, event)
-        for verdict, event in zip(verdicts, collection.events, strict=True)
-        if isinstance(verdict, Accepted) and isinstance(event, Event) and event.keys
-    }
+class Recorded:
+    """What the identities table holds, and how a writer finds out what says the same."""
+
+    def __init__(self) -> None:
+        self._originals: dict[bytes, tuple[int, Event]] = {}
+
+    def add(self, verdicts: Sequence[Verdict], collection: Collection) -> None:
+        for verdict, event in zip(verdicts, collection.events, strict=True):
+            if isinstance(verdict, Accepted) and isinstance(event, Event) and event.keys:
+                self._originals[event.digests[0]] = (verdict.ingress_sequence, event)
+
+    def known(self, group: Sequence[Collection]) -> dict[bytes, Known]:
+        sent = [event for collection in group for event in collection.events if isinstance(event, Event)]
+        return {
+            digest: Known(
+                sequence,
+                original.content_hash,
+                original.key_source,
+                frozenset(e.content_hash for e in sent if digest in e.digests and same_content(original, e)),
+            )
+            for digest, (sequence, original) in self._originals.items()
+        }
 
 
 def record_in_groups(sent: list[list[dict[str, Any]]], cuts: set[int]) -> tuple[list[list[Verdict]], Head]:
     """The verdicts of requests committed in groups that end where `cuts` say."""
-    head, known, answers = EMPTY, dict[bytes, Known](), list[list[Verdict]]()
+    head, recorded, answers = EMPTY, Recorded(), list[list[Verdict]]()
     group: list[Collection] = []
     for index, request in enumerate(sent):
         group.append(Collection(judged(request, SALTS)))
         if index + 1 in cuts or index + 1 == len(sent):
-            commit = decide(group, head, 1000, known, HOUR)
+            commit = decide(group, head, 1000, recorded.known(group), HOUR)
             for verdicts, collection in zip(commit.verdicts, group, strict=True):
-                known |= known_after(verdicts, collection)
+                recorded.add(verdicts, collection)
             answers += commit.verdicts
             head, group = commit.head, []
     return answers, head
@@ -84,7 +99,7 @@ def test_each_request_that_records_has_a_time_of_its_own(sent: list[list[dict[st
 def test_an_event_recorded_under_an_older_salt_is_a_duplicate_with_its_original_key() -> None:
     old = judged([{"ts": 0}], Salts(("old",), 1))[0]
     assert isinstance(old, Event)
-    known = {old.digests[0]: Known(7, old.content_hash, "derived", None)}
+    known = {old.digests[0]: Known(7, old.content_hash, "derived")}
     commit = decide([Collection(judged([{"ts": 0}], SALTS))], EMPTY, 1000, known, HOUR)
     assert [type(v).__name__ for v in commit.verdicts[0]] == ["Duplicate"]
     assert commit.verdicts[0][0].idempotency_key == old.keys[0]  # type: ignore[union-attr]

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,10 @@ def test_tenant_and_key_cannot_be_confused_by_where_one_ends() -> None:
         ('{"a": [1, 2]}', '{"a":[1,2]}'),
         ('{"a":1.50}', '{"a":1.5}'),
         ('{"a":"\\u00e9"}', '{"a":"é"}'),
+        ('{"a":1e3}', '{"a":1000}'),
+        ('{"a":1e99999999999999999999}', '{"a": 1E99999999999999999999}'),
+        ('{"a":true,"b":[false,1]}', '{"b":[false,1],"a":true}'),
+        ('{"a":-0}', '{"a":0.0}'),
     ],
 )
 def test_member_order_white_space_and_spelling_make_no_conflict(one: str, other: str) -> None:
@@ -108,11 +113,26 @@ def test_member_order_white_space_and_spelling_make_no_conflict(one: str, other:
         ('{"a":[1,2]}', '{"a":[2,1]}'),
         ('{"a":0.1}', '{"a":0.10000000000000000001}'),
         ('{"a":"1"}', '{"a":1}'),
+        ('{"a":"1.5"}', '{"a":1.5}'),
+        ('{"a":["1.5"]}', '{"a":1.5}'),
+        ('{"a":[[true]]}', '{"a":[[1]]}'),
+        ("1" * 5000, "1" * 5000 + " "),
+        ('{"a":1e99999999999999999999}', '{"a":1e99999999999999999998}'),
         ("{}", None),
     ],
 )
 def test_another_value_is_other_content(one: str, other: str | None) -> None:
     assert not same_content(event(one), event(other))
+
+
+def test_a_large_original_is_parsed_once_however_many_sends_are_compared_with_it() -> None:
+    original = event("[" + ",".join(["1.5"] * 200_000) + "]")
+    started = time.perf_counter()
+    same_content(original, event("[0]"))
+    once = time.perf_counter() - started
+    started = time.perf_counter()
+    assert not any(same_content(original, event(f"[{number}]")) for number in range(100))
+    assert time.perf_counter() - started < 5 * once, "a hundred comparisons parse the original no more"
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,10 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 T = TypeVar("T")
 
 _BOM = b"\xef\xbb\xbf"
-# An escaped backslash, a proper surrogate pair, or (group 1) half of one.
-_SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_LOW_SURROGATE = re.compile(rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_ESCAPE_LENGTH = 6
+_BACKSLASH = 0x5C
 # Deeper than any setting of data_depth_max allows, shallower than the decoder's own limit.
 _DEPTH_KEPT = 500
 
@@ -174,7 +176,27 @@ def _utf8(body: bytes) -> bytes:
 
 def _without_lone_surrogates(body: bytes) -> bytes:
     """Half surrogate pairs become NUL, which is refused event by event; the decoder would refuse the whole body."""
-    return _SURROGATES.sub(lambda found: b"\\u0000" if found[1] else found[0], body)
+    parts: list[bytes] = []
+    kept_from = paired_until = 0
+    for found in _SURROGATE.finditer(body):
+        start = found.start()
+        if start < paired_until or _is_escaped(body, start):
+            continue
+        high = found[0][3:4] in b"89abAB"
+        if high and _LOW_SURROGATE.match(body, start + _ESCAPE_LENGTH):
+            paired_until = start + 2 * _ESCAPE_LENGTH
+            continue
+        parts += body[kept_from:start], b"\\u0000"
+        kept_from = start + _ESCAPE_LENGTH
+    return b"".join([*parts, body[kept_from:]]) if parts else body
+
+
+def _is_escaped(body: bytes, position: int) -> bool:
+    """Whether the backslash there is itself escaped, and so no start of an escape."""
+    before = position
+    while before and body[before - 1] == _BACKSLASH:
+        before -= 1
+    return (position - before) % 2 == 1
 
 
 def _gunzip(body: bytes, bytes_max: int) -> bytes:

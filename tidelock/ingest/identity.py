@@ -5,18 +5,20 @@ Everything here is a literal formula of the contract; a stored key must come out
 
 from __future__ import annotations
 
-import json
 from binascii import b2a_base64
-from decimal import Decimal
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
+from tidelock.decimals import plain_decimal
 from tidelock.model import Event
 
 _encode = msgspec.json.Encoder().encode
 _BLOCK = 64
+# What Python converts between text and integer without being asked.
+_PLAIN_DIGITS_MAX = 4000
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
@@ -81,7 +83,10 @@ def content_hash(
 
 
 def same_content(one: Event, other: Event) -> bool:
-    """Whether two sends of one key say the same: where only the text of data differs, parsed values decide."""
+    """Whether two sends of one key say the same: where only the text of data differs, parsed values decide.
+
+    May parse a megabyte: not for the event loop, unless the hashes differ in few and small events.
+    """
     if one.content_hash == other.content_hash:
         return True
     return _apart_from_data(one) == _apart_from_data(other) and _same_json(one.data, other.data)
@@ -101,17 +106,37 @@ def _apart_from_data(event: Event) -> tuple[object, ...]:
 def _same_json(one: bytes | None, other: bytes | None) -> bool:
     if one is None or other is None:
         return one is other
-    return bool(_comparable(one) == _comparable(other))
+    try:
+        return bool(_parsed(one) == _parsed(other))
+    except msgspec.DecodeError:
+        # An integer longer than Python takes. Spelled alike the hashes would be equal: this is other content.
+        return False
 
 
-def _comparable(text: bytes) -> Any:
-    return _typed(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+# One original is often compared with many sends; a few are kept, for each may be large.
+@lru_cache(maxsize=16)
+def _parsed(text: bytes) -> Any:
+    """JSON as values that are equal exactly when the JSON is."""
+    value = _exact.decode(text)
+    return _typed(value) if b"true" in text or b"false" in text else value
+
+
+def _exact_number(text: str) -> int | tuple[str]:
+    """A number written with fraction or exponent: an integer where it is one, else its plain text, set apart from
+    strings. No arithmetic on it, so that 1e99999999 costs what its text costs."""
+    plain = plain_decimal(text, _PLAIN_DIGITS_MAX, _PLAIN_DIGITS_MAX)
+    if plain is None:
+        return (text.lower(),)
+    return (plain,) if "." in plain else int(plain)
+
+
+_exact = msgspec.json.Decoder(float_hook=_exact_number)
 
 
 def _typed(value: Any) -> Any:
     """Parsed JSON with booleans set apart: in Python `True == 1`, in JSON it is not."""
     if isinstance(value, bool):
-        return ("boolean", value)
+        return (value, "boolean")
     if isinstance(value, list):
         return [_typed(member) for member in value]
     if isinstance(value, dict):

@@ -17,12 +17,16 @@ from tidelock.model import Accepted, Conflict, Duplicate, Event, Head, KeySource
 
 
 class Known(NamedTuple):
-    """The original of an identity. `event` is read only where the content's hash differs."""
+    """The original of an identity."""
 
     sequence: int
     content_hash: bytes
     key_source: KeySource
-    event: Event | None
+    #: hashes of other texts that were found to say the same
+    same: frozenset[bytes] = frozenset()
+
+    def says(self, event: Event) -> bool:
+        return event.content_hash == self.content_hash or event.content_hash in self.same
 
 
 class Collection:
@@ -33,13 +37,17 @@ class Collection:
         self.size = len(events)
         self.tails: list[bytes] = []
         self.digests: list[bytes] = []
+        #: of the rows to be
+        self.bytes = 0
         #: compared once per collection: only a late hour needs a look at each event
         self.latest = 0
         for event in events:
             if type(event) is not Event:
                 self.tails.append(b"")
                 continue
-            self.tails.append(event_tail(event))
+            tail = event_tail(event)
+            self.tails.append(tail)
+            self.bytes += len(tail)
             self.digests += event.digests
             if event.occurred_at is not None and event.occurred_at > self.latest:
                 self.latest = event.occurred_at
@@ -125,8 +133,7 @@ def _repeated(
         sequence, first = fresh
         return (Duplicate if same_content(first, event) else Conflict)(sequence, key, first.key_source)
     assert known is not None, "a repeated event has an original"
-    same = known.content_hash == event.content_hash or (known.event is not None and same_content(known.event, event))
-    return (Duplicate if same else Conflict)(known.sequence, key, known.key_source)
+    return (Duplicate if known.says(event) else Conflict)(known.sequence, key, known.key_source)
 
 
 def _from_the_future(occurred_at: int, now: int, tolerance: int) -> Rejected:

@@ -34,7 +34,9 @@ class Limits:
     """How much the sequencer takes at once, and how far ahead a producer's clock may be."""
 
     commit_events_max: int
+    commit_bytes_max: int
     queue_events_max: int
+    queue_bytes_max: int
     queue_requests_max: int
     future_tolerance_ns: int
     lock_timeout_s: float
@@ -75,6 +77,7 @@ class Sequencer:
         self._clock = clock
         self._queue: deque[_Pending] = deque()
         self._queued_events = 0
+        self._queued_bytes = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -119,12 +122,15 @@ class Sequencer:
         if self._closing:
             raise Unreachable("the server is stopping; send the request again")
         self._writer.check_reachable()
-        if (
+        # An empty queue takes any request, or one larger than a small limit would be refused for ever.
+        if self._queue and (
             self._queued_events + size > self._limits.queue_events_max
+            or self._queued_bytes + pending.collection.bytes > self._limits.queue_bytes_max
             or len(self._queue) >= self._limits.queue_requests_max
         ):
             raise Overloaded(f"{self._queued_events} events wait to be recorded; send the request again later")
         self._queued_events += size
+        self._queued_bytes += pending.collection.bytes
         self._queue.append(pending)
         self._wake.set()
         return await pending.answer
@@ -141,17 +147,16 @@ class Sequencer:
 
     def _take(self) -> list[_Pending]:
         """The next group: whole requests, as many as fit into a commit. A control event goes alone."""
-        group: list[_Pending] = []
-        size = 0
-        while self._queue:
-            pending = self._queue[0]
-            if group and (
-                pending.control or group[0].control or size + pending.collection.size > self._limits.commit_events_max
-            ):
+        limits, group = self._limits, [self._queue.popleft()]
+        events, size = group[0].collection.size, group[0].collection.bytes
+        while self._queue and not group[0].control and not self._queue[0].control:
+            following = self._queue[0].collection
+            if events + following.size > limits.commit_events_max or size + following.bytes > limits.commit_bytes_max:
                 break
             group.append(self._queue.popleft())
-            size += pending.collection.size
-        self._queued_events -= size
+            events, size = events + following.size, size + following.bytes
+        self._queued_events -= events
+        self._queued_bytes -= size
         return group
 
     async def _commit_or_answer(self, group: list[_Pending]) -> None:
@@ -165,21 +170,23 @@ class Sequencer:
             self._fail(group, Unreachable("the ledger did not answer in time; send the request again"))
         except DataRefused as error:
             await self._writer.abandon()
-            if len(group) == 1:
-                self._fail(group, error)
-                return
-            # One request's data cannot be stored: only that one may fail.
-            for pending in group:
-                await self._commit_or_answer([pending])
+            await self._one_by_one(group, error)
         except Unreachable as error:
             await self._writer.abandon()
             self._fail(group, error)
-        except BaseException as error:
+        except Exception:
+            # A defect of ours, met by one request perhaps: the others shall not pay for it.
             await self._writer.abandon()
-            self._fail(group, Unreachable(f"the ledger failed: {type(error).__name__}: {error}"))
-            if not isinstance(error, Exception):
-                raise
-            log.exception("the sequencer failed on a commit")
+            log.exception("the sequencer failed on a commit of %d requests", len(group))
+            await self._one_by_one(group, Unreachable("the ledger failed on this request; its log says why"))
+
+    async def _one_by_one(self, group: list[_Pending], error: Exception) -> None:
+        """Only the request that cannot be committed may fail; alone, it is that one."""
+        if len(group) == 1:
+            self._fail(group, error)
+            return
+        for pending in group:
+            await self._commit_or_answer([pending])
 
     async def _commit(self, group: list[_Pending]) -> None:
         started = time.monotonic()

@@ -6,6 +6,7 @@ tell the sequencer to find the guilty request.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from tidelock.errors import RequestError, Unreachable
-from tidelock.ingest.identity import Salts
+from tidelock.ingest.identity import Salts, same_content
 from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known
 from tidelock.ledger.database import Database
@@ -28,6 +29,7 @@ QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 
 # SQLSTATE classes that mean this data cannot be stored: data exception, constraint, program limit.
 _DATA_ERRORS = ("22", "23", "54")
+_ORIGINALS_AT_ONCE = 16
 # After a failure to connect, requests are answered at once for this long instead of waiting for the next try.
 _RECONNECT_PAUSE_S = 0.5
 
@@ -81,11 +83,11 @@ class LedgerWriter:
             cursor = self._connection.cursor(binary=True)
             await cursor.execute(QUERIES["known_identities"], {"digests": digests})
             found = {
-                digest: Known(sequence, content, KEY_SOURCES[key_source], None)
+                digest: Known(sequence, content, KEY_SOURCES[key_source])
                 for digest, sequence, content, key_source in await cursor.fetchall()
             }
             if found:
-                await self._add_originals(self._connection, found, collections)
+                await self._compare(self._connection, found, collections)
         except psycopg.Error as error:
             raise _translated(error) from error
         return found
@@ -121,25 +123,26 @@ class LedgerWriter:
     async def close(self) -> None:
         await self._drop()
 
-    async def _add_originals(
+    async def _compare(
         self, connection: psycopg.AsyncConnection[Any], found: dict[bytes, Known], collections: Sequence[Collection]
     ) -> None:
         """Where the content's hash differs, only the recorded event tells whether the content does."""
-        differing = {
-            digest
-            for collection in collections
-            for event in collection.events
-            if type(event) is Event
-            for digest in event.digests
-            if digest in found and found[digest].content_hash != event.content_hash
-        }
-        if not differing:
-            return
-        sequences = [found[digest].sequence for digest in differing]
-        cursor = await connection.execute(QUERIES["read_originals"], [sequences])
-        events = {row[0]: original(row) for row in await cursor.fetchall()}
-        for digest in differing:
-            found[digest] = found[digest]._replace(event=events[found[digest].sequence])
+        differing: dict[bytes, list[Event]] = {}
+        for collection in collections:
+            for event in collection.events:
+                if type(event) is Event:
+                    for digest in event.digests:
+                        if digest in found and not found[digest].says(event):
+                            differing.setdefault(digest, []).append(event)
+        digests = list(differing)
+        # A few at a time, for each may have a megabyte; and in a thread, for comparing means parsing.
+        for start in range(0, len(digests), _ORIGINALS_AT_ONCE):
+            part = {found[digest].sequence: digest for digest in digests[start : start + _ORIGINALS_AT_ONCE]}
+            cursor = await connection.execute(QUERIES["read_originals"], [list(part)])
+            for row in await cursor.fetchall():
+                digest = part[row[0]]
+                same = await asyncio.to_thread(_saying_the_same, original(row), differing[digest])
+                found[digest] = found[digest]._replace(same=same)
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is not None:
@@ -177,6 +180,12 @@ class LedgerWriter:
             with suppress(psycopg.Error):
                 await self._connection.close()
         self._connection = None
+
+
+def _saying_the_same(first: Event, others: Sequence[Event]) -> frozenset[bytes]:
+    """The content hashes of those that say what the original says."""
+    by_hash = {event.content_hash: event for event in others}
+    return frozenset(hashed for hashed, event in by_hash.items() if same_content(first, event))
 
 
 async def _locked(connection: psycopg.AsyncConnection[Any]) -> tuple[Head, int]:

@@ -99,8 +99,17 @@ class Settings:
     commit_events_max: int = options.integer(
         10_000, "Most events that requests are grouped into for one database transaction.", maximum=10_000
     )
+    commit_bytes_max: int = options.size(
+        "32MiB", "Most bytes that requests are grouped into for one transaction.", minimum="1KiB", maximum="1GiB"
+    )
     queue_events_max: int = options.integer(
         100_000, "Most events that wait for the ledger. Requests beyond it are answered 429."
+    )
+    queue_bytes_max: int = options.size(
+        "256MiB",
+        "Most bytes of requests that are read or wait for the ledger. Requests beyond it are answered 429.",
+        minimum="1KiB",
+        maximum="64GiB",
     )
     queue_requests_max: int = options.integer(
         10_000, "Most requests that wait for the ledger. Requests beyond it are answered 429."
@@ -111,6 +120,12 @@ class Settings:
     )
     page_rows: int = options.integer(100, "Rows of a list's page when the request names no limit.", maximum=1_000)
     page_rows_max: int = options.integer(1_000, "Most rows of a list's page, whatever the request asks.", maximum=1_000)
+    page_bytes_max: int = options.size(
+        "16MiB",
+        "Most bytes of events' data in a list's page. One row is in it whatever its size.",
+        minimum="1KiB",
+        maximum="1GiB",
+    )
     ws_queue_events_max: int = options.integer(
         1_000, "Most events that wait for one WebSocket client. A client further behind reads on from the ledger."
     )
