@@ -10,14 +10,17 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from tidelock.errors import PayloadTooLarge, UnsupportedMedia
-from tidelock.ingest.body import JSON, decode, decompress
+from tidelock.ingest.body import JSON, Body, decode, decompress
 from tidelock.ingest.intake import Intake
 from tidelock.ops.access import Access
 from tidelock.ops.metrics import Metrics
+from tidelock.ops.room import Held, Room
 from tidelock.settings import Settings
 
 # Unpacking more than this takes milliseconds: elsewhere, so that other requests go on.
 _UNPACKED_INLINE_BYTES = 256 * 1024
+# Above this, looking through the escapes of a body takes milliseconds.
+_ESCAPED_INLINE_BYTES = 1024 * 1024
 _CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
 
 _encode = msgspec.json.Encoder().encode
@@ -32,17 +35,19 @@ class IngestRoute:
         self._metrics = metrics
         self._bytes_max = settings.request_bytes_max
         self._events_max = settings.request_events_max
+        self._room = Room(settings.queue_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         grant = (await self._access.grant(headers)).need("ingest")
         media_type = _media_type(headers.get(b"content-type", b""))
-        try:
-            body = await self._plain_body(headers, receive)
-        except ClientDisconnect:
-            return
-        sent = decode(body, media_type, self._events_max)
-        answer = await self._intake.take(sent.events, grant.writer(), escapes=sent.escapes)
+        with self._room.hold() as held:
+            try:
+                body = await self._plain_body(headers, receive, held)
+            except ClientDisconnect:
+                return
+            sent = await self._decode(body, media_type)
+            answer = await self._intake.take(sent.events, grant.writer(), escapes=sent.escapes)
         self._metrics.answered(answer)
         encoded = _encode(answer)
         length = str(len(encoded)).encode()
@@ -50,17 +55,28 @@ class IngestRoute:
         await send({"type": "http.response.start", "status": 200, "headers": start_headers})
         await send({"type": "http.response.body", "body": encoded})
 
-    async def _plain_body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+    async def _decode(self, body: bytes, media_type: str) -> Body:
+        if len(body) > _ESCAPED_INLINE_BYTES and b"\\u" in body:
+            # Escapes are looked at one by one: elsewhere, so that other requests go on.
+            return await asyncio.to_thread(decode, body, media_type, self._events_max)
+        return decode(body, media_type, self._events_max)
+
+    async def _plain_body(self, headers: Mapping[bytes, bytes], receive: Receive, held: Held) -> bytes:
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > self._bytes_max:
             raise self._too_large()
-        body = await self._body(receive)
+        body = await self._body(receive, held)
         encoding = headers.get(b"content-encoding", b"").strip().lower().decode("latin-1")
-        if encoding in ("", "identity") or len(body) <= _UNPACKED_INLINE_BYTES:
+        if encoding in ("", "identity"):
             return decompress(body, encoding, self._bytes_max)
-        return await asyncio.to_thread(decompress, body, encoding, self._bytes_max)
+        if len(body) <= _UNPACKED_INLINE_BYTES:
+            plain = decompress(body, encoding, self._bytes_max)
+        else:
+            plain = await asyncio.to_thread(decompress, body, encoding, self._bytes_max)
+        held.add(len(plain))
+        return plain
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _body(self, receive: Receive, held: Held) -> bytes:
         """The body as it comes, and not a chunk more than is taken."""
         chunks: list[bytes] = []
         size = 0
@@ -73,6 +89,7 @@ class IngestRoute:
             size += len(chunk)
             if size > self._bytes_max:
                 raise self._too_large()
+            held.add(len(chunk))
             chunks.append(chunk)
             more = message.get("more_body", False)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
