@@ -4,15 +4,18 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
 from tests.recording import LIMITS, judged, record, rows, sequencing
 from tidelock.errors import Overloaded, RequestError, Unreachable
+from tidelock.ingest.identity import content_hash
 from tidelock.ingest.intake import SaltsChanged
+from tidelock.ledger.commit import Collection, Commit, decide
 from tidelock.ledger.database import Database
 from tidelock.ledger.partitions import ensure_partitions
-from tidelock.model import Accepted, Conflict, Duplicate, Rejected, Verdict
+from tidelock.model import Accepted, Conflict, Duplicate, Event, Rejected, Verdict
 
 DAY = "2026-01-01T00:00:00Z"
 
@@ -325,3 +328,55 @@ async def test_salts_that_changed_are_noticed_before_anything_is_recorded_under_
             await sequencer.record(stale, old.version)
         assert sequencer.salts.version == old.version + 1
     assert await rows(database, "SELECT count(*) FROM events") == [(0,)]
+
+
+async def test_a_number_too_large_to_compute_with_is_compared_all_the_same(database: Database) -> None:
+    async with sequencing(database) as sequencer:
+        (spelled,) = judged([keyed(1, data=5)], sequencer.salts)
+        assert isinstance(spelled, Event)
+
+        def sent(data: bytes) -> list[Event | Rejected]:
+            hashed = content_hash("default", "s", None, None, None, None, "upsert", data)
+            return [msgspec.structs.replace(spelled, data=data, content_hash=hashed)]
+
+        version = sequencer.salts.version
+        await sequencer.record(sent(b'{"a":1e99999999999999999999}'), version)
+        assert await sequencer.record(sent(b'{"a": 1E99999999999999999999}'), version) == [Duplicate(1, "k1", "client")]
+        assert await sequencer.record(sent(b'{"a":1e99999999999999999998}'), version) == [Conflict(1, "k1", "client")]
+
+
+async def test_a_defect_met_by_one_request_fails_no_other(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def brittle(collections: list[Collection], *rest: Any) -> Commit:
+        if any("guilty" in event.keys for c in collections for event in c.events if isinstance(event, Event)):
+            raise ZeroDivisionError
+        return decide(collections, *rest)
+
+    monkeypatch.setattr("tidelock.ledger.sequencer.decide", brittle)
+    async with sequencing(database) as sequencer:
+        answers = await asyncio.gather(
+            *(record(sequencer, {"idempotencyKey": "guilty" if n == 7 else f"k{n}"}) for n in range(20)),
+            return_exceptions=True,
+        )
+    assert isinstance(answers[7], Unreachable)
+    assert "ZeroDivision" not in answers[7].message
+    assert sorted(sequences([a[0] for a in answers if not isinstance(a, BaseException)])) == list(range(1, 20))
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_commit_has_no_more_bytes_than_allowed_but_takes_any_one_request(database: Database) -> None:
+    async with sequencing(database, limits=replace(LIMITS, commit_bytes_max=5000, queue_bytes_max=10**9)) as sequencer:
+        await asyncio.gather(*(record(sequencer, keyed(n, data="x" * (9000 if n == 3 else 1000))) for n in range(20)))
+    found = await rows(database, "SELECT sum(length(data::text)), count(*) FROM events GROUP BY commit_id")
+    assert sum(count for _, count in found) == 20
+    assert all(size <= 5000 or count == 1 for size, count in found)
+
+
+async def test_a_full_queue_is_also_one_of_many_bytes(database: Database) -> None:
+    async with sequencing(database, limits=replace(LIMITS, queue_bytes_max=10_000)) as sequencer:
+        answers = await asyncio.gather(
+            *(record(sequencer, keyed(n, data="x" * 4000)) for n in range(10)), return_exceptions=True
+        )
+        assert any(isinstance(answer, Overloaded) for answer in answers)
+        assert sequences(await record(sequencer, keyed(99, data="x" * 20_000))), "one request alone is always taken"
