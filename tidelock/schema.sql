@@ -1,4 +1,4 @@
--- The ledger: events in one order, their identities, the commits that chain them, and who may write.
+-- The whole present schema, for reading. The numbered migrations lead to it; a test proves that both are equal.
 
 -- COLLATE "C" on every name: order by code point, the same in every database, and comparisons cost a memcmp.
 CREATE TABLE events (
