@@ -11,21 +11,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.recording import LIMITS
 from tidelock.ingest.admit import Writer
 from tidelock.ingest.intake import Intake
 from tidelock.ingest.wire import WireEvent
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.reader import Slice, read_events
+from tidelock.ledger.reader import Page, Slice, read_events, read_page
 from tidelock.ledger.routing import Filter, Frame
 from tidelock.ledger.salts import open_salts
-from tidelock.ledger.sequencer import Limits, Sequencer
+from tidelock.ledger.sequencer import Sequencer
 from tidelock.model import Recorded
 from tidelock.settings import Settings
 
 EVERYTHING = Filter()
-LIMITS = Limits(10_000, 100_000, 10_000, 3600 * 10**9, 10)
+
 STREAMS, CUSTOMERS = ("a", "b", "c"), ("x", "y", None)
 
 
@@ -36,11 +37,14 @@ class Ledger:
         self.sequencer = sequencer
         self._intake = Intake(sequencer, Settings().definitions, Settings(), streams_open=True)
 
-    async def write(self, count: int, chance: random.Random | None = None) -> None:
+    async def write(self, count: int, chance: random.Random | None = None, data: bytes = b"null") -> None:
         chance = chance or random.Random(0)
         events = [
             WireEvent(
-                stream=chance.choice(STREAMS), customer_ref=chance.choice(CUSTOMERS), tenant_id=chance.choice("tu")
+                stream=chance.choice(STREAMS),
+                customer_ref=chance.choice(CUSTOMERS),
+                tenant_id=chance.choice("tu"),
+                data=msgspec.Raw(data),
             )
             for _ in range(count)
         ]
@@ -66,11 +70,11 @@ async def ledger(database: Database) -> AsyncIterator[Ledger]:
 
 
 @asynccontextmanager
-async def fed(database: Database, *, queue_events_max: int = 1000) -> AsyncIterator[Feed]:
+async def fed(database: Database, *, queue_events_max: int = 1000, page_bytes_max: int = 2**20) -> AsyncIterator[Feed]:
     async with AsyncExitStack() as stack:
         connections = Connections(database, size_max=4)
         stack.push_async_callback(connections.close)
-        feed = Feed(database, connections, queue_events_max=queue_events_max)
+        feed = Feed(database, connections, queue_events_max=queue_events_max, page_bytes_max=page_bytes_max)
         await feed.start()
         stack.push_async_callback(feed.close)
         yield feed
@@ -165,12 +169,12 @@ async def test_nothing_is_missed_or_repeated_while_writers_write_and_followers_c
 async def test_who_joins_during_a_read_that_was_not_for_them_misses_nothing(
     database: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def slowly(*arguments: Any, **options: Any) -> list[Recorded]:
-        events = await read_events(*arguments, **options)
+    async def slowly(*arguments: Any, **options: Any) -> Page[Recorded]:
+        page = await read_page(*arguments, **options)
         await asyncio.sleep(0.02)
-        return events
+        return page
 
-    monkeypatch.setattr("tidelock.ledger.feed.read_events", slowly)
+    monkeypatch.setattr("tidelock.ledger.feed.read_page", slowly)
     async with fed(database) as feed:
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
         followers = []
@@ -184,6 +188,20 @@ async def test_who_joins_during_a_read_that_was_not_for_them_misses_nothing(
             await follower.until(len(expected))
             assert follower.seen == expected
             await follower.stop()
+
+
+async def test_pages_are_bounded_by_their_bytes_too(database: Database, ledger: Ledger) -> None:
+    large = b'"' + b"x" * 5000 + b'"'
+    await ledger.write(20, data=large)
+    async with fed(database, page_bytes_max=12_000) as feed, aclosing(feed.follow(EVERYTHING, 0)) as batches:
+        seen = [await anext(batches) for _ in range(10)]
+        assert [len(frames) for frames in seen] == [2] * 10
+        follower = Follower(feed, EVERYTHING, 20, slow=False, seed=1)
+        await asyncio.sleep(0.1)
+        await ledger.write(9, data=large)
+        await follower.until(9)
+        await follower.stop()
+    assert [frame for frames in seen for frame in frames] + follower.seen == await recorded(database)
 
 
 async def test_a_sequence_beyond_the_end_is_waited_for(database: Database, ledger: Ledger) -> None:

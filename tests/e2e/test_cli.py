@@ -152,6 +152,17 @@ def test_tail_shows_the_last_events_in_ledger_order(database: Database) -> None:
     assert run(database, "tail", "-n", 0).stdout == ""
 
 
+def test_tail_goes_on_behind_a_sequence(database: Database) -> None:
+    fill(database, *CAUSED, *({} for _ in range(10)))
+    assert [line["ingressSequence"] for line in json_lines(run(database, "tail", "--after", 2, "--json"))] == [
+        *range(3, 16)
+    ]
+    few = json_lines(run(database, "tail", "--after", 2, "-n", 1, "--stream", "mails", "--json"))
+    assert [line["ingressSequence"] for line in few] == [5]
+    assert run(database, "tail", "--after", 15).stdout == ""
+    assert run(database, "tail", "--after", -1).exit_code == 2
+
+
 def test_trace_shows_each_event_below_the_one_that_caused_it(database: Database) -> None:
     fill(database, *CAUSED)
     found = json_lines(run(database, "trace", "run", "--json"))

@@ -75,6 +75,7 @@ def test_filters_choose(ledger: Database) -> None:
     assert sequences(ledger, "--causality", "run") == [1]
     assert sequences(ledger, "--after", "2", "--before", "5") == [3, 4]
     assert sequences(ledger, "--from", DAY, "--to", "2026-01-02T00:00:00.123456789Z") == [1]
+    assert sequences(ledger, "--from", "1767225600000", "--to", "1767225600001") == [1]
     assert sequences(ledger, "--after", "6") == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
@@ -74,6 +76,60 @@ async def test_a_full_last_page_has_no_next(client: httpx.AsyncClient, tenant: s
     assert page["next"] is None
 
 
+@pytest.fixture(scope="module")
+async def narrow(start: Start) -> AsyncIterator[httpx.AsyncClient]:
+    """A server whose pages hold few bytes."""
+    async with start(page_bytes_max=2048) as server, httpx.AsyncClient(base_url=server.url) as opened:
+        yield opened
+
+
+async def pages(client: httpx.AsyncClient, path: str, **parameters: Any) -> list[list[Json]]:
+    """Every page of a list."""
+    found: list[list[Json]] = []
+    cursor: str | None = None
+    while cursor is not None or not found:
+        page = (await client.get(path, params={**parameters, **({} if cursor is None else {"cursor": cursor})})).json()
+        found.append(page["items"])
+        cursor = page["next"]
+    return found
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_page_ends_where_its_bytes_do_and_the_next_one_goes_on(
+    narrow: httpx.AsyncClient, tenant: str, order: str
+) -> None:
+    sizes = [900, 900, 900, 5000, 1, 1, 900, 5000, 5000]
+    recorded = await record(narrow, tenant, *({"data": "x" * size} for size in sizes))
+    expected = [[0, 1], [2], [3], [4, 5, 6], [7], [8]] if order == "asc" else [[8], [7], [6, 5, 4], [3], [2, 1], [0]]
+    found = await pages(narrow, "/admin/events", tenantId=tenant, order=order, limit=1000)
+    assert [sequences(items) for items in found] == [[recorded[at] for at in page] for page in expected]
+
+
+async def test_a_runs_pages_end_where_their_bytes_do(narrow: httpx.AsyncClient, tenant: str) -> None:
+    events = [{"causalityKey": tenant, "idempotencyKey": f"{at}", "data": "x" * 900} for at in range(5)]
+    recorded = await record(narrow, tenant, *({**event, "causationId": "0"} for event in events))
+    found = await pages(narrow, f"/v1/causality/{tenant}")
+    assert [len(items) for items in found] == [2, 2, 1]
+    assert sequences([item for items in found for item in items]) == recorded
+    assert {item["parent"] for items in found for item in items} == {recorded[0]}
+
+
+async def test_a_page_of_large_events_is_not_in_memory_as_a_page_of_rows(start: Start) -> None:
+    async with start(page_bytes_max=2**20) as server, httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        for _ in range(20):
+            await record(client, "t", *({"data": "x" * 10**6} for _ in range(10)))
+        await client.get("/admin/events", params={"limit": 1})
+        tracemalloc.start()
+        try:
+            page = (await client.get("/admin/events", params={"limit": 1000})).json()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(page["items"]) == 1
+        assert page["next"]
+        assert peak < 60 * 10**6, f"{peak:,} bytes for a page of one MiB, of 200"
+
+
 async def test_filters_narrow_together(client: httpx.AsyncClient, tenant: str) -> None:
     await record(
         client, tenant,
@@ -106,6 +162,32 @@ async def test_times_are_half_open_and_exact_to_the_nanosecond(client: httpx.Asy
     assert [item["occurredAt"] for item in found] == instants[1:]
 
 
+async def test_times_are_epoch_milliseconds_too(client: httpx.AsyncClient, tenant: str) -> None:
+    recorded = await record(client, tenant, {"ts": -1}, {"ts": 0}, {"ts": 1767225600000}, {"ts": 1767225600001})
+    found = await listed(client, tenantId=tenant, **{"from": "0", "to": "1767225600001"})
+    assert sequences(found) == recorded[1:3]
+    assert sequences(await listed(client, tenantId=tenant, to="0")) == recorded[:1]
+
+
+@pytest.mark.parametrize("fraction", ["", ".5"])
+async def test_a_plus_that_became_a_space_is_understood(client: httpx.AsyncClient, tenant: str, fraction: str) -> None:
+    recorded = await record(
+        client, tenant, {"ts": f"2026-01-01T00:59:59{fraction}Z"}, {"ts": f"2026-01-01T01:00:00{fraction}Z"}
+    )
+    for plus in ("+", "%2B"):
+        response = await client.get(f"/admin/events?tenantId={tenant}&from=2026-01-01T03:00:00{fraction}{plus}02:00")
+        assert sequences(response.json()["items"]) == recorded[1:], response.text
+
+
+async def test_a_cursor_goes_on_in_its_own_order(client: httpx.AsyncClient, tenant: str) -> None:
+    recorded = await record(client, tenant, {}, {}, {})
+    first = (await client.get("/admin/events", params={"tenantId": tenant, "limit": 1, "order": "desc"})).json()
+    rest = await client.get("/admin/events", params={"tenantId": tenant, "cursor": first["next"]})
+    assert sequences(first["items"] + rest.json()["items"]) == recorded[::-1]
+    other = await client.get("/admin/events", params={"tenantId": tenant, "cursor": first["next"], "order": "asc"})
+    assert "other order" in other.json()["error"]["message"]
+
+
 async def test_sequence_bounds_are_exclusive_and_go_with_cursors(client: httpx.AsyncClient, tenant: str) -> None:
     recorded = await record(client, tenant, *({"data": number} for number in range(6)))
     bounds = {"after": recorded[0], "before": recorded[5]}
@@ -129,7 +211,9 @@ async def test_sequence_bounds_are_exclusive_and_go_with_cursors(client: httpx.A
         ({"cursor": "nonsense"}, "cursor", "not a cursor"),
         ({"cursor": "YXNjOjk5OTk5OTk5OTk5OTk5OTk5OTk"}, "cursor", "not a cursor"),
         ({"cursor": "ä"}, "cursor", "not a cursor"),
-        ({"cursor": "ZGVzYzox"}, "cursor", "other order"),
+        ({"cursor": "ZGVzYzox", "order": "asc"}, "cursor", "other order"),
+        ({"from": "9" * 19}, "from", "1678 to 2261"),
+        ({"from": "2026-01-01 01:00"}, "from", "RFC 3339"),
         ({"tenantId": ""}, "tenantId", "empty"),
         ({"stream": "a\0b"}, "stream", "NUL"),
         ({"customerref": "x"}, "customerref", "customerRef"),

@@ -10,7 +10,7 @@ import psycopg
 
 from tidelock.ingest.identity import identity_digest
 from tidelock.ledger.queries import load
-from tidelock.ledger.reader import Slice, read_events
+from tidelock.ledger.reader import Page, Slice, read_page
 from tidelock.model import Recorded
 
 QUERIES = load("tidelock.ledger", "sql/causality.sql")
@@ -23,13 +23,17 @@ class Caused(Recorded, frozen=True, gc=False, rename="camel"):
     parent: int | None
 
 
-async def read_caused(connection: psycopg.AsyncConnection[Any], events: Slice, *, limit: int) -> list[Caused]:
-    """At most `limit` events of the slice in ledger order, with their parents."""
-    found = await read_events(connection, events, limit=limit)
-    parents = await _parents(connection, found)
-    return [
-        Caused(**msgspec.structs.asdict(event), parent=parent) for event, parent in zip(found, parents, strict=True)
+async def read_caused(
+    connection: psycopg.AsyncConnection[Any], events: Slice, *, rows_max: int, bytes_max: int
+) -> Page[Caused]:
+    """A page of the slice in ledger order, with the events' parents."""
+    page = await read_page(connection, events, rows_max=rows_max, bytes_max=bytes_max)
+    parents = await _parents(connection, page.events)
+    caused = [
+        Caused(**msgspec.structs.asdict(event), parent=parent)
+        for event, parent in zip(page.events, parents, strict=True)
     ]
+    return Page(caused, page.more)
 
 
 async def _parents(connection: psycopg.AsyncConnection[Any], events: Sequence[Recorded]) -> list[int | None]:

@@ -18,7 +18,7 @@ import psycopg
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
-from tidelock.ledger.reader import Slice, read_events, read_head
+from tidelock.ledger.reader import Slice, read_head, read_page
 from tidelock.ledger.routing import Filter, Frame, Queue, Router, frame
 from tidelock.model import Head
 
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 _POLL_S = 1.0
 _PAUSE_S, _PAUSE_MAX_S = 0.1, 2.0
 _PAGE_EVENTS = 500
+# Each follower that catches up holds a page while it sends it.
+_PAGE_BYTES = 4 * 2**20
 # What one query may have to look through for a rare filter; its time stays bounded on a ledger of any length.
 _SCAN_SEQUENCES = 100_000
 _QUEUE_BYTES_MAX = 16 * 2**20
@@ -45,12 +47,15 @@ class FeedState:
 class Feed:
     """Follows the ledger while somebody follows it; reads nothing and holds no connection otherwise."""
 
-    def __init__(self, database: Database, connections: Connections, *, queue_events_max: int) -> None:
+    def __init__(
+        self, database: Database, connections: Connections, *, queue_events_max: int, page_bytes_max: int = _PAGE_BYTES
+    ) -> None:
         self._database = database
         self._connections = connections
         self._queue_events_max = queue_events_max
         # Small beside the queue, so that one batch does not push out who keeps up.
         self._batch_events = max(1, min(_PAGE_EVENTS, queue_events_max // 4))
+        self._page_bytes = min(_PAGE_BYTES, page_bytes_max)
         self._router = Router()
         self._joining: list[Queue] = []
         self._followers = 0
@@ -128,19 +133,19 @@ class Feed:
     async def _page(self, only: Filter, after: int, through: int) -> tuple[list[Frame], int]:
         """The next events of the filter, and through which sequence they are all."""
         through = min(through, after + _SCAN_SEQUENCES)
-        page = Slice(*only, after=after, before=through + 1)
+        wanted = Slice(*only, after=after, before=through + 1)
         pause_s = _PAUSE_S
         while True:
             try:
                 async with self._connections.lend() as connection:
-                    events = await read_events(connection, page, limit=_PAGE_EVENTS)
+                    page = await read_page(connection, wanted, rows_max=_PAGE_EVENTS, bytes_max=self._page_bytes)
             except Unreachable:
                 # The follower waits through an outage as it waits for events.
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
                 continue
-            full = len(events) == _PAGE_EVENTS
-            return [frame(event) for event in events], events[-1].ingress_sequence if full else max(after, through)
+            reached = page.events[-1].ingress_sequence if page.more else max(after, through)
+            return [frame(event) for event in page.events], reached
 
     async def _tail(self) -> None:
         pause_s = _PAUSE_S
@@ -181,11 +186,11 @@ class Feed:
                 self._position = self._head
                 continue
             through = self._head
-            page = replace(wanted, after=self._position, before=through + 1)
+            wanted = replace(wanted, after=self._position, before=through + 1)
             async with self._connections.lend() as connection:
-                events = await read_events(connection, page, limit=self._batch_events)
-            self._router.route(events)
-            self._position = events[-1].ingress_sequence if len(events) == self._batch_events else through
+                page = await read_page(connection, wanted, rows_max=self._batch_events, bytes_max=self._page_bytes)
+            self._router.route(page.events)
+            self._position = page.events[-1].ingress_sequence if page.more else through
 
     def _admit(self, position: int) -> None:
         """Let in who waits. Only here, between two reads: a read under way may lack what a new filter wants."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 import psycopg
@@ -23,7 +24,12 @@ _COLUMNS = sql.SQL(
     "resource_id, quantity::text, data::text, op, causality_key, correlation_id, causation_id, idempotency_key, "
     "key_source, source"
 )
+_DATA = 10
+# Rows the driver hands over at a time. With events of a MiB it is as much as a whole page has, not a page of rows.
+_CHUNK_ROWS = 16
 _NULL = msgspec.Raw(b"null")
+
+R_co = TypeVar("R_co", bound=Recorded, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,15 @@ async def read_head(connection: psycopg.AsyncConnection[Any]) -> Head:
     return Head(*row)
 
 
+@dataclass(frozen=True, slots=True)
+class Page(Generic[R_co]):
+    """Events of a slice from its one end on."""
+
+    events: Sequence[R_co]
+    #: the slice goes on behind the last of them
+    more: bool
+
+
 async def read_events(
     connection: psycopg.AsyncConnection[Any], events: Slice, *, limit: int, descending: bool = False
 ) -> list[Recorded]:
@@ -64,6 +79,27 @@ async def read_events(
     cursor = connection.cursor(binary=True)
     await cursor.execute(_select(events, limit, descending))
     return [recorded(row) for row in await cursor.fetchall()]
+
+
+async def read_page(
+    connection: psycopg.AsyncConnection[Any], events: Slice, *, rows_max: int, bytes_max: int, descending: bool = False
+) -> Page[Recorded]:
+    """A page of at most so many events and bytes of data, but of one event at least, whatever its size.
+
+    Read as it comes and no further: a page of large events must not be in memory as a page of rows before it is cut.
+    """
+    found: list[Recorded] = []
+    size = 0
+    query = _select(events, rows_max + 1, descending)
+    stream = connection.cursor().stream(query, binary=True, size=_CHUNK_ROWS)
+    # Closed at once when it is left early, and the query with it: the connection is for the next.
+    async with aclosing(cast("AsyncGenerator[Any]", stream)) as rows:
+        async for row in rows:
+            size += len(row[_DATA] or "")
+            if len(found) == rows_max or (found and size > bytes_max):
+                return Page(found, more=True)
+            found.append(recorded(row))
+    return Page(found, more=False)
 
 
 def recorded(row: Sequence[Any]) -> Recorded:

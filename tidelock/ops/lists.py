@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from tidelock.ledger.causality import read_caused
 from tidelock.ledger.connections import Connections
-from tidelock.ledger.reader import Slice, read_events
+from tidelock.ledger.reader import Slice, read_page
 from tidelock.ops.access import Access
 from tidelock.ops.paging import read_paging
 from tidelock.ops.parameters import Parameters
@@ -42,10 +42,14 @@ class Lists:
             before=parameters.sequence("before"),
         )
         async with self._connections.lend() as connection:
-            found = await read_events(
-                connection, paging.narrow(wanted), limit=paging.limit + 1, descending=paging.descending
+            page = await read_page(
+                connection,
+                paging.narrow(wanted),
+                rows_max=paging.limit,
+                bytes_max=self._settings.page_bytes_max,
+                descending=paging.descending,
             )
-        return Response(paging.encode(found), media_type=JSON)
+        return Response(paging.encode(page), media_type=JSON)
 
     async def causality(self, request: Request) -> Response:
         grant = await self._access.reader(request.scope)
@@ -54,5 +58,10 @@ class Lists:
         key = request.path_params["key"]
         wanted = Slice(tenant_id=grant.reads(parameters.name("tenantId")), causality_key=key)
         async with self._connections.lend() as connection:
-            found = await read_caused(connection, paging.narrow(wanted), limit=paging.limit + 1)
-        return Response(paging.encode(found), media_type=JSON)
+            page = await read_caused(
+                connection,
+                paging.narrow(wanted),
+                rows_max=paging.limit,
+                bytes_max=self._settings.page_bytes_max,
+            )
+        return Response(paging.encode(page), media_type=JSON)

@@ -37,18 +37,24 @@ _OPEN = ("/readyz", "/healthz")
 
 _SEQUENCE = {"type": "integer", "minimum": 0, "maximum": SEQUENCE_MAX}
 _NAME = {"type": "string", "minLength": 1}
-_INSTANT = {"type": "string", "format": "date-time"}
+_INSTANT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}]}
 _PARAMETERS: dict[str, tuple[Json, str]] = {
     "tenantId": (_NAME, "Only this tenant; with a tenant's API key it is that one anyway"),
     "stream": (_NAME, "Only this stream"),
     "customerRef": ({"type": "string"}, "Only this customer"),
     "causalityKey": ({"type": "string"}, "Only this run"),
-    "from": (_INSTANT, "Occurred at or after"),
+    "from": (_INSTANT, "Occurred at or after: RFC 3339, or integer epoch milliseconds"),
     "to": (_INSTANT, "Occurred before"),
     "after": (_SEQUENCE, "Sequences above this one"),
     "before": (_SEQUENCE, "Sequences below this one"),
-    "order": ({"type": "string", "enum": ["asc", "desc"], "default": "asc"}, "By sequence"),
-    "limit": ({"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Most items of the page"),
+    "order": (
+        {"type": "string", "enum": ["asc", "desc"], "default": "asc"},
+        "By sequence; with a cursor its own order",
+    ),
+    "limit": (
+        {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
+        "Most items of the page; one with much data has fewer",
+    ),
     "cursor": ({"type": "string"}, "`next` of the page before"),
 }
 

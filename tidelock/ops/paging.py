@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from tidelock.errors import RequestError
-from tidelock.ledger.reader import Slice
+from tidelock.ledger.reader import Page, Slice
 from tidelock.model import Recorded
 from tidelock.ops.parameters import SEQUENCE_MAX, Parameters
 from tidelock.settings import Settings
@@ -37,30 +36,33 @@ class Paging:
         after = self.position if events.after is None else max(events.after, self.position)
         return replace(events, after=after)
 
-    def encode(self, found: Sequence[Recorded]) -> bytes:
-        """The page's body. `found` has one item more than the page when there is a next one."""
-        items = found[: self.limit]
-        following = self._cursor(items[-1].ingress_sequence) if len(found) > self.limit else None
-        return msgspec.json.encode({"items": items, "next": following})
+    def encode(self, page: Page[Recorded]) -> bytes:
+        """The page's body."""
+        following = self._cursor(page.events[-1].ingress_sequence) if page.more else None
+        return msgspec.json.encode({"items": page.events, "next": following})
 
     def _cursor(self, position: int) -> str:
         order = "desc" if self.descending else "asc"
         return urlsafe_b64encode(f"{order}:{position}".encode()).rstrip(b"=").decode()
 
 
-def read_paging(parameters: Parameters, settings: Settings, *, order: str = "asc") -> Paging:
+def read_paging(parameters: Parameters, settings: Settings, *, order: str | None = "asc") -> Paging:
+    """Without an order a cursor goes on in its own."""
     limit = parameters.limit(default=min(settings.page_rows, settings.page_rows_max), maximum=settings.page_rows_max)
     cursor = parameters.text("cursor")
-    return Paging(limit, order == "desc", None if cursor is None else _position(cursor, order))
+    if cursor is None:
+        return Paging(limit, order == "desc", None)
+    began, position = _read_cursor(cursor)
+    if order is not None and began != order:
+        raise RequestError("this cursor belongs to the other order", field="cursor")
+    return Paging(limit, began == "desc", position)
 
 
-def _position(cursor: str, order: str) -> int:
+def _read_cursor(cursor: str) -> tuple[str, int]:
     try:
         match = _CURSOR.fullmatch(urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
     except ValueError:
         match = None
     if match is None or int(match[2]) > SEQUENCE_MAX:
         raise RequestError("this is not a cursor that a list has given", field="cursor")
-    if match[1].decode() != order:
-        raise RequestError("this cursor belongs to the other order", field="cursor")
-    return int(match[2])
+    return match[1].decode(), int(match[2])

@@ -8,11 +8,14 @@ from collections.abc import Collection
 from urllib.parse import parse_qsl
 
 from tidelock.errors import RequestError
-from tidelock.instants import parse_rfc3339
+from tidelock.instants import parse_epoch_ms, parse_rfc3339
 
 SEQUENCE_MAX = 2**63 - 2
 
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
+_MILLISECONDS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+# In a query a `+` that was not escaped is a space; between time and offset it can be nothing else.
+_LOST_PLUS = re.compile(r"(:[0-9]{2}(?:\.[0-9]+)?) ([0-9]{2}:[0-9]{2})", re.ASCII)
 
 
 class Parameters:
@@ -49,14 +52,13 @@ class Parameters:
     def instant(self, name: str) -> int | None:
         value = self._values.get(name)
         try:
-            return None if value is None else parse_rfc3339(value)
+            return None if value is None else parse_instant(value)
         except ValueError as error:
             raise RequestError(f"{name}: {error}", field=name) from None
 
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of the choices; the first when it is not given."""
-        value = self._values.get(name, choices[0])
-        if value not in choices:
+    def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
+        value = self._values.get(name)
+        if value is not None and value not in choices:
             raise RequestError(f"{name} is {' or '.join(choices)}", field=name)
         return value
 
@@ -67,6 +69,13 @@ class Parameters:
         if not _INTEGER.fullmatch(value) or not minimum <= int(value) <= maximum:
             raise RequestError(f"{name} is a whole number from {minimum} to {maximum}", field=name)
         return int(value)
+
+
+def parse_instant(text: str) -> int:
+    """An instant as people ask for it: RFC 3339, or integer epoch milliseconds. Raises ValueError."""
+    if _MILLISECONDS.fullmatch(text):
+        return parse_epoch_ms(int(text))
+    return parse_rfc3339(_LOST_PLUS.sub(r"\1+\2", text))
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

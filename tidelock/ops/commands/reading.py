@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from tidelock.ops import terminal
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings
-from tidelock.ops.commands.slices import Causality, Customer, Stream, Tenant, slice_of
+from tidelock.ops.commands.slices import After, Causality, Customer, Stream, Tenant, slice_of
 
 if TYPE_CHECKING:
+    import psycopg
+
     from tidelock.ledger.causality import Caused
     from tidelock.ledger.database import Database
     from tidelock.ledger.reader import Slice
@@ -23,14 +26,24 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _PAGE_EVENTS = 1000
-_TAIL_MAX = 100_000
+_PAGE_BYTES = 8 * 2**20
+_TAIL, _TAIL_MAX = 10, 100_000
 
 
 @app.command(rich_help_panel="Events")
 def tail(
     number: Annotated[
-        int, typer.Option("-n", metavar="COUNT", help="How many of the last events.", min=0, max=_TAIL_MAX)
-    ] = 10,
+        int | None,
+        typer.Option(
+            "-n",
+            metavar="COUNT",
+            help="How many of the last events.",
+            show_default=f"{_TAIL}; with --after all",
+            min=0,
+            max=_TAIL_MAX,
+        ),
+    ] = None,
+    after: After = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is recorded from now on.")] = False,
     tenant: Tenant = None,
     stream: Stream = None,
@@ -45,9 +58,12 @@ def tail(
 
     [dim]tidelock tail -f --stream api_calls[/]
     [dim]tidelock tail -n 100 --json | jq .customerRef[/]
+    [dim]tidelock tail -f --after 1234 --json[/]
     """
     settings = read_settings(config, data=data, database_url=database_url)
-    events = slice_of(tenant, stream, customer, causality)
+    events = slice_of(tenant, stream, customer, causality, after=after)
+    if number is None and after is None:
+        number = _TAIL
     with found_ledger(settings) as database:
         asyncio.run(_tail(database, events, number, follow=follow, json=json))
 
@@ -102,7 +118,8 @@ def status(
         _show_status(found)
 
 
-async def _tail(database: Database, events: Slice, number: int, *, follow: bool, json: bool) -> None:
+async def _tail(database: Database, events: Slice, number: int | None, *, follow: bool, json: bool) -> None:
+    """The last `number` events of the slice, or all of them; then what is recorded from then on."""
     from tidelock.ledger.outage import outage
     from tidelock.ledger.reader import read_events, read_head
 
@@ -110,11 +127,26 @@ async def _tail(database: Database, events: Slice, number: int, *, follow: bool,
         async with await database.connect(name="tidelock tail") as connection:
             # The head first: what comes after it is what following begins with.
             head = (await read_head(connection)).ingress_sequence
-            last = replace(events, before=head + 1)
-            found = await read_events(connection, last, limit=number, descending=True) if number else []
-    _print(found[::-1], json=json)
+            wanted = replace(events, before=head + 1)
+            if number is None:
+                await _print_all(connection, wanted, json=json)
+            elif number:
+                found = await read_events(connection, wanted, limit=number, descending=True)
+                _print(found[::-1], json=json)
     if follow:
-        await _follow(database, events, head, json=json)
+        await _follow(database, events, max(head, events.after or 0), json=json)
+
+
+async def _print_all(connection: psycopg.AsyncConnection[Any], events: Slice, *, json: bool) -> None:
+    from tidelock.ledger.reader import read_page
+
+    more = True
+    while more:
+        page = await read_page(connection, events, rows_max=_PAGE_EVENTS, bytes_max=_PAGE_BYTES)
+        _print(page.events, json=json)
+        more = page.more
+        if more:
+            events = replace(events, after=page.events[-1].ingress_sequence)
 
 
 async def _follow(database: Database, events: Slice, after: int, *, json: bool) -> None:
@@ -141,7 +173,7 @@ async def _follow(database: Database, events: Slice, after: int, *, json: bool) 
         await connections.close()
 
 
-def _print(events: list[Recorded], *, json: bool) -> None:
+def _print(events: Sequence[Recorded], *, json: bool) -> None:
     if json:
         terminal.write_json(*events)
         return
@@ -159,9 +191,13 @@ async def _trace(database: Database, events: Slice) -> list[Caused]:
     found: list[Caused] = []
     with outage("trace"):
         async with await database.connect(name="tidelock trace") as connection:
-            while page := await read_caused(connection, events, limit=_PAGE_EVENTS):
-                found += page
-                events = replace(events, after=page[-1].ingress_sequence)
+            more = True
+            while more:
+                page = await read_caused(connection, events, rows_max=_PAGE_EVENTS, bytes_max=_PAGE_BYTES)
+                found += page.events
+                more = page.more
+                if more:
+                    events = replace(events, after=page.events[-1].ingress_sequence)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidelock.errors import SettingsError
-from tidelock.instants import parse_rfc3339
+from tidelock.ops.parameters import parse_instant
 
 if TYPE_CHECKING:
     from tidelock.ledger.reader import Slice
@@ -18,8 +18,12 @@ Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="On
 Stream = Annotated[str | None, typer.Option("--stream", metavar="NAME", help="Only this stream.")]
 Customer = Annotated[str | None, typer.Option("--customer", metavar="NAME", help="Only this customerRef.")]
 Causality = Annotated[str | None, typer.Option("--causality", metavar="KEY", help="Only this causalityKey.")]
-From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Occurred at or after, RFC 3339.")]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Occurred before, RFC 3339.")]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Occurred at or after: RFC 3339, or epoch milliseconds.")
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="Occurred before: RFC 3339, or epoch milliseconds.")
+]
 After = Annotated[int | None, typer.Option("--after", metavar="SEQUENCE", help="Behind this sequence.")]
 Before = Annotated[int | None, typer.Option("--before", metavar="SEQUENCE", help="Before this sequence.")]
 
@@ -48,6 +52,6 @@ def slice_of(
 
 def _instant(flag: str, text: str | None) -> int | None:
     try:
-        return None if text is None else parse_rfc3339(text)
+        return None if text is None else parse_instant(text)
     except ValueError as error:
         raise SettingsError(f"{flag}: {error}") from None
