@@ -25,6 +25,7 @@ from tidelock.ledger.apikeys import keys_exist
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
+from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
@@ -114,7 +115,9 @@ async def open_server(
         stack.push_async_callback(ledger.sequencer.close)
         await stack.enter_async_context(_background(anchor.run()))
         await stack.enter_async_context(_background(_keep_partitions(ledger)))
-        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, reads, looks))
+        keys = KeyNews(ledger.database)
+        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, keys, reads, looks))
+        await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings))
         yield Serving(url_of(listening), ledger, task)
 

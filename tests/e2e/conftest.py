@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from tidelock.app import Serving, open_server
+from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.settings import Settings
 
@@ -91,3 +92,13 @@ async def client(server: Serving) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def tenant() -> str:
     return f"tenant-{next(_numbers)}"
+
+
+@pytest.fixture
+def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that hear nothing of keys."""
+
+    async def nothing(_: KeyNews) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(KeyNews, "run", nothing)

@@ -42,6 +42,16 @@ async def test_health_tells_where_the_ledger_stands(start: Start) -> None:
         assert (await client.get("/readyz")).json()["head"] == head
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_probes_may_ask_for_the_head_only(client: httpx.AsyncClient, path: str) -> None:
+    response = await client.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-length"] == str(len((await client.get(path)).content))
+    refused = await client.delete(path)
+    assert refused.status_code == 405
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
 async def test_verdicts_requests_and_commits_are_counted(start: Start) -> None:
     async with start() as server, httpx.AsyncClient(base_url=server.url) as client:
         event = {"stream": "s", "idempotencyKey": "k"}
@@ -146,10 +156,12 @@ async def test_a_ledger_that_hangs_is_told_in_time(start: Start, monkeypatch: py
 
 
 async def test_metrics_are_there_while_the_database_is_away(start: Start, postgres: EmbeddedPostgres) -> None:
-    async with start(key_cache_s=60) as server, httpx.AsyncClient(base_url=server.url) as client:
+    async with start() as server, httpx.AsyncClient(base_url=server.url) as client:
         await client.get("/metrics")
         async with away(postgres, server):
             assert (await client.get("/metrics")).status_code == 200
+            assert (await client.get("/metrics", headers={"host": "evil.example"})).status_code == 403
+            assert (await client.get("/metrics", headers={"authorization": "Bearer other"})).status_code == 503
 
 
 async def test_stopping_answers_what_was_taken_and_takes_nothing_more(start: Start) -> None:

@@ -159,12 +159,12 @@ async def test_a_revoked_key_opens_nothing_and_ends_its_live_tail(
 
 
 @pytest.mark.parametrize(
-    ("key_scopes", "query", "status"), [(None, "", 401), (["ingest"], "", 403), (["read"], "?tenantId=other", 403)]
+    ("key_scopes", "query", "status"), [([], "", 401), (["ingest"], "", 403), (["read"], "?tenantId=other", 403)]
 )
 async def test_the_live_tail_asks_for_the_same_keys(
-    server: Serving, tenant: str, key_scopes: list[str] | None, query: str, status: int
+    server: Serving, tenant: str, key_scopes: list[str], query: str, status: int
 ) -> None:
-    headers = {} if key_scopes is None else bearer(await make_key(server, tenant, key_scopes))
+    headers = bearer(await make_key(server, tenant, key_scopes) if key_scopes else "tdl_unknown")
     url = server.url.replace("http", "ws") + "/ws" + query
     with pytest.raises(websockets.InvalidStatus) as refused:
         await websockets.connect(url, additional_headers=headers)
@@ -196,15 +196,69 @@ async def test_the_first_key_ever_made_closes_the_door_and_revoking_it_does_not_
         assert (await client.get("/admin/events")).status_code == 401
 
 
-async def test_an_answer_about_a_key_is_remembered_for_a_while(start: Start) -> None:
-    async with start(key_cache_s=0.5) as server, httpx.AsyncClient(base_url=server.url) as client:
-        key = await make_key(server, "t", ["read"])
-        assert (await client.get("/admin/events", headers=bearer(key))).status_code == 200
+async def until_401(client: httpx.AsyncClient, headers: dict[str, str]) -> None:
+    """Soon: long before anything that is remembered for a minute would be forgotten."""
+    async with asyncio.timeout(0.9):
+        while (await client.post("/v1/events", json=[], headers=headers)).status_code != 401:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def revoke_all(server: Serving) -> None:
+    async with await server.ledger.database.connect() as connection:
+        for key in await list_keys(connection):
+            await revoke_key(connection, key.id)
+
+
+async def test_a_key_that_is_made_or_revoked_is_heard_of_at_once_by_every_server(start: Start) -> None:
+    async with (
+        start(key_cache_s=60) as one,
+        start(key_cache_s=60, database_url=one.ledger.database.url) as other,
+        httpx.AsyncClient(base_url=one.url) as here,
+        httpx.AsyncClient(base_url=other.url) as there,
+    ):
+        await asyncio.sleep(0.3)  # both listen
+        for client in (here, there):
+            for _ in range(2):
+                assert (await client.post("/v1/events", json=EVENT)).status_code == 200
+        key = await make_key(one, "t", ["ingest", "read"])
+        for client in (here, there):
+            assert (await client.get("/admin/events")).status_code == 401
+            await until_401(client, {})
+            assert (await client.post("/v1/events", json=EVENT, headers=bearer(key))).status_code == 200
+        await revoke_all(one)
+        for client in (here, there):
+            await until_401(client, bearer(key))
+
+
+@pytest.mark.usefixtures("_deaf")
+async def test_that_there_are_no_keys_is_not_believed_by_a_server_that_does_not_hear_of_them(start: Start) -> None:
+    async with start(key_cache_s=60) as server, httpx.AsyncClient(base_url=server.url) as client:
+        assert (await client.post("/v1/events", json=EVENT)).status_code == 200
+        key = await make_key(server, "t", ["ingest"])
+        assert (await client.post("/v1/events", json=EVENT)).status_code == 401
+        assert (await client.post("/v1/events", json=EVENT, headers=bearer(key))).status_code == 200
+        await revoke_all(server)
+        await asyncio.sleep(1.1)
+        assert (await client.post("/v1/events", json=EVENT, headers=bearer(key))).status_code == 401
+
+
+async def test_a_listener_that_lost_its_connection_believes_nothing_and_listens_again(start: Start) -> None:
+    async with start(key_cache_s=60) as server, httpx.AsyncClient(base_url=server.url) as client:
+        await asyncio.sleep(0.3)
+        assert (await client.post("/v1/events", json=EVENT)).status_code == 200
         async with await server.ledger.database.connect() as connection:
-            await revoke_key(connection, (await list_keys(connection))[0].id)
-        assert (await client.get("/admin/events", headers=bearer(key))).status_code == 200
-        await asyncio.sleep(0.6)
-        assert (await client.get("/admin/events", headers=bearer(key))).status_code == 401
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND application_name = 'tidelock keys'"
+            )
+            await asyncio.sleep(0.1)
+            key = await make_key(server, "t", ["ingest"])
+            assert (await client.post("/v1/events", json=EVENT)).status_code == 401
+            assert (await client.post("/v1/events", json=EVENT, headers=bearer(key))).status_code == 200
+        await asyncio.sleep(1.5)
+        assert (await client.post("/v1/events", json=EVENT, headers=bearer(key))).status_code == 200
+        await revoke_all(server)
+        await until_401(client, bearer(key))
 
 
 @pytest.mark.parametrize(
@@ -241,6 +295,7 @@ async def test_a_key_is_256_random_bits_and_only_its_hash_is_stored(server: Serv
         ("t", ["write"], None, "scopes"),
         ("t", ["read"], [], "streams"),
         ("t", ["read"], [""], "streams"),
+        ("t", ["read"], ["a", "_tidelock"], "streams"),
     ],
 )
 async def test_a_key_that_makes_no_sense_is_not_made(

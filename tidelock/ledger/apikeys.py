@@ -111,8 +111,8 @@ def _check(tenant_id: str, scopes: Collection[str], streams: Collection[str] | N
     for scope in scopes:
         if scope not in SCOPES:
             raise SettingsError(f"there is no scope {scope!r}; known are {', '.join(SCOPES)}", field="scopes")
-    if streams is not None and (not streams or not all(_is_name(stream) for stream in streams)):
-        raise SettingsError("streams are names; leave them out to allow every stream", field="streams")
+    if streams is not None and (not streams or not all(_is_name(each) and each != CONTROL for each in streams)):
+        raise SettingsError(f"streams are names, not {CONTROL}; leave them out to allow every stream", field="streams")
     if "\0" in label:
         raise SettingsError("a label cannot contain NUL", field="label")
 

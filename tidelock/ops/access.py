@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -13,15 +14,18 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from tidelock.errors import Forbidden, SettingsError, Unauthorized
+from tidelock.errors import Forbidden, RequestError, SettingsError, Unauthorized, Unreachable
 from tidelock.ingest.admit import Writer
 from tidelock.ledger.apikeys import SCOPES, Holder, find_key, hash_key, keys_exist
 from tidelock.ledger.connections import Connections
+from tidelock.ledger.keynews import KeyNews
 from tidelock.model import ALL_TENANTS
 
 T = TypeVar("T")
 
 _REMEMBERED_MAX = 10_000
+# How long an answer is good while nobody would tell that it has changed.
+_UNTOLD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +65,20 @@ _OPEN = Grant(ALL_TENANTS, frozenset(SCOPES))
 class _Remembered(Generic[T]):
     """Answers of the database, kept for a while. Who asks while one is fetched waits for the same one."""
 
-    def __init__(self, lifetime_s: float) -> None:
-        self._lifetime_s = lifetime_s
+    def __init__(self) -> None:
         self._answers: dict[bytes, tuple[float, asyncio.Future[T]]] = {}
 
-    async def get(self, key: bytes, fetch: Callable[[], Awaitable[T]]) -> T:
+    def forget(self) -> None:
+        self._answers.clear()
+
+    async def get(self, key: bytes, fetch: Callable[[], Awaitable[T]], lifetime_s: float) -> T:
+        """An answer no older than `lifetime_s`."""
         known = self._answers.get(key)
-        if known is None or known[0] < time.monotonic():
+        if known is None or known[0] + lifetime_s < time.monotonic():
             # Bounded whatever keys are tried: starting over costs a look-up per key in use.
             if len(self._answers) >= _REMEMBERED_MAX:
                 self._answers.clear()
-            known = (time.monotonic() + self._lifetime_s, asyncio.ensure_future(fetch()))
+            known = (time.monotonic(), asyncio.ensure_future(fetch()))
             # Seen here even if whoever asked has hung up meanwhile; otherwise asyncio complains of it.
             known[1].add_done_callback(lambda future: future.cancelled() or future.exception())
             self._answers[key] = known
@@ -87,20 +94,41 @@ class _Remembered(Generic[T]):
 class Access:
     """Judges requests by their headers."""
 
-    def __init__(self, connections: Connections, key_cache_s: float) -> None:
+    def __init__(self, connections: Connections, news: KeyNews, key_cache_s: float) -> None:
         self._connections = connections
-        self._needed: _Remembered[bool] = _Remembered(key_cache_s)
-        self._holders: _Remembered[Holder | None] = _Remembered(key_cache_s)
+        self._news = news
+        self._key_cache_s = key_cache_s
+        #: keys exist; they are never deleted, so it stays true
+        self._keyed = False
+        #: no keys existed, and no change was heard of since
+        self._open = False
+        self._holders: _Remembered[Holder | None] = _Remembered()
+        self._scrapers: dict[bytes, Grant] = {}
+        self._change = asyncio.Event()
+        news.on_change.append(self._forget)
 
-    async def grant(self, headers: Mapping[bytes, bytes]) -> Grant:
+    async def keys_needed(self, *, fresh: bool = True) -> bool:
+        """Whether requests need a key. Unless it must be fresh, that none do is believed until news of one comes."""
+        if self._keyed:
+            return True
+        if self._open and not fresh and self._news.live and self._key_cache_s:
+            return False
+        change = self._change
+        exist = await self._connections.ask(keys_exist)
+        self._keyed = self._keyed or exist
+        self._open = not exist and change is self._change
+        return exist
+
+    async def grant(self, headers: Mapping[bytes, bytes], *, fresh: bool = True) -> Grant:
         """What the request may do. Raises Unauthorized, or Forbidden for a foreign web page."""
-        if not await self._needed.get(b"", lambda: self._connections.ask(keys_exist)):
+        if not await self.keys_needed(fresh=fresh):
             _refuse_foreign_pages(headers)
             return _OPEN
-        key = _bearer(headers.get(b"authorization", b""))
-        hashed = hash_key(key)
+        hashed = hash_key(_bearer(headers.get(b"authorization", b"")))
         holder = await self._holders.get(
-            hashed, lambda: self._connections.ask(lambda connection: find_key(connection, hashed))
+            hashed,
+            lambda: self._connections.ask(lambda connection: find_key(connection, hashed)),
+            self._key_cache_s if self._news.live else min(self._key_cache_s, _UNTOLD_S),
         )
         if holder is None:
             raise Unauthorized("this API key is not known, or was revoked")
@@ -109,6 +137,39 @@ class Access:
     async def reader(self, scope: Scope) -> Grant:
         """What a request for reading may do."""
         return (await self.grant(dict(scope["headers"]))).need("read")
+
+    async def scraper(self, scope: Scope) -> Grant:
+        """What a request for metrics may do: while the database is away, what it might before."""
+        headers = dict(scope["headers"])
+        name = hash_key(headers.get(b"authorization", b""))
+        try:
+            grant = (await self.grant(headers)).need("read").need_all_tenants()
+        except Unreachable:
+            known = self._scrapers.get(name)
+            if known is None or (known is _OPEN and self._keyed):
+                raise
+            if known is _OPEN:
+                _refuse_foreign_pages(headers)
+            return known
+        except RequestError:
+            self._scrapers.pop(name, None)
+            raise
+        if len(self._scrapers) >= _REMEMBERED_MAX:
+            self._scrapers.clear()
+        self._scrapers[name] = grant
+        return grant
+
+    async def changed(self, timeout_s: float) -> None:
+        """Returns when keys have changed, or after a while in any case."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._change.wait()
+
+    def _forget(self) -> None:
+        self._open = False
+        self._holders.forget()
+        self._change.set()
+        self._change = asyncio.Event()
 
 
 def check_binding(host: str, keys_exist: bool) -> None:

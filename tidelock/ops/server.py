@@ -18,6 +18,7 @@ from tidelock import __version__
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.feed import Feed
+from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ops.access import Access
 from tidelock.ops.docs import install_docs
@@ -43,6 +44,7 @@ class Parts:
     intake: Intake
     sequencer: Sequencer
     feed: Feed
+    keys: KeyNews
     #: for lists, which may take long
     reads: Connections
     #: for keys and health: they must not wait behind a long list
@@ -71,17 +73,21 @@ def make_app(parts: Parts) -> ASGIApp:
     settings = parts.settings
     # A path has one spelling; and the docs pages come from here, not from a CDN.
     app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    access = Access(parts.looks, settings.key_cache_s)
+    access = Access(parts.looks, parts.keys, settings.key_cache_s)
     metrics = Metrics(parts.sequencer, parts.feed)
     ingest = IngestRoute(parts.intake, access, metrics, settings)
     tail = TailRoute(parts.feed, parts.looks, access, settings)
+    vitals = Vitals(parts.looks, access, metrics, settings, parts.probes)
     app.router.routes[:0] = [
+        # As probes ask: HEAD too, which the document need not tell twice.
+        Route("/healthz", vitals.alive, include_in_schema=False),
+        Route("/readyz", vitals.ready, include_in_schema=False),
         Route(Shortcut.path, ingest, methods=["POST"], include_in_schema=False),
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
     _add_lists(app, Lists(parts.reads, access, settings))
-    _add_vitals(app, Vitals(parts.looks, access, metrics, settings, parts.probes))
+    _add_vitals(app, vitals)
     install_docs(app)
     install_problems(app, settings.retry_after_s)
     describe(app)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from typing import NamedTuple
 
-from starlette.types import Receive, Scope, Send
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
 
-from tidelock.errors import Overloaded, TidelockError, Unreachable
+from tidelock.errors import Overloaded, TidelockError, Unauthorized, Unreachable
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.reader import read_head
@@ -24,56 +26,133 @@ PARAMETERS = ("after", "stream", "customerRef", "causalityKey", "tenantId")
 
 # A client that takes fewer frames than this in two pings' time is gone, though its connection may look alive.
 _FRAMES_PER_CHECK = 100
+# How often a client's key is looked at, whether or not one was heard to change.
+_RECHECK_S = 1.0
+# How long a client that sent no key with the handshake has to send it.
+_INTRODUCTION_S = 5.0
 _CLOSE_INTERNAL = 1011
+_CLOSE_TRY_LATER = 1013
 _CLOSE_UNAUTHORIZED = 4401
 
 
+class _Authorization(msgspec.Struct):
+    authorization: str | None = None
+
+
+class _Introduction(_Authorization):
+    """The first message of a client: its key flat, or as GraphQL clients send it."""
+
+    type: str | None = None
+    payload: _Authorization | None = None
+
+
+_introduction = msgspec.json.Decoder(_Introduction)
+_HOW = 'send a key: {"type":"connection_init","payload":{"authorization":"Bearer KEY"}}'
+
+
+class _Wanted(NamedTuple):
+    """What a client asks for."""
+
+    only: Filter
+    #: None: from now on
+    after: int | None
+
+    @classmethod
+    def read(cls, query: bytes) -> _Wanted:
+        parameters = Parameters(query, PARAMETERS)
+        only = Filter(
+            parameters.name("tenantId"),
+            parameters.name("stream"),
+            parameters.text("customerRef"),
+            parameters.text("causalityKey"),
+        )
+        return cls(only, parameters.sequence("after"))
+
+
+class _Client(NamedTuple):
+    """Who was let in, and for what."""
+
+    #: with the key it showed
+    headers: Mapping[bytes, bytes]
+    asked_tenant_id: str | None
+    only: Filter
+    after: int
+
+
+class _Places:
+    """A bounded number of places."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        if self._taken >= self._most:
+            raise Overloaded(f"{self._taken} clients follow the ledger already, which is the most that are served")
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+
 class TailRoute:
-    """`/ws`. What is wrong before the handshake is told as an HTTP error."""
+    """`/ws`. What is wrong is told as an HTTP error before the handshake, and by the code of the close after it."""
 
     def __init__(self, feed: Feed, connections: Connections, access: Access, settings: Settings) -> None:
         self._feed = feed
         self._connections = connections
         self._access = access
-        self._clients = 0
-        self._clients_max = settings.ws_connections_max
+        self._places = _Places(settings.ws_connections_max)
+        # Who has shown no key yet takes no place from those who have.
+        self._waiting = _Places(settings.ws_connections_max)
         self._stall_s = 2 * settings.ws_ping_s
-        self._recheck_s = max(1.0, settings.key_cache_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
         headers = dict(scope["headers"])
-        only, after = await self._asked(scope["query_string"], headers)
-        if self._clients >= self._clients_max:
-            raise Overloaded(f"{self._clients} clients follow the ledger already, which is the most that are served")
-        self._clients += 1
-        try:
+        wanted = _Wanted.read(scope["query_string"])
+        if b"authorization" not in headers and await self._access.keys_needed():
+            await self._meet(wanted, headers, receive, send)
+            return
+        client = await self._let_in(wanted, headers)
+        with self._places.take():
             await send({"type": "websocket.accept"})
-            await self._serve(only, after, headers, receive, send)
-        finally:
-            self._clients -= 1
+            await self._serve(client, receive, send)
 
-    async def _asked(self, query: bytes, headers: Mapping[bytes, bytes]) -> tuple[Filter, int]:
+    async def _meet(self, wanted: _Wanted, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
+        """Serve a client that shows its key in its first frame: browsers cannot send it with the handshake."""
+        with self._waiting.take():
+            await send({"type": "websocket.accept"})
+            try:
+                first = await _first_message(receive)
+                if first["type"] == "websocket.disconnect":
+                    return
+                client = await self._let_in(wanted, {**headers, b"authorization": _authorization(first)})
+            except TidelockError as error:
+                await _close_for(error, send)
+                return
+        try:
+            with self._places.take():
+                await self._serve(client, receive, send)
+        except Overloaded as error:
+            await _close_for(error, send)
+
+    async def _let_in(self, wanted: _Wanted, headers: Mapping[bytes, bytes]) -> _Client:
         grant = (await self._access.grant(headers)).need("read")
-        parameters = Parameters(query, PARAMETERS)
-        only = Filter(
-            grant.reads(parameters.name("tenantId")),
-            parameters.name("stream"),
-            parameters.text("customerRef"),
-            parameters.text("causalityKey"),
-        )
-        after = parameters.sequence("after")
-        # Read in any case: a client is told now that the ledger is away, not after the handshake.
+        asked = wanted.only.tenant_id
+        only = wanted.only._replace(tenant_id=grant.reads(asked))
+        # Read in any case: a client is told now that the ledger is away, not later by silence.
         head = await self._connections.ask(read_head)
-        return only, head.ingress_sequence if after is None else after
+        return _Client(headers, asked, only, head.ingress_sequence if wanted.after is None else wanted.after)
 
-    async def _serve(
-        self, only: Filter, after: int, headers: Mapping[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
-        """Send until the client goes, its key is revoked, or the server stops."""
-        sending = asyncio.create_task(self._send(only, after, send))
-        watching = asyncio.create_task(self._watch(headers, receive))
-        tasks = (sending, watching)
+    async def _serve(self, client: _Client, receive: Receive, send: Send) -> None:
+        """Send until the client goes, may no longer read, or the server stops."""
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._send(client.only, client.after, send), self._guard(client), _wait_for_end(receive))
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -93,31 +172,61 @@ class TailRoute:
                     # Sending to a client that keeps up never waits: let others have a turn.
                     await asyncio.sleep(0)
 
-    async def _watch(self, headers: Mapping[bytes, bytes], receive: Receive) -> None:
-        """Returns when the client is gone; raises when it may no longer read. What it says is ignored."""
+    async def _guard(self, client: _Client) -> None:
+        """Raises when the client may no longer read what it was let in for, however much it says meanwhile."""
         while True:
+            await self._access.changed(_RECHECK_S)
             try:
-                async with asyncio.timeout(self._recheck_s):
-                    if (await receive())["type"] == "websocket.disconnect":
-                        return
-            except TimeoutError:
-                await self._recheck(headers)
+                grant = (await self._access.grant(client.headers, fresh=False)).need("read")
+            except Unreachable:
+                continue  # nothing can be read meanwhile
+            if grant.reads(client.asked_tenant_id) != client.only.tenant_id:
+                raise Unauthorized("API keys have changed what may be read here; connect again")
 
-    async def _recheck(self, headers: Mapping[bytes, bytes]) -> None:
-        try:
-            (await self._access.grant(headers)).need("read")
-        except Unreachable:
-            return  # nothing can be read meanwhile
+
+async def _wait_for_end(receive: Receive) -> None:
+    """Returns when the client is gone. What it says is ignored."""
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _first_message(receive: Receive) -> Message:
+    try:
+        async with asyncio.timeout(_INTRODUCTION_S):
+            return await receive()
+    except TimeoutError:
+        raise Unauthorized(_HOW) from None
+
+
+def _authorization(message: Message) -> bytes:
+    """The key in a client's first message."""
+    try:
+        sent = _introduction.decode(message.get("text") or "")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise Unauthorized(_HOW) from None
+    authorization = sent.authorization
+    if authorization is None and sent.type == "connection_init" and sent.payload is not None:
+        authorization = sent.payload.authorization
+    if authorization is None:
+        raise Unauthorized(_HOW)
+    return authorization.encode()
 
 
 async def _close_for(error: BaseException | None, send: Send) -> None:
     """Close for the reason one of the tasks ended with, if the client is still there to hear it."""
     if error is None or isinstance(error, OSError):
         return  # the client went; a stalled one (TimeoutError is an OSError) hears nothing
-    if isinstance(error, TidelockError):
+    if isinstance(error, Unreachable | Overloaded):
+        code, reason = _CLOSE_TRY_LATER, error.message
+    elif isinstance(error, TidelockError):
         code, reason = _CLOSE_UNAUTHORIZED, error.message
     else:
         logger.error("a client's live tail failed", exc_info=error)
         code, reason = _CLOSE_INTERNAL, "the server failed; its log says why"
     with suppress(OSError):
-        await send({"type": "websocket.close", "code": code, "reason": reason})
+        await send({"type": "websocket.close", "code": code, "reason": _short(reason)})
+
+
+def _short(reason: str) -> str:
+    """A control frame has 125 bytes, two of them for the code."""
+    return reason.encode()[:123].decode(errors="ignore")

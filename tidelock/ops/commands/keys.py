@@ -95,7 +95,7 @@ def revoke(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """End a key, within the seconds that servers remember it."""
+    """End a key. Running servers hear of it at once."""
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         done = asyncio.run(_revoke(database, key_id))
