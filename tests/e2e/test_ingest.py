@@ -127,6 +127,32 @@ async def test_a_cloudevent_of_the_official_package_is_an_event(client: httpx.As
     assert stored["occurredAt"] == "2026-01-01T00:00:00Z"
 
 
+@pytest.mark.parametrize(
+    ("change", "attribute", "code"),
+    [
+        ({"time": "yesterday"}, "time", "invalid_timestamp"),
+        ({"time": "2999-01-01T00:00:00Z"}, "time", "invalid_timestamp"),
+        ({"time": "2261-01-01T00:00:00Z"}, "time", "future_timestamp"),
+        ({"type": "_tidelock"}, "type", "invalid_event"),
+        ({"type": "a\0"}, "type", "invalid_event"),
+        ({"tenantid": "*"}, "tenantid", "invalid_event"),
+        ({"subject": "a\0"}, "subject", "invalid_event"),
+        ({"causalitykey": "a\0"}, "causalitykey", "invalid_event"),
+        ({"quantity": "many"}, "quantity", "invalid_quantity"),
+    ],
+    ids=str,
+)
+async def test_what_is_wrong_with_a_cloudevent_is_told_in_its_own_words(
+    client: httpx.AsyncClient, tenant: str, change: Json, attribute: str, code: str
+) -> None:
+    good = {"specversion": "1.0", "type": "t", "source": "/s", "id": "1", "tenantid": tenant}
+    answer = await post(client, [good, good | {"id": "2"} | change], "application/cloudevents-batch+json")
+    assert [result["status"] for result in answer["results"]] == ["accepted", "rejected"]
+    error = answer["results"][1]["error"]
+    assert (error["field"], error["code"]) == (attribute, code)
+    assert not {"stream", "customerRef", "causalityKey"} & set(error["message"].split())
+
+
 async def test_a_batch_of_cloudevents_is_taken_event_by_event(client: httpx.AsyncClient, tenant: str) -> None:
     bodies = [json.loads(to_structured_event(cloudevent(tenant, id=str(number))).body) for number in range(3)]
     del bodies[1]["source"]

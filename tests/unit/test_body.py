@@ -105,7 +105,9 @@ def test_a_cloudevent_maps_onto_an_event() -> None:
         ({"specversion": "0.3"}, "specversion"), ({"id": ""}, "id"), ({"source": None}, "source"),
         ({"type": 5}, "type"),
         ({"data_base64": "eA=="}, "data_base64"), ({"time": 5}, "time"), ({"subject": "x" * 256}, "subject"),
-        ({"id": "x" * 1024}, "id"),
+        ({"id": "x" * 1024}, "id"), ({"id": "ü" * 508}, "id"), ({"id": "a\0"}, "id"), ({"id": "\ud800"}, "id"),
+        ({"causationid": "x" * 1025}, "causationid"), ({"causationid": "ü" * 513}, "causationid"),
+        ({"source": "x" * 256}, "source"), ({"type": "x" * 256}, "type"),
     ],
     ids=str,
 )  # fmt: skip
@@ -115,6 +117,15 @@ def test_a_broken_cloudevent_is_rejected_and_its_batch_goes_on(change: dict[str,
     rejected = events[1]
     assert isinstance(rejected, Rejected)
     assert rejected.error.field == field
+
+
+def test_the_keys_of_a_cloudevent_have_the_length_of_keys() -> None:
+    sent = CLOUD | {"id": "x" * 1015, "causationid": "y" * 1024}
+    (event,) = decode(json.dumps(sent).encode(), CLOUDEVENT, 10).events
+    assert isinstance(event, WireEvent)
+    assert event.idempotency_key is not None
+    assert len(event.idempotency_key) == 1024
+    assert event.causation_id == "y" * 1024
 
 
 def test_compressed_bodies_are_the_same_bodies() -> None:

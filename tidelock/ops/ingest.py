@@ -10,7 +10,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from tidelock.errors import PayloadTooLarge, UnsupportedMedia
-from tidelock.ingest.body import JSON, Body, decode, decompress
+from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, Body, decode, decompress
+from tidelock.ingest.cloudevents import in_attributes
 from tidelock.ingest.intake import Intake
 from tidelock.ops.access import Access
 from tidelock.ops.metrics import Metrics
@@ -48,6 +49,8 @@ class IngestRoute:
                 return
             sent = await self._decode(body, media_type)
             answer = await self._intake.take(sent.events, grant.writer(), escapes=sent.escapes)
+        if media_type in (CLOUDEVENT, CLOUDEVENTS):
+            answer = in_attributes(answer)
         self._metrics.answered(answer)
         encoded = _encode(answer)
         length = str(len(encoded)).encode()

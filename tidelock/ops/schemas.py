@@ -90,13 +90,14 @@ def _event() -> Json:
 
 def _cloudevent() -> Json:
     text = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX}
+    key = {**text, "maxLength": KEY_BYTES_MAX}
     return {
         "type": "object",
         "description": "A CloudEvent 1.0 in structured JSON form. Extensions that are not named here are ignored.",
         "required": ["specversion", "id", "source", "type"],
         "properties": {
             "specversion": {"const": "1.0"},
-            "id": text,
+            "id": {**key, "description": "With the source the event's key, which has up to 1 KiB"},
             "source": text,
             "type": {**text, "description": "The stream"},
             "subject": {**text, "description": "The customerRef"},
@@ -107,6 +108,6 @@ def _cloudevent() -> Json:
             "resourceid": text,
             "causalitykey": text,
             "correlationid": text,
-            "causationid": text,
+            "causationid": key,
         },
     }
