@@ -12,7 +12,7 @@ from tidelock.ingest.admit import Writer
 from tidelock.ingest.identity import Salts, canonical
 from tidelock.ingest.intake import Intake
 from tidelock.ingest.wire import WireEvent
-from tidelock.instants import parse_rfc3339
+from tidelock.instants import format_nine, parse_rfc3339
 from tidelock.ledger.database import Database
 from tidelock.ledger.salts import SALT_BYTES_MAX, add_salt, open_salts, promote_salt, read_salts
 from tidelock.ledger.sequencer import Sequencer
@@ -24,7 +24,7 @@ EVENT = {"ts": DAY, "customerRef": "cus_1"}
 
 
 def key_under(salt: str) -> str:
-    return Salts((salt,), 0).derive(canonical("default", "s", "cus_1", None, parse_rfc3339(DAY)))[0]
+    return Salts((salt,), 0).derive(canonical("default", "s", "cus_1", None, format_nine(parse_rfc3339(DAY))))[0]
 
 
 async def salted(database: Database, *steps: Any) -> tuple[str, ...]:
@@ -66,9 +66,32 @@ async def test_first_starts_at_the_same_time_agree_on_one_salt(database: Databas
     assert len(set(found)) == 1
 
 
-async def test_a_configured_salt_that_is_not_recorded_refuses_the_start(database: Database) -> None:
+async def test_until_something_is_recorded_a_configured_salt_replaces_the_one_that_was_made(database: Database) -> None:
     async with await database.connect() as connection:
-        await open_salts(connection, "first")
+        made = await open_salts(connection, None)
+        configured = await open_salts(connection, "mine")
+        assert configured.salts == ("mine",)
+        assert configured.version > made.version
+        await add_salt(connection, "next")
+        assert (await open_salts(connection, "next")).salts == ("mine", "next")
+        assert (await open_salts(connection, "other")).salts == ("other", "next")
+        with pytest.raises(SettingsError, match="1 to 1024 bytes"):
+            await open_salts(connection, "x" * (SALT_BYTES_MAX + 1))
+
+
+async def test_a_running_process_takes_up_a_salt_that_replaced_its_own(database: Database) -> None:
+    async with sequencing(database) as running:
+        async with await database.connect() as connection:
+            await open_salts(connection, "mine")
+        verdict = await take(intake(running))
+    assert isinstance(verdict, Accepted)
+    assert verdict.idempotency_key == key_under("mine")
+
+
+async def test_a_configured_salt_that_is_not_recorded_refuses_the_start(database: Database) -> None:
+    async with sequencing(database, salt="first") as sequencer:
+        await record(sequencer, EVENT)
+    async with await database.connect() as connection:
         with pytest.raises(SettingsError, match="salts add") as refused:
             await open_salts(connection, "other")
     assert refused.value.exit_code == 2

@@ -22,12 +22,20 @@ SALT_BYTES_MAX = 1024
 
 
 async def open_salts(connection: psycopg.AsyncConnection[Any], configured: str | None) -> Salts:
-    """The recorded salts; records the configured one, or a new one, in an installation that has none yet."""
+    """The recorded salts; records the configured one, or a new one, in an installation that has none yet.
+
+    Until something is recorded no key was derived: a salt that is configured only then replaces the one made before.
+    """
     async with connection.transaction():
-        await connection.execute(QUERIES["lock_salts"])
+        head = await (await connection.execute(QUERIES["lock_salts"])).fetchone()
         salts = await read_salts(connection)
+        query = None
         if not salts.salts:
-            await connection.execute(QUERIES["insert_salt"], [_checked(configured or secrets.token_urlsafe(32))])
+            query = "insert_salt"
+        elif configured is not None and configured not in salts.salts and head == (0,):
+            query = "replace_salt"
+        if query is not None:
+            await connection.execute(QUERIES[query], [_checked(configured or secrets.token_urlsafe(32))])
             await connection.execute(QUERIES["next_version"])
             salts = await read_salts(connection)
     if configured is not None and configured not in salts.salts:

@@ -1,6 +1,6 @@
 -- name: lock_salts
--- Serialises changes of the salts with each other and with commits.
-SELECT 1 FROM ledger_head FOR UPDATE;
+-- Serialises changes of the salts with each other and with commits; tells whether anything was recorded.
+SELECT ingress_sequence FROM ledger_head FOR UPDATE;
 
 -- name: read_salts
 -- The salts, the one that derives first.
@@ -13,6 +13,10 @@ SELECT salts_version FROM ledger_head;
 -- name: insert_salt
 -- Adds a salt behind the others; the very first one derives.
 INSERT INTO salts (position, salt) SELECT count(*), %s FROM salts;
+
+-- name: replace_salt
+-- Puts another salt in the place of the one that derives.
+UPDATE salts SET salt = %s WHERE position = 0;
 
 -- name: lift_salts
 -- Clears the positions, far above any there can be: a position is unique at every moment of a statement.
