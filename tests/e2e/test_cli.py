@@ -315,6 +315,40 @@ def test_up_serves_refuses_a_second_one_lets_others_read_and_stops_cleanly(tmp_p
     assert not (data / "postgres" / "postmaster.pid").exists()
 
 
+def test_a_start_is_told_to_programs_as_one_object_a_line(tmp_path: Path) -> None:
+    running = process("up", "--port", 0, "--json", cwd=tmp_path)
+    try:
+        assert running.stdout is not None
+        starting, ready = (json.loads(running.stdout.readline()) for _ in range(2))
+        assert (starting["event"], starting["pid"]) == ("starting", running.pid)
+        assert (ready["event"], ready["pid"], ready["keysNeeded"]) == ("ready", running.pid, False)
+        assert post(ready["url"], {"stream": "s"})["accepted"] == 1
+        running.send_signal(signal.SIGTERM)
+        told, said = running.communicate(timeout=60)
+        assert (running.returncode, said) == (0, "")
+        assert json.loads(told) == {"event": "stopped", "pid": running.pid}
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_bench_measures_a_scratch_ledger_where_and_as_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'streams_open = false\nanchor = "kept.jsonl"\n[postgres]\nmax_wal_size = "1GB"\n'
+    )
+    measured = ["bench", "ingest", "--events", "8000", "--rounds", "1", "--config", "mine.toml", "--json"]
+    (figures,) = json_lines(
+        run(None, *measured, "--data", "place", env={"DATABASE_URL": "postgresql://nowhere.invalid/x"})
+    )
+    assert figures["batchEventsPerSecond"] > 0
+    assert list((tmp_path / "place").iterdir()) == []
+    assert not (tmp_path / "kept.jsonl").exists()
+    (tmp_path / "mine.toml").write_text('database_url = "postgresql://db.example/real"\n')
+    refused = run(None, *measured)
+    assert refused.exit_code == 2
+    assert "scratch ledger only" in refused.stderr
+
+
 def test_after_a_kill_the_next_start_finds_everything_acknowledged(tmp_path: Path) -> None:
     with up(tmp_path) as (running, url):
         assert post(url, {"stream": "s", "idempotencyKey": "k"})["accepted"] == 1

@@ -68,6 +68,15 @@ def test_jsonl_has_the_flat_shape_of_an_event_in_ledger_order(ledger: Database) 
     assert found[2]["stream"] == "_tidelock"
 
 
+def test_json_is_jsonl_to_stdout(ledger: Database) -> None:
+    assert run(ledger, "export", "--json").stdout == run(ledger, "export").stdout
+    assert run(ledger, "export", "--json", "--format", "jsonl").exit_code == 0
+    for other in (["-o", "a.jsonl"], ["--format", "csv"]):
+        refused = run(ledger, "export", "--json", *other)
+        assert refused.exit_code == 2
+        assert "--json is --format jsonl to stdout" in refused.stderr
+
+
 def test_filters_choose(ledger: Database) -> None:
     assert sequences(ledger, "--stream", "calls") == [1, 2]
     assert sequences(ledger, "--tenant", "acme") == [1]

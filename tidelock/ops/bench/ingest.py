@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -70,12 +71,22 @@ class Figures:
         return sum(m.seconds for m in self.batches) / sum(m.events for m in self.batches) * 1e6
 
 
-def measure(sizes: Sequence[int], rounds: int, events_per_round: int, say: Say) -> list[dict[str, float | int]]:
-    """Figures at each size of the ledger (0: as it is after start)."""
-    with tempfile.TemporaryDirectory(prefix="tidelock-bench-") as scratch:
-        data = Path(scratch)
+def measure(
+    sizes: Sequence[int],
+    rounds: int,
+    events_per_round: int,
+    say: Say,
+    *,
+    config: Path | None = None,
+    place: Path | None = None,
+) -> list[dict[str, float | int]]:
+    """Figures at each size of the ledger (0: as it is after start), which is made in `place`."""
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tidelock-bench-", dir=place) as scratch:
+        data = Path(scratch).resolve()
         data.chmod(0o755)
-        with _server(data) as (host, port):
+        with _server(data, config) as (host, port):
             database = Database.open(None, data, None, {})
             try:
                 bench = _Bench(database, host, port, say)
@@ -190,15 +201,20 @@ def _copy(connection: psycopg.Connection[tuple[object, ...]], statement: str, en
 
 
 @contextmanager
-def _server(data: Path) -> Iterator[tuple[str, int]]:
-    """`tidelock up` in a process of its own, as users run it."""
+def _server(data: Path, config: Path | None) -> Iterator[tuple[str, int]]:
+    """`tidelock up` in a process of its own, as users run it, whose settings lead to nothing but the scratch ledger."""
     host = "127.0.0.1"
     with socket.socket() as probe:
         probe.bind((host, 0))
         port = probe.getsockname()[1]
+    flags = ["--data", str(data), "--host", host, "--port", str(port), "--streams-open", "true"]
+    if config is not None:
+        flags += ["--config", str(config)]
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("DATABASE_URL")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidelock", "up", "--data", str(data), "--port", str(port)],
+        [sys.executable, "-m", "tidelock", "up", *flags],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+        env={**environment, "TIDELOCK_ANCHOR": str(data / "anchor.jsonl")},
     )  # fmt: skip
     try:
         _wait_until_ready(process, f"http://{host}:{port}/readyz")

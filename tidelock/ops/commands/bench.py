@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tidelock.errors import SettingsError
 from tidelock.ops import terminal
-from tidelock.ops.commands.session import Json
+from tidelock.ops.commands.session import Config, Json
+from tidelock.settings import load
 
 app = typer.Typer(no_args_is_help=True, help="Measure Tidelock beside its limits, in one run, on a scratch ledger.")
 
@@ -37,17 +39,26 @@ def ingest(
     ] = "0",
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds at each size; the medians count.")] = 5,
     events: Annotated[int, typer.Option(min=8_000, max=10_000_000, help="Events in each round and way.")] = 40_000,
+    config: Config = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the scratch ledger is made and thrown away.", show_default="the system's place"
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure the ingest route beside raw COPY into the same tables, `synchronous_commit` on.
 
-    Runs a server and a Postgres of its own in a temporary directory. Use a quiet machine; trust ratios.
+    Runs a server and a Postgres of its own in a scratch directory. Use a quiet machine; trust ratios.
 
     [dim]tidelock bench ingest --sizes 1000000,10000000 --events 1000000 --rounds 1[/]
     """
     from tidelock.ops.bench.ingest import measure
 
-    figures = measure(_sizes(sizes), rounds, events, terminal.say)
+    if load(config, {}, {}).database_url is not None:
+        raise SettingsError("database_url is set; `bench` measures a scratch ledger only", field="database_url")
+    figures = measure(_sizes(sizes), rounds, events, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(*figures)
         return

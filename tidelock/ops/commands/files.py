@@ -126,6 +126,7 @@ def export_file(
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl, to stdout.")] = False,
 ) -> None:
     """Write events to a file, in ledger order, as the ledger is now.
 
@@ -139,6 +140,8 @@ def export_file(
 
     settings = read_settings(config, data=data, database_url=database_url)
     events = slice_of(tenant, stream, customer, causality, occurred_from, occurred_to, after, before)
+    if json and (output is not None or file_format not in (None, "jsonl")):
+        raise SettingsError("--json is --format jsonl to stdout; leave it out to have another format or a file")
     if output is None:
         wanted = file_format or "jsonl"
         if wanted not in FORMATS:

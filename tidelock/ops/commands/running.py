@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 from typing import Annotated
 
@@ -28,6 +30,9 @@ Host = Annotated[str | None, setting("host", "HOST")]
 Port = Annotated[str | None, setting("port", "PORT")]
 StreamsOpen = Annotated[str | None, setting("streams_open", "true|false")]
 LogLevel = Annotated[str | None, setting("log_level", "LEVEL")]
+Told = Annotated[
+    bool, typer.Option("--json", help="Tell of the start and the stop in JSON, one object a line, on stdout.")
+]
 
 
 @app.command(rich_help_panel="Run")
@@ -40,6 +45,7 @@ def up(
     database_url: DatabaseUrl = None,
     streams_open: StreamsOpen = None,
     log_level: LogLevel = None,
+    json: Told = False,
 ) -> None:
     """Run everything here: ledger and API, with a Postgres of its own.
 
@@ -54,7 +60,7 @@ def up(
         log_level=log_level,
     )  # fmt: skip
     with DirectoryLock(settings.data):
-        _serve(context, settings, streams_open=True)
+        _serve(context, settings, streams_open=True, json=json)
 
 
 @app.command(rich_help_panel="Run")
@@ -67,6 +73,7 @@ def serve(
     database_url: DatabaseUrl = None,
     streams_open: StreamsOpen = None,
     log_level: LogLevel = None,
+    json: Told = False,
 ) -> None:
     """Serve a ledger in production: any number of these on one database, declared streams only.
 
@@ -76,7 +83,7 @@ def serve(
         config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
         log_level=log_level,
     )  # fmt: skip
-    _serve(context, settings, streams_open=False)
+    _serve(context, settings, streams_open=False, json=json)
 
 
 @app.command(rich_help_panel="Run")
@@ -107,22 +114,36 @@ def migrate(
         terminal.show(f"{escape(place)} is up to date: {len(known)} migrations, the last is {known[-1].title}.")
 
 
-def _serve(context: typer.Context, settings: Settings, *, streams_open: bool) -> None:
+def _serve(context: typer.Context, settings: Settings, *, streams_open: bool, json: bool) -> None:
     from tidelock.ledger.outage import outage
 
     started = time.monotonic()
     _log_to_stderr(settings.log_level)
     where = "the database named by DATABASE_URL" if settings.database_url else f"embedded Postgres in {settings.data}"
-    terminal.say(f"Starting Tidelock on {escape(where)} ...")
+    tell = _tell_programs if json else _tell_people
+    tell("starting", f"Starting Tidelock on {escape(where)} ...", pid=os.getpid(), database=where)
 
     def announce(url: str) -> None:
-        # Not on stdout's account: a server prints no results, and a pipe that is closed must not stop it.
-        took = time.monotonic() - started
-        terminal.say(_welcome(url, took, keyless=_keyless(settings)))
+        took_s, keyless = time.monotonic() - started, _keyless(settings)
+        welcome = _welcome(url, took_s, keyless=keyless)
+        tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=not keyless, seconds=round(took_s, 3))
 
     with outage("the ledger"):
         composition(context).serve(settings, streams_open=streams_open, announce=announce)
-    terminal.say("Stopped. Everything acknowledged is in the ledger.")
+    tell("stopped", "Stopped. Everything acknowledged is in the ledger.", pid=os.getpid())
+
+
+def _tell_people(_: str, text: str, **__: object) -> None:
+    # Not on stdout's account: a server prints no results, and a pipe that is closed must not stop it.
+    terminal.say(text)
+
+
+def _tell_programs(event: str, _: str, **facts: object) -> None:
+    try:
+        terminal.write_json({"event": event, **facts})
+    except BrokenPipeError:
+        # Nobody listens any more, which must not stop a server. What is buffered must not complain at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _keyless(settings: Settings) -> bool:
