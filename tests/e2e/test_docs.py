@@ -20,8 +20,11 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
-def snippets(kind: str) -> list[tuple[str, str]]:
-    return [(page.name, text) for page in PAGES for found, text in FENCE.findall(page.read_text()) if found == kind]
+def snippets(*kinds: str) -> list[tuple[str, str, str]]:
+    """Page, kind and text of every snippet of these kinds."""
+    return [
+        (page.name, kind, text) for page in PAGES for kind, text in FENCE.findall(page.read_text()) if kind in kinds
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +33,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-def test_every_shell_snippet_runs_as_written(server: Server, tmp_path: Path) -> None:
+def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, tmp_path: Path) -> None:
     here = tmp_path / ".venv" / "bin"
     here.mkdir(parents=True)
     command = here / "tidelock"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tidelock "$@" --data {server.data}\n')
     command.chmod(0o755)
-    found = snippets("sh")
+    found = snippets("sh", "python")
     assert found
-    for page, text in found:
+    for page, kind, text in found:
         if text.startswith("make "):
             continue
-        script = text.replace("http://127.0.0.1:8080", server.url).replace("curl -s ", "curl -sS --fail-with-body ")
+        script = text.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
+        script = script.replace("curl -s ", "curl -sS --fail-with-body ")
+        interpreter = ["sh", "-eu", "-c"] if kind == "sh" else [sys.executable, "-W", "error", "-c"]
         ran = subprocess.run(
-            ["sh", "-eu", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            [*interpreter, script], cwd=tmp_path, capture_output=True, text=True, timeout=120,
             env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
         )  # fmt: skip
         assert ran.returncode == 0, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
@@ -51,18 +56,18 @@ def test_every_shell_snippet_runs_as_written(server: Server, tmp_path: Path) -> 
 
 def test_every_make_command_exists() -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    named = [line.split()[1] for _, text in snippets("sh") for line in text.splitlines() if line.startswith("make ")]
+    named = [line.split()[1] for _, _, text in snippets("sh") for line in text.splitlines() if line.startswith("make ")]
     assert named
     assert set(named) <= set(targets)
 
 
 def test_every_json_snippet_is_json() -> None:
-    for _, text in snippets("json"):
+    for _, _, text in snippets("json"):
         json.loads(text)
 
 
 def test_every_toml_snippet_is_a_configuration_that_works(tmp_path: Path) -> None:
-    for _, text in snippets("toml"):
+    for _, _, text in snippets("toml"):
         path = tmp_path / "tidelock.toml"
         path.write_text(text)
         load(path, {}, {})
