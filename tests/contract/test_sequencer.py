@@ -20,6 +20,12 @@ from tidelock.model import Accepted, Conflict, Duplicate, Event, Rejected, Verdi
 DAY = "2026-01-01T00:00:00Z"
 
 
+@pytest.fixture(autouse=True, params=[0, 64], ids=["writes first", "looks first"])
+def caution(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to find a repeat must say the same."""
+    monkeypatch.setattr("tidelock.ledger.sequencer.CAUTIOUS_COMMITS", request.param)
+
+
 def keyed(number: int, **fields: Any) -> dict[str, Any]:
     return {"idempotencyKey": f"k{number}"} | fields
 

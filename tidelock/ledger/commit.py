@@ -39,6 +39,8 @@ class Collection:
         self.digests: list[bytes] = []
         #: of the rows to be
         self.bytes = 0
+        #: some event is identified by more than one key: there are several salts
+        self.several_keys = False
         #: compared once per collection: only a late hour needs a look at each event
         self.latest = 0
         for event in events:
@@ -49,6 +51,8 @@ class Collection:
             self.tails.append(tail)
             self.bytes += len(tail)
             self.digests += event.digests
+            if len(event.digests) > 1:
+                self.several_keys = True
             if event.occurred_at is not None and event.occurred_at > self.latest:
                 self.latest = event.occurred_at
 

@@ -21,12 +21,15 @@ from tidelock.clock import Clock, database_clock
 from tidelock.errors import Overloaded, Unreachable
 from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
-from tidelock.ledger.commit import Collection, decide
+from tidelock.ledger.commit import Collection, Known, decide
 from tidelock.ledger.database import Database
-from tidelock.ledger.writer import DataRefused, LedgerWriter
+from tidelock.ledger.writer import DataRefused, IdentityTaken, LedgerWriter
 from tidelock.model import CONTROL, Accepted, Event, Head, Rejected, Verdict
 
 log = logging.getLogger(__name__)
+
+#: so many commits after a repeat was seen, identities are looked up before they are written
+CAUTIOUS_COMMITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Sequencer:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        #: commits that still look before they write
+        self._cautious = CAUTIOUS_COMMITS
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="sequencer")
@@ -188,17 +193,24 @@ class Sequencer:
         for pending in group:
             await self._commit_or_answer([pending])
 
-    async def _commit(self, group: list[_Pending]) -> None:
+    async def _commit(self, group: list[_Pending], *, look: bool = False) -> None:
         started = time.monotonic()
         head, reading = await self._writer.lock()
         group = await self._current(group, head)
         collections = [pending.collection for pending in group]
-        known = await self._writer.known(collections)
-        commit = decide(collections, head, self._clock(reading), known, self._limits.future_tolerance_ns)
+        known = await self._known(collections, look)
+        commit = decide(collections, head, self._clock(reading), known or {}, self._limits.future_tolerance_ns)
         if commit.head is head:
             await self._writer.abandon()
         else:
-            await self._writer.write(head, commit, control=group[0].control)
+            try:
+                await self._writer.write(head, commit, control=group[0].control)
+            except IdentityTaken:
+                if known is not None:
+                    raise
+                await self._writer.abandon()
+                await self._commit(group, look=True)
+                return
         for pending, verdicts in zip(group, commit.verdicts, strict=True):
             if not pending.answer.done():
                 pending.answer.set_result(verdicts)
@@ -207,6 +219,20 @@ class Sequencer:
             committed = Committed(commit.head, len(commit.event_rows), time.monotonic() - started)
             for listener in self.on_commit:
                 listener(committed)
+
+    async def _known(self, collections: list[Collection], look: bool) -> dict[bytes, Known] | None:
+        """The recorded identities among those of the collections; None: nobody looked.
+
+        Repeats come in bouts: after a restart, after a timeout. Between them looking first finds nothing and costs an
+        eighth of the commit; then the table itself tells, by refusing the identity a second time, and only then the
+        commit is begun anew. Of an event with several keys the table would recognise the first only.
+        """
+        several_keys = any(collection.several_keys for collection in collections)
+        if not look and not several_keys and self._cautious <= 0:
+            return None
+        known = await self._writer.known(collections)
+        self._cautious = CAUTIOUS_COMMITS if known else self._cautious - 1
+        return known
 
     async def _current(self, group: list[_Pending], head: Head) -> list[_Pending]:
         """The group without those whose keys were derived before the salts changed; they are told."""

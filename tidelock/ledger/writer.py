@@ -38,6 +38,10 @@ class DataRefused(RequestError):
     """The database cannot store this data; sent again it would be refused again."""
 
 
+class IdentityTaken(DataRefused):
+    """An identity of the commit is recorded already."""
+
+
 class LedgerWriter:
     """Commits under the head lock. Used by one task at a time."""
 
@@ -205,6 +209,8 @@ async def _copy(connection: psycopg.AsyncConnection[Any], statement: str, encode
 
 
 def _translated(error: psycopg.Error) -> Unreachable | DataRefused:
+    if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.table_name == "identities":
+        return IdentityTaken("an event of this request was recorded meanwhile; send it again")
     if (error.sqlstate or "")[:2] in _DATA_ERRORS:
         return DataRefused(f"the ledger cannot store this request: {error.diag.message_primary}")
     return Unreachable(f"the ledger did not take the request: {_reason(error)}; send it again")
