@@ -50,7 +50,7 @@ class IdentityProof:
             self.findings.differ(*self._stray(through, row[0]))
 
     def check(self) -> Check:
-        return self.findings.check(f"{self._count:,} identities, each of its own event")
+        return self.findings.check(f"each event with a key has its identity: {self._count:,} in all")
 
     def _ask(self) -> None:
         self._collect()

@@ -97,10 +97,10 @@ class _Walk:
 
     def checks(self) -> list[Check]:
         return [
-            self.chain.check(f"{self._commits:,} commits give the head's digest {self.head.digest.hex()[:16]}..."),
-            self.density.check(f"{self._events:,} events, none missing up to sequence {self.head.ingress_sequence:,}"),
+            self.chain.check(f"commits 1 to {self._commits:,} give the head's digest {self.head.digest.hex()[:16]}..."),
+            self.density.check(f"no event missing up to sequence {self.head.ingress_sequence:,}"),
             self.order.check("source timestamps increase from commit to commit and never go back"),
-            self.content.check(f"{self._events:,} events have the content they were hashed with"),
+            self.content.check(f"each event has the content it was hashed with: {self._events:,} in all"),
         ]
 
     def go(self, rows: Iterator[bytes], progress: Progress) -> None:
