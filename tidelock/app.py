@@ -26,13 +26,12 @@ from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
-from tidelock.ledger.migrate import migrate
 from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Limits, Sequencer
 from tidelock.ops.access import check_binding
 from tidelock.ops.listener import bind, listen, url_of
-from tidelock.ops.place import open_database
+from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
 from tidelock.settings import Settings
 
@@ -58,6 +57,8 @@ class Serving:
     """A server that accepts requests."""
 
     url: str
+    #: API keys exist, so every request needs one; as it was at the start
+    keys_needed: bool
     ledger: Ledger
     #: ends when the server does, which it should not by itself
     task: asyncio.Task[None]
@@ -71,7 +72,7 @@ async def open_ledger(
     async with AsyncExitStack() as stack:
         database = await asyncio.to_thread(open_database, settings)
         stack.callback(database.close)
-        await asyncio.to_thread(_migrate, database)
+        await asyncio.to_thread(migrate_ledger, database)
         async with await database.connect(name="tidelock start") as connection:
             salts = await open_salts(connection, settings.salt)
             await ensure_partitions(connection, settings.partition_events)
@@ -92,7 +93,7 @@ async def open_server(
         # First of all: a port that is taken should not cost the start of a database.
         listening = stack.enter_context(bind(settings.host, settings.port))
         ledger = await stack.enter_async_context(open_ledger(settings, streams_open=streams_open, clock=clock))
-        await _check_binding(ledger)
+        keys_needed = await _check_binding(ledger)
         # Apart from each other: a long list must hold up neither keys and health nor the live feed.
         reads, looks, pages = (
             Connections(ledger.database, size_max=size, name=f"tidelock {name}")
@@ -119,16 +120,17 @@ async def open_server(
         app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, keys, reads, looks))
         await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings))
-        yield Serving(url_of(listening), ledger, task)
+        yield Serving(url_of(listening), keys_needed, ledger, task)
 
 
-def serve(settings: Settings, *, streams_open: bool, announce: Callable[[str], None]) -> None:
-    """Serve until a signal says stop; a second one ends at once. `announce` gets the URL when it is open."""
+def serve(settings: Settings, *, streams_open: bool, announce: Callable[[str, bool], None]) -> None:
+    """Serve until a signal says stop; a second one ends at once. `announce` gets the URL, and whether API keys
+    are needed, when it is open."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, streams_open, announce))
 
 
-async def _serve(settings: Settings, streams_open: bool, announce: Callable[[str], None]) -> None:
+async def _serve(settings: Settings, streams_open: bool, announce: Callable[[str, bool], None]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -143,7 +145,7 @@ async def _serve(settings: Settings, streams_open: bool, announce: Callable[[str
     async with open_server(settings, streams_open=streams_open) as server, _background(stop.wait()) as stopped:
         _calm_collector()
         if not stop.is_set():
-            announce(server.url)
+            announce(server.url, server.keys_needed)
         await asyncio.wait([server.task, stopped], return_when=asyncio.FIRST_COMPLETED)
 
 
@@ -158,9 +160,12 @@ def _calm_collector() -> None:
     gc.set_threshold(20_000, 10, 10)
 
 
-async def _check_binding(ledger: Ledger) -> None:
+async def _check_binding(ledger: Ledger) -> bool:
+    """Whether API keys exist; raises SettingsError where they must and do not."""
     async with await ledger.database.connect(name="tidelock start") as connection:
-        check_binding(ledger.settings.host, await keys_exist(connection))
+        exist = await keys_exist(connection)
+    check_binding(ledger.settings.host, exist)
+    return exist
 
 
 async def _keep_partitions(ledger: Ledger) -> None:
@@ -183,11 +188,6 @@ async def _background(work: Coroutine[Any, Any, Any]) -> AsyncIterator[asyncio.T
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def _migrate(database: Database) -> None:
-    with database.connect_sync(name="tidelock migrate") as connection:
-        migrate(connection)
 
 
 def _limits(settings: Settings) -> Limits:

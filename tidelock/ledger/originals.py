@@ -1,4 +1,4 @@
-"""Recorded events read back as `Event`, to compare their content or to hash it anew."""
+"""Recorded events read back as `Event`, to compare their content."""
 
 from __future__ import annotations
 
@@ -28,12 +28,4 @@ def original(row: Sequence[Any]) -> Event:
     return Event(
         tenant_id, stream, customer_ref, resource_id, row_key, op, sent_at, normal, encoded, causality_key,
         correlation_id, causation_id, source, () if key is None else (key,), (), KEY_SOURCES[key_source], stored_hash,
-    )  # fmt: skip
-
-
-def recomputed_hash(event: Event) -> bytes:
-    """The content hash that the columns of a recorded event give now."""
-    return content_hash(
-        event.tenant_id, event.stream, event.customer_ref, event.resource_id, event.occurred_at, event.quantity,
-        event.op, event.data,
     )  # fmt: skip

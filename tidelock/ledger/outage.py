@@ -19,12 +19,13 @@ def outage(doing: str) -> Iterator[None]:
         raise Unreachable(f"{doing}: this database holds no ledger; `tidelock migrate` makes one") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise SettingsError(
-            f"{doing}: the database user may not do this ({_reason(error)}); it must own the schema",
+            f"{doing}: the database user may not do this ({reason(error)}); it must own the schema",
             field="database_url",
         ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise Unreachable(f"{doing}: the database went away ({_reason(error)}); try again") from error
+        raise Unreachable(f"{doing}: the database went away ({reason(error)}); try again") from error
 
 
-def _reason(error: psycopg.Error) -> str:
+def reason(error: psycopg.Error) -> str:
+    """What the database said, in one line."""
     return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 _NAME = "-- name:"
@@ -53,8 +54,9 @@ class Queries(Mapping[str, bytes]):
             raise KeyError(f"no query {name!r} in {self._origin}{hint}") from None
 
 
+@cache
 def load(package: str, path: str) -> Queries:
-    """The queries of one file of `package`."""
+    """The queries of one file of `package`; read once, whoever asks for it."""
     return parse(files(package).joinpath(path).read_text(encoding="utf-8"), origin=f"{package}/{path}")
 
 

@@ -21,6 +21,7 @@ from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known
 from tidelock.ledger.database import Database
 from tidelock.ledger.originals import KEY_SOURCES, original
+from tidelock.ledger.outage import reason
 from tidelock.ledger.queries import load
 from tidelock.ledger.salts import read_salts
 from tidelock.model import Event, Head
@@ -157,7 +158,7 @@ class LedgerWriter:
             for statement in self._session():
                 await connection.execute(statement)
         except psycopg.Error as error:
-            raise self._mark_unreachable(Unreachable(_reason(error))) from error
+            raise self._mark_unreachable(Unreachable(reason(error))) from error
         except Unreachable as error:
             raise self._mark_unreachable(error) from error
         self._connection, self._unreachable = connection, None
@@ -213,8 +214,4 @@ def _translated(error: psycopg.Error) -> Unreachable | DataRefused:
         return IdentityTaken("an event of this request was recorded meanwhile; send it again")
     if (error.sqlstate or "")[:2] in _DATA_ERRORS:
         return DataRefused(f"the ledger cannot store this request: {error.diag.message_primary}")
-    return Unreachable(f"the ledger did not take the request: {_reason(error)}; send it again")
-
-
-def _reason(error: psycopg.Error) -> str:
-    return error.diag.message_primary or str(error).strip() or type(error).__name__
+    return Unreachable(f"the ledger did not take the request: {reason(error)}; send it again")

@@ -19,12 +19,17 @@ def open_database(settings: Settings) -> Database:
     return Database.open(settings.database_url, settings.data, postgres.binaries, config, settings.connect_timeout_s)
 
 
+def migrate_ledger(database: Database) -> None:
+    """Bring the ledger in the database up to date, or make it."""
+    with database.connect_sync(name="tidelock migrate") as connection:
+        migrate(connection)
+
+
 @contextmanager
 def made_ledger(settings: Settings) -> Iterator[Database]:
     """The database, with a ledger in it when there was none."""
     with open_database(settings) as database, outage("the ledger"):
-        with database.connect_sync(name="tidelock migrate") as connection:
-            migrate(connection)
+        migrate_ledger(database)
         yield database
 
 

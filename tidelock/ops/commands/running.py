@@ -123,10 +123,10 @@ def _serve(context: typer.Context, settings: Settings, *, streams_open: bool, js
     tell = _tell_programs if json else _tell_people
     tell("starting", f"Starting Tidelock on {escape(where)} ...", pid=os.getpid(), database=where)
 
-    def announce(url: str) -> None:
-        took_s, keyless = time.monotonic() - started, _keyless(settings)
-        welcome = _welcome(url, took_s, keyless=keyless)
-        tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=not keyless, seconds=round(took_s, 3))
+    def announce(url: str, keys_needed: bool) -> None:
+        took_s = time.monotonic() - started
+        welcome = _welcome(url, took_s, keyless=not keys_needed)
+        tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=keys_needed, seconds=round(took_s, 3))
 
     with outage("the ledger"):
         composition(context).serve(settings, streams_open=streams_open, announce=announce)
@@ -144,15 +144,6 @@ def _tell_programs(event: str, _: str, **facts: object) -> None:
     except BrokenPipeError:
         # Nobody listens any more, which must not stop a server. What is buffered must not complain at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _keyless(settings: Settings) -> bool:
-    from tidelock.ledger.queries import load
-    from tidelock.ops.place import open_database
-
-    queries = load("tidelock.ledger", "sql/apikeys.sql")
-    with open_database(settings) as database, database.connect_sync() as connection:
-        return connection.execute(queries["keys_exist"]).fetchone() == (False,)
 
 
 def _welcome(url: str, took_s: float, *, keyless: bool) -> str:
