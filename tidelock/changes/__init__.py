@@ -1,0 +1,1 @@
+"""Changes: what the fold did to the tables, read in order."""

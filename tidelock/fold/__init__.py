@@ -1,0 +1,1 @@
+"""The fold: ledger in, tables and changes out, on Spark."""
