@@ -10,6 +10,9 @@ from dataclasses import dataclass
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Postgres cuts longer names off without a word
 IDENTIFIER_LENGTH_MAX = 63
+#: words of filters: a column of such a name could not be filtered by
+FILTER_WORDS = ("_and", "_or", "_not")
+COLUMN_NAME = f"[A-Za-z_][A-Za-z0-9_]*, at most 63 letters, and not be one of {' '.join(FILTER_WORDS)}"
 ALLOWED = "string int bigint double decimal(p,s) boolean timestamp date json"
 
 _PLAIN = frozenset({"string", "int", "bigint", "double", "boolean", "timestamp", "date", "json"})
@@ -75,6 +78,11 @@ def parse_column_type(text: str) -> ColumnType:
 
 def is_identifier(name: str) -> bool:
     return IDENTIFIER.fullmatch(name) is not None and len(name) <= IDENTIFIER_LENGTH_MAX
+
+
+def is_column_name(name: str) -> bool:
+    """Whether a column may be declared under that name."""
+    return is_identifier(name) and name not in FILTER_WORDS
 
 
 def data_path(name: str) -> tuple[str, ...] | None:

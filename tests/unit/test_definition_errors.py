@@ -206,7 +206,7 @@ def test_an_ordered_streams_name_leaves_room_for_its_suffix() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["counters", "counter_groups", "adjustments", "late_rows", "error_rows"])
+@pytest.mark.parametrize("name", ["counters", "counter_groups", "adjustments", "late_rows", "error_rows", "triggers"])
 def test_tables_that_are_always_there_are_not_declared_again(name: str) -> None:
     check({"streams": {name: TRADES}}, f"streams.{name}", "always there")
     check({"streams": {"trades": TRADES}, "windows": {name: WINDOW}}, f"windows.{name}", "always there")
@@ -220,6 +220,17 @@ def test_no_two_definitions_become_one_table() -> None:
         {"streams": {"a": ordered, "trades": TRADES}, "windows": {"a_ordered": WINDOW}},
         "windows.a_ordered",
         "streams.a;",
+    )
+
+
+@pytest.mark.parametrize("name", ["_and", "_or", "_not"])
+def test_no_column_is_named_like_a_word_of_filters(name: str) -> None:
+    stream_error(f'columns = {{ {name} = "int" }}', f".columns.{name}", name)
+    stream_error(f'key = "a"\ncolumns = {{ a = "int" }}\ncalculated = {{ {name} = "a" }}', f".calculated.{name}", name)
+    check(
+        {"streams": {"trades": TRADES}, "windows": {"w": {**WINDOW, "select": {name: "count(*)"}}}},
+        f"windows.w.select.{name}",
+        name,
     )
 
 

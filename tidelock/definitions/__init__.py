@@ -33,8 +33,8 @@ __all__ = [
     "parse_definitions",
 ]
 
-#: tables that are always there
-RESERVED_TABLES = ("counters", "counter_groups", "adjustments", "late_rows", "error_rows")
+#: tables that are always there, and what GraphQL needs the name for
+RESERVED_TABLES = ("counters", "counter_groups", "adjustments", "late_rows", "error_rows", "triggers")
 NAME_LENGTH_MAX = 255
 #: default of a meter's lateness
 LATENESS_NS = parse_duration("48h")

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from tidelock.canonical import canonical_hash
 from tidelock.columns import (
     ALLOWED,
+    COLUMN_NAME,
     ENVELOPE,
     KEY_ENVELOPE,
     ColumnType,
     data_path,
+    is_column_name,
     is_identifier,
     parse_column_type,
     table_column,
@@ -110,8 +112,8 @@ def read_stream(name: str, section: Section, eventtime_types: Collection[str] | 
 def _read_columns(section: Section) -> dict[str, ColumnType]:
     columns = {}
     for name in section.values:
-        if not is_identifier(name):
-            raise section.fail(name, "a column's name must have the form [A-Za-z_][A-Za-z0-9_]* and at most 63 letters")
+        if not is_column_name(name):
+            raise section.fail(name, f"a column's name must have the form {COLUMN_NAME}")
         column = section.parsed(name, parse_column_type, f"one of: {ALLOWED}")
         if column is None:
             raise section.refuse(name, f"one of: {ALLOWED}")
@@ -155,8 +157,8 @@ def _read_calculated(section: Section, columns: Mapping[str, ColumnType]) -> dic
         raise section.fail("calculated", "is for streams with a key; give one")
     calculated = {}
     for name in table.values:
-        if not is_identifier(name) or name in columns:
-            raise table.fail(name, "a calculated column needs a name [A-Za-z_][A-Za-z0-9_]* that no other column has")
+        if not is_column_name(name) or name in columns:
+            raise table.fail(name, f"needs a name that no other column has; it must have the form {COLUMN_NAME}")
         expression = table.text(name)
         calculated[name] = "" if expression is None else expression.strip()
     return calculated

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tidelock.canonical import canonical_hash
-from tidelock.columns import is_identifier, table_column
+from tidelock.columns import COLUMN_NAME, is_column_name, is_identifier, table_column
 from tidelock.definitions.aggregates import ALLOWED, Aggregate, parse_aggregate
 from tidelock.definitions.eventtimes import WindowTime, read_window_time
 from tidelock.definitions.frames import Frame, read_frame
@@ -98,8 +98,8 @@ def _read_select(section: Section, stream: Stream, taken: set[str]) -> dict[str,
         raise section.fail("select", f"is missing: give at least one column, {ALLOWED}")
     select = {}
     for name in table.values:
-        if not is_identifier(name):
-            raise table.fail(name, "a column's name must have the form [A-Za-z_][A-Za-z0-9_]* and at most 63 letters")
+        if not is_column_name(name):
+            raise table.fail(name, f"a column's name must have the form {COLUMN_NAME}")
         if name in taken or name in _OWN_COLUMNS:
             raise table.fail(name, "the name is taken by a column of group_by or one that every window has")
         select[name] = _read_aggregate(table, name, stream)
