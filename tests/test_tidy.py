@@ -18,14 +18,14 @@ TOP = {"app", "cli", "client", "spark", "__main__"}
 LINES_MAX = 400
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "ops", "app"},
+    "psycopg": {"ledger", "fold", "changes", "ops", "app"},
     "fastapi": {"ops", "app"},
     "starlette": {"ops", "app"},
     "uvicorn": {"ops", "app"},
     "typer": {"ops", "cli"},
     "rich": {"ops", "cli"},
     "prometheus_client": {"ops", "app"},
-    "pyarrow": {"ops"},
+    "pyarrow": {"fold", "changes", "ops"},
     "zstandard": {"ingest", "ops"},
 }
 

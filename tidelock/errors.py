@@ -9,8 +9,10 @@
         ├── Unauthorized       no key, or an unknown one           HTTP 401
         ├── Forbidden          the key may not do this             HTTP 403
         ├── NotFound           no such thing                       HTTP 404
+        ├── ResumeExpired      what came next is not kept any more HTTP 410 resume_expired
         ├── PayloadTooLarge    over a limit                        HTTP 413
         ├── UnsupportedMedia   content type or encoding not known  HTTP 415
+        ├── InvalidFilter      it means nothing for its columns    HTTP 422 invalid_definition, in `where`
         └── Overloaded         a queue is full                     HTTP 429
 
 Vendor errors are translated into these where the vendor is imported. The outcome for one event is not an error
@@ -82,6 +84,13 @@ class Forbidden(RequestError):
 class NotFound(RequestError):
     code = "not_found"
     http_status = 404
+
+
+class ResumeExpired(RequestError):
+    """Whoever reads on from there would miss something: begin anew with a snapshot."""
+
+    code = "resume_expired"
+    http_status = 410
 
 
 class PayloadTooLarge(RequestError):

@@ -126,6 +126,12 @@ class Settings:
         minimum="1KiB",
         maximum="1GiB",
     )
+    usage_items_max: int = options.integer(
+        10_000, "Most items in an answer of `/v1/usage`. A request for more is refused.", maximum=100_000
+    )
+    changes_retention: int = options.duration(
+        "24h", "How long the changes of tables are kept. What a trigger has not read yet is kept in any case."
+    )
     ws_queue_events_max: int = options.integer(
         1_000, "Most events that wait for one WebSocket client. A client further behind reads on from the ledger."
     )
