@@ -1,0 +1,26 @@
+"""The lease: one fold at a time on a ledger. It ends with the connection that holds it, however that ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from tidelock.ledger.queries import load
+
+QUERIES = load("tidelock.fold", "sql/lease.sql")
+
+#: number of the advisory lock, of the ledger's own database
+LEASE = int.from_bytes(b"tidefold")
+
+
+def hold(connection: psycopg.Connection[Any]) -> bool:
+    """Take the lease for as long as the connection lives. False: another fold has it."""
+    row = connection.execute(QUERIES["take_lease"], {"lease": LEASE}).fetchone()
+    return row is not None and bool(row[0])
+
+
+async def held(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether any fold has it."""
+    row = await (await connection.execute(QUERIES["lease_held"], {"lease": LEASE})).fetchone()
+    return row is not None and bool(row[0])
