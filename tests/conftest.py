@@ -1,4 +1,4 @@
-"""What every test may ask for: one real Postgres per run, a fresh migrated database per test."""
+"""What every test may ask for: one real Postgres and one real Spark per run, a fresh migrated database per test."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from tidelock import settings
+from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
@@ -37,6 +40,19 @@ def template(postgres: EmbeddedPostgres) -> str:
     with Database(url_of(postgres, name)).connect_sync() as connection:
         migrate(connection)
     return name
+
+
+@pytest.fixture(scope="session")
+def jars(pytestconfig: pytest.Config) -> Path:
+    """A data directory that only ever holds the jars: resolved by the first run, kept for the next ones."""
+    return Path(pytestconfig.cache.mkdir("tidelock"))
+
+
+@pytest.fixture(scope="session")
+def spark(jars: Path) -> Iterator[Spark]:
+    """Spark as it is in production, on two cores and with less memory."""
+    with Spark(settings.Spark(master="local[2]", driver_memory=1 << 30), jars) as started:
+        yield started
 
 
 @pytest.fixture

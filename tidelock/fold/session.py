@@ -1,0 +1,232 @@
+"""The Spark session: started quietly, ended completely, and started anew when its JVM is gone."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext, SparkFiles
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession, SQLContext
+
+import tidelock.settings
+from tidelock.errors import Unreachable
+from tidelock.fold.jars import jdbc_driver
+from tidelock.fold.java import java_home
+from tidelock.fold.jvm import SUBMIT, Jvm, environment
+from tidelock.fold.sparkconf import cores, spark_conf, spark_environment
+from tidelock.ledger.account import belong_to_parent, make_directory
+from tidelock.ledger.locks import FileLock
+
+logger = logging.getLogger(__name__)
+
+_DRIVER = "org.postgresql.Driver"
+# How long a JVM that was killed may take to be seen as gone.
+_GONE_S = 1.0
+_STOPPED = (
+    "SparkContext was shut down",
+    "SparkContext has been shutdown",
+    "stopped SparkContext",
+    "Answer from Java side is empty",
+    "Error while sending or receiving",
+)
+
+
+class Spark:
+    """A session and its JVM. `restart()` it after `lost(error)`; `stop()` it at the end."""
+
+    def __init__(self, settings: tidelock.settings.Spark, data: Path) -> None:
+        """Start it; takes seconds. Raises SettingsError and Unreachable."""
+        self.settings = settings
+        #: tasks that run at a time; None when only the cluster knows
+        self.cores = cores(settings.master)
+        self._home = java_home(settings.java, data)
+        self._jar = jdbc_driver(data, SUBMIT, self._home, settings.conf)
+        self._directory = _Directory(data.absolute() / "spark")
+        #: the PostgreSQL driver is there, so executors can read the ledger themselves
+        self.jdbc = False
+        try:
+            self._start()
+        except BaseException:
+            self._directory.remove()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process."""
+        return self._jvm.process.pid
+
+    def alive(self) -> bool:
+        if not self._jvm.alive:
+            return False
+        try:
+            return not self._context._jsc.sc().isStopped()
+        except (Py4JError, OSError, AttributeError):
+            return False
+
+    def lost(self, error: BaseException) -> bool:
+        """Whether this error came because Spark is gone: then nothing but `restart()` helps."""
+        if lost(error):
+            return True
+        # A reader of Arrow, say, only sees its stream end early.
+        deadline = time.monotonic() + (_GONE_S if isinstance(error, OSError | EOFError | ValueError) else 0)
+        while self.alive():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_GONE_S / 20)
+        return True
+
+    def restart(self) -> None:
+        """A new JVM and session in place of one that is gone, or of one that is not wanted any more."""
+        self._end()
+        self._start()
+
+    def stop(self) -> None:
+        """End session and JVM; nothing of them is left in this process, on disk, or running."""
+        self._end()
+        self._directory.remove()
+
+    def _start(self) -> None:
+        directory = self._directory.fresh()
+        conf = spark_conf(self.settings, directory, [self._jar] if self._jar else [])
+        environ = spark_environment(self.settings, self._home, directory)
+        self._jvm = Jvm(conf, environ, directory)
+        try:
+            with environment(environ), _own_interrupts(), _own_path():
+                self._context = SparkContext(conf=_conf(conf), gateway=self._jvm.gateway)
+            self.session = SparkSession(self._context)
+            self.jdbc = has_jdbc(self.session)
+        except (Py4JError, PySparkException, OSError) as error:
+            reason = _reason(error)
+            self._end()
+            raise Unreachable(f"Spark did not start on {self.settings.master}: {reason}") from error
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        context = SparkContext._active_spark_context
+        if context is not None:
+            with warnings.catch_warnings(), suppress(Py4JError, OSError):
+                # It warns that a JVM which is gone did not answer: no news here.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                context.stop()
+        self._jvm.close()
+        # What PySpark remembers for the whole process; without this it would talk to the JVM that was.
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        SQLContext._instantiatedContext = None
+        SparkFiles._sc = None
+
+    def __enter__(self) -> Spark:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def lost(error: BaseException | None) -> bool:
+    """Whether an error says by itself that the JVM or its context is gone."""
+    while error is not None:
+        if isinstance(error, Py4JNetworkError):
+            return True
+        if isinstance(error, Py4JError | PySparkException) and any(mark in str(error) for mark in _STOPPED):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def has_jdbc(session: SparkSession) -> bool:
+    """Whether the session can load the PostgreSQL driver."""
+    jvm: Any = session.sparkContext._jvm
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(_DRIVER, False, True)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _conf(values: Mapping[str, str]) -> SparkConf:
+    conf = SparkConf(loadDefaults=False)
+    for name, value in values.items():
+        conf.set(name, value)
+    return conf
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception).strip().splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep our handler of Ctrl-C: PySpark's calls the JVM from inside the signal, over a connection in use."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _own_path() -> Iterator[None]:
+    """Keep our import path: each start would put one more temporary directory in it."""
+    before = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+class _Directory:
+    """Where Spark keeps what it spills. A killed process leaves its own behind; the next start sweeps it up."""
+
+    def __init__(self, above: Path) -> None:
+        make_directory(above.parent)
+        make_directory(above)
+        belong_to_parent(above)
+        self._above = above
+        self._sweep()
+        self.path = Path(tempfile.mkdtemp(dir=above, prefix="run-"))
+        self._lock = FileLock(self.path.with_suffix(".lock"))
+        self._lock.take()
+
+    def fresh(self) -> Path:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(mode=0o700)
+        return self.path
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.path.unlink(missing_ok=True)
+        self._lock.release()
+
+    def _sweep(self) -> None:
+        for path in self._above.glob("run-*.lock"):
+            left = FileLock(path)
+            with suppress(OSError):
+                if left.take():
+                    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                    path.unlink(missing_ok=True)
+                    left.release()
