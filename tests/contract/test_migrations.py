@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import SettingsError, TidelockError
+from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.binaries import find_binaries
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate, status
@@ -26,6 +27,13 @@ def test_the_schema_is_what_the_migrations_make(database: Database, empty_databa
     with empty_database.connect_sync() as connection:
         connection.execute(files("tidelock").joinpath("schema.sql").read_bytes())
     assert _dump(empty_database) == _dump(database)
+
+
+def test_the_ledger_is_found_whatever_the_tables_of_streams_are_called(database: Database) -> None:
+    with database.connect_sync() as connection:
+        connection.execute(f"CREATE TABLE {SCHEMA}.events ()")
+        assert migrate(connection) == []
+        assert connection.execute("SELECT count(ingress_sequence) FROM events").fetchone() == (0,)
 
 
 def test_missing_migrations_are_applied_in_order_and_only_once(empty_database: Database, toys: Path) -> None:

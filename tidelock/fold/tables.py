@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType, parse_column_type, table_column
 from tidelock.definitions import Definitions, Stream
 
-#: Postgres schema of the tables
-SCHEMA = "tidelock"
+#: Postgres schema of the tables; nobody's role has this name, so it is on no search path
+SCHEMA = "tidelock_tables"
 #: column with the text of a row's key; no declared column can have that name
 KEY = "$key"
 

@@ -1,6 +1,7 @@
--- The fold: its tables, in a schema of their own so that a stream may be named like a table of the ledger.
+-- The fold: its tables, in a schema of their own so that a stream may be named like a table of the ledger. The schema is
+-- not named like a role: a role's own schema comes first on its search path, and would hide the ledger's tables.
 
-CREATE SCHEMA tidelock;
+CREATE SCHEMA tidelock_tables;
 
 -- The next control event of the ledger: a range of the fold ends before it.
 CREATE INDEX commits_control ON commits (first_sequence) WHERE control;
@@ -20,7 +21,7 @@ COMMENT ON COLUMN fold_definitions.tables IS 'Name, columns with types, and key 
 
 -- Every table of the fold has tenant_id, "$key" (the text of its key columns; no declared column can have that name)
 -- and source_timestamp, of the collection that last changed the row. Instants are nanoseconds since 1970.
-CREATE TABLE tidelock.counters (
+CREATE TABLE tidelock_tables.counters (
     tenant_id        text           COLLATE "C" NOT NULL,
     "$key"           text           COLLATE "C" NOT NULL,
     metric           text           COLLATE "C" NOT NULL,
@@ -43,7 +44,7 @@ CREATE TABLE tidelock.counters (
     PRIMARY KEY (tenant_id, "$key")
 );
 
-CREATE TABLE tidelock.counter_groups (
+CREATE TABLE tidelock_tables.counter_groups (
     tenant_id        text           COLLATE "C" NOT NULL,
     "$key"           text           COLLATE "C" NOT NULL,
     metric           text           COLLATE "C" NOT NULL,
@@ -69,7 +70,7 @@ CREATE TABLE tidelock.counter_groups (
     PRIMARY KEY (tenant_id, "$key")
 );
 
-CREATE TABLE tidelock.adjustments (
+CREATE TABLE tidelock_tables.adjustments (
     tenant_id        text           COLLATE "C" NOT NULL,
     "$key"           text           COLLATE "C" NOT NULL,
     metric           text           COLLATE "C" NOT NULL,
@@ -84,9 +85,9 @@ CREATE TABLE tidelock.adjustments (
     PRIMARY KEY (tenant_id, "$key")
 );
 
-CREATE INDEX adjustments_counter ON tidelock.adjustments (tenant_id, metric, customer_ref, period_start);
+CREATE INDEX adjustments_counter ON tidelock_tables.adjustments (tenant_id, metric, customer_ref, period_start);
 
-CREATE TABLE tidelock.error_rows (
+CREATE TABLE tidelock_tables.error_rows (
     tenant_id        text   COLLATE "C" NOT NULL,
     "$key"           text   COLLATE "C" NOT NULL,
     source           text   COLLATE "C" NOT NULL,
