@@ -15,12 +15,13 @@ help: ## show this list
 
 setup: $(STAMP) ## make .venv with everything the project needs
 
-# The lock file decides every version; uv itself is the one thing pip brings.
+# The lock file decides every version; uv itself is the one thing pip brings. A Java comes only where there is none.
 $(STAMP): pyproject.toml uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv sync --frozen --all-extras --inexact --quiet
+	@without=$$($(BIN)/python -m tidelock.fold.java 2>/dev/null && echo --no-extra java); \
+		$(BIN)/uv sync --frozen --all-extras $$without --inexact --quiet
 	@touch $@
 
 run: setup ## run Tidelock here: ledger and API on http://127.0.0.1:8080
