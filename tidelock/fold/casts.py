@@ -1,0 +1,265 @@
+"""Casts: Spark SQL that reads column values from texts, exactly and without ever failing, and writes them again.
+
+Spark's own casts trim, round and, in ANSI mode, raise. So a text is checked first and cast after: by a pattern of the
+plain common form, or else of every legal form, which costs more and is rarely needed. What no pattern knows is null.
+
+Arguments are SQL expressions, and stand several times in the result: give names of columns, not computations.
+
+- Patterns are raw literals, `r'...'`: the same whatever Spark's settings say about backslashes.
+- They end with `\\z`: `$` would let a line break follow. Quantifiers are possessive, so that no text, however long, is
+  tried twice or fills the stack.
+- What stands several times in a rare branch is bound by `transform(array(x), name -> ...)[0]`, Spark's only `let`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelock.columns import ColumnType
+from tidelock.fold.doubles import double_quantity
+
+_SECOND = 1_000_000_000
+_DAY = 86_400 * _SECOND
+_WEEK = 7 * _DAY
+#: what sums are made of: all bigints, and doubles of that size
+_QUANTITY_DIGITS = (19, 9)
+
+_NUMBER = r"\A[+-]?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+\z"
+# whole digits, decimals, sign and digits of the exponent
+_NUMBER_PARTS = r"\A[+-]?+([0-9]++)(?:\.([0-9]++))?+(?:[eE]([+-]?+)0*+([0-9]*+))?+\z"
+# A longer exponent cannot be balanced by the digits of any text that fits into memory.
+_EXPONENT_DIGITS_MAX = 10
+_DOUBLE_MAX = "1.7976931348623157E308D"
+
+_DATE = r"\A(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?"
+# Whole years that 64-bit nanoseconds hold: 1678 to 2261.
+_YEAR = "(?:167[89]|16[89][0-9]|1[7-9][0-9]{2}|2[01][0-9]{2}|22[0-5][0-9]|226[01])"
+_UTC = rf"\A{_YEAR}-[0-9]{{2}}-[0-9]{{2}}T{_TIME}Z\z"
+_ANY_ZONE = rf"\A[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[Tt ]{_TIME}(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\z"
+_SECONDS = (-9_214_560_000, 9_214_646_399)
+
+_ESCAPED = r'["\\\x00-\x1f]'
+# The backslash first, since the others bring it in.
+_ESCAPES = (0x5C, 0x22, *range(32))
+_SHORT_ESCAPES = {0x22: '"', 0x5C: chr(92), 0x0A: "n", 0x0D: "r", 0x09: "t", 0x0C: "f", 0x08: "b"}
+
+
+def fits(type_: ColumnType, text: str) -> str:
+    """Whether a column can hold what a text stands for; null it can. Never null."""
+    match type_.name:
+        case "string" | "json":
+            return "TRUE"
+        case "boolean":
+            return f"coalesce({text} IN ('true', 'false'), TRUE)"
+    plain = f" OR {_matches(text, pattern)}" if (pattern := _plain(type_)) else ""
+    return f"({text} IS NULL{plain} OR {_any_form(type_, text)} IS NOT NULL)"
+
+
+def typed(type_: ColumnType, text: str) -> str:
+    """The value a text stands for; null where there is none, or none that fits. Instants are BIGINT nanoseconds."""
+    match type_.name:
+        case "string" | "json":
+            return text
+        case "boolean":
+            return f"CASE {text} WHEN 'true' THEN TRUE WHEN 'false' THEN FALSE END"
+    pattern = _plain(type_)
+    if pattern is None:
+        return _any_form(type_, text)
+    return f"CASE WHEN {_matches(text, pattern)} THEN {_plain_value(type_, text)} ELSE {_any_form(type_, text)} END"
+
+
+def canonical(type_: ColumnType, value: str) -> str:
+    """The one text of a typed value, as keys and groups have it."""
+    match type_.name:
+        case "string" | "json":
+            return value
+        case "timestamp":
+            return instant_text(value)
+        case "decimal" if type_.scale:
+            # Always with a point, and with as many decimals as the type has.
+            return f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM CAST({value} AS STRING)))"
+        case "double":
+            raise ValueError("a double has no one text")
+    return f"CAST({value} AS STRING)"
+
+
+def transport(type_: ColumnType, value: str) -> str:
+    """A typed value as a text that Arrow casts to the column's type without loss; an instant is its nanoseconds."""
+    return value if type_.name in ("string", "json") else f"CAST({value} AS STRING)"
+
+
+def quantity(type_: ColumnType | None, value: str) -> str:
+    """What a meter aggregates, DECIMAL(38,9): of a typed value, or of a path's text where there is no type.
+
+    Null where there is nothing, or nothing with at most 19 digits before and nine after the point. A double is the
+    decimal it is written as, rounded half away from zero at nine digits; nothing else is rounded.
+    """
+    whole, decimals = _QUANTITY_DIGITS
+    if type_ is None:
+        plain = _matches(value, _plain_number(whole, decimals))
+        exact = _exact(value, whole, decimals)
+        return f"CASE WHEN {plain} THEN TRY_CAST({value} AS DECIMAL(38,9)) ELSE CAST({exact} AS DECIMAL(38,9)) END"
+    match type_.name:
+        case "int" | "bigint":
+            return f"CAST({value} AS DECIMAL(38,9))"
+        case "double":
+            return double_quantity(value)
+        case "decimal" if type_.scale <= decimals:
+            legal = f"abs({value}) < 1{'0' * whole}BD"
+            fitting = type_.precision - type_.scale <= whole
+            cast = f"CAST({value} AS DECIMAL(38,9))"
+            return cast if fitting else f"CASE WHEN {legal} THEN TRY_{cast} END"
+        case "decimal":
+            # Spark rounds to compare decimals of different types; texts it does not.
+            return quantity(None, canonical(type_, value))
+    return "CAST(NULL AS DECIMAL(38,9))"
+
+
+def period_start(period: str, instant: str) -> str:
+    """Start of the UTC hour, day, week (from Monday) or month an instant lies in, all in nanoseconds."""
+    match period:
+        case "hour":
+            since = f"pmod({instant}, {3600 * _SECOND}L)"
+        case "day":
+            since = f"pmod({instant}, {_DAY}L)"
+        case "week":
+            # 1970 began on a Thursday. The inner pmod leaves room for the three days from Monday.
+            since = f"pmod(pmod({instant}, {_WEEK}L) + {3 * _DAY}L, {_WEEK}L)"
+        case "month":
+            first = f"trunc(date_from_unix_date(CAST({_floored(instant, _DAY)} AS INT)), 'MM')"
+            return f"try_multiply(CAST(unix_date({first}) AS BIGINT), {_DAY}L)"
+        case _:
+            raise ValueError(f"{period} is no period")
+    return f"try_subtract({instant}, {since})"
+
+
+def json_string(text: str) -> str:
+    """A text as a JSON string."""
+    pairs = ", ".join(f"named_struct('given', chr({code}), 'made', {_escape(code)})" for code in _ESCAPES)
+    escaped = f"aggregate(array({pairs}), {text}, (made, pair) -> replace(made, pair.given, pair.made))"
+    return f"concat('\"', CASE WHEN {_matches(text, _ESCAPED)} THEN {escaped} ELSE {text} END, '\"')"
+
+
+def json_array(texts: Sequence[str]) -> str:
+    """Texts as a compact JSON array; null stays null in it."""
+    members = ", ',', ".join(f"coalesce({json_string(text)}, 'null')" for text in texts)
+    return f"concat('[', {members}, ']')"
+
+
+def instant_text(instant: str) -> str:
+    """RFC 3339 in UTC with `Z` of nanoseconds, the fraction without trailing zeros."""
+    # A TIMESTAMP without zone, so that the session's zone has no part in it.
+    seconds = f"timestampadd(SECOND, {_floored(instant, _SECOND)}, TIMESTAMP_NTZ '1970-01-01 00:00:00')"
+    fraction = f"pmod({instant}, {_SECOND}L)"
+    digits = f"trim(TRAILING '0' FROM lpad(CAST({fraction} AS STRING), 9, '0'))"
+    ending = f"CASE WHEN {fraction} = 0 THEN 'Z' ELSE concat('.', {digits}, 'Z') END"
+    return f"concat(replace(CAST({seconds} AS STRING), ' ', 'T'), {ending})"
+
+
+def _matches(text: str, pattern: str) -> str:
+    return f"{text} RLIKE r'{pattern}'"
+
+
+def _plain(type_: ColumnType) -> str | None:
+    """The pattern of the common form, in which every text fits."""
+    match type_.name:
+        case "int":
+            return r"\A-?[0-9]{1,9}\z"
+        case "bigint":
+            return r"\A-?[0-9]{1,18}\z"
+        case "double":
+            return r"\A-?[0-9]{1,17}(?:\.[0-9]{1,17})?\z"
+        case "decimal":
+            return _plain_number(type_.precision - type_.scale, type_.scale)
+    # Whether there is such a day takes a calendar.
+    return None
+
+
+def _plain_number(whole: int, decimals: int) -> str:
+    before = f"[0-9]{{1,{whole}}}" if whole else "0"
+    after = rf"(?:\.[0-9]{{1,{decimals}}})?" if decimals else ""
+    return rf"\A-?{before}{after}\z"
+
+
+def _plain_value(type_: ColumnType, text: str) -> str:
+    # Adding zero makes 0.0 of -0.0, to which it is equal.
+    return f"TRY_CAST({text} AS {type_})" + (" + 0D" if type_.name == "double" else "")
+
+
+def _any_form(type_: ColumnType, text: str) -> str:
+    match type_.name:
+        case "int" | "bigint":
+            return f"TRY_CAST({_exact(text, 19, 0)} AS {type_})"
+        case "decimal":
+            return _exact(text, type_.precision - type_.scale, type_.scale)
+        case "double":
+            value = f"TRY_CAST({text} AS DOUBLE)"
+            return f"CASE WHEN {_matches(text, _NUMBER)} AND abs({value}) <= {_DOUBLE_MAX} THEN {value} + 0D END"
+        case "date":
+            return f"CASE WHEN {_matches(text, _DATE)} THEN TRY_CAST({text} AS DATE) END"
+    assert type_.name == "timestamp"
+    return _instant(text)
+
+
+def _exact(text: str, whole: int, decimals: int) -> str:
+    """A number in any form, if it has no more digits on either side of its point than that."""
+
+    def part(number: int) -> str:
+        return f"regexp_extract({text}, r'{_NUMBER_PARTS}', {number})"
+
+    exponent = (
+        f"CASE WHEN {part(4)} = '' THEN 0L WHEN length({part(4)}) <= {_EXPONENT_DIGITS_MAX}"
+        f" THEN TRY_CAST(concat({part(3)}, {part(4)}) AS BIGINT) END"
+    )
+    parts = (
+        f"named_struct('sign', CASE WHEN startswith({text}, '-') THEN '-' ELSE '' END,"
+        f" 'digits', trim(LEADING '0' FROM concat({part(1)}, {part(2)})),"
+        f" 'shift', {exponent} - length({part(2)}))"
+    )
+    # The number is 0.<digits> * 10^point, whatever way it was written. No exponent: too long a one.
+    placed = (
+        "named_struct('sign', parts.sign, 'digits', trim(TRAILING '0' FROM parts.digits),"
+        " 'point', parts.shift + length(parts.digits))"
+    )
+    type_ = f"DECIMAL({whole + decimals},{decimals})"
+    value = (
+        f"CASE WHEN placed.digits = '' THEN CAST(0 AS {type_})"
+        f" WHEN placed.point <= {whole} AND length(placed.digits) - placed.point <= {decimals}"
+        f" THEN TRY_CAST(concat(placed.sign, '0.', placed.digits, 'e', CAST(placed.point AS STRING)) AS {type_}) END"
+    )
+    return f"CASE WHEN {_matches(text, _NUMBER)} THEN {_let('parts', parts, _let('placed', placed, value))} END"
+
+
+def _instant(text: str) -> str:
+    """Nanoseconds of an RFC 3339 text."""
+    fraction = f"TRY_CAST(rpad(substr({text}, 21, length({text}) - 21), 9, '0') AS INT)"
+    utc = (
+        f"unix_seconds(TRY_CAST({text} AS TIMESTAMP)) * {_SECOND}L"
+        f" + CASE WHEN length({text}) = 20 THEN 0 ELSE {fraction} END"
+    )
+    # Spark knows no offset beyond 18 hours, and no small letters: the local time is read as UTC, and moved.
+    local = f"unix_seconds(TRY_CAST(concat(substr({text}, 1, 10), 'T', substr({text}, 12, 8), 'Z') AS TIMESTAMP))"
+    minutes = f"(TRY_CAST(substr({text}, -5, 2) AS INT) * 60 + TRY_CAST(substr({text}, -2, 2) AS INT))"
+    sign = f"CASE WHEN substr({text}, -6, 1) = '-' THEN -60 ELSE 60 END"
+    moved = f"{local} - CASE WHEN lower(substr({text}, -1, 1)) = 'z' THEN 0 ELSE {minutes} * {sign} END"
+    fraction = f"TRY_CAST(rpad(regexp_extract({text}, r'\\.([0-9]++)', 1), 9, '0') AS INT)"
+    first, last = _SECONDS
+    fitting = f"CASE WHEN seconds BETWEEN {first}L AND {last}L THEN seconds * {_SECOND}L END"
+    moved = f"{_let('seconds', moved, fitting)} + {fraction}"
+    return f"CASE WHEN {_matches(text, _UTC)} THEN {utc} WHEN {_matches(text, _ANY_ZONE)} THEN {moved} END"
+
+
+def _floored(number: str, divisor: int) -> str:
+    """A whole number divided, towards negative infinity; `div` goes towards zero."""
+    return f"({number} div {divisor}L - CASE WHEN {number} % {divisor}L < 0 THEN 1 ELSE 0 END)"
+
+
+def _escape(code: int) -> str:
+    if code in _SHORT_ESCAPES:
+        return f"concat(chr(92), chr({ord(_SHORT_ESCAPES[code])}))"
+    return f"concat(chr(92), 'u{code:04x}')"
+
+
+def _let(name: str, value: str, body: str) -> str:
+    return f"transform(array({value}), {name} -> {body})[0]"
