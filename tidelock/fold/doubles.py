@@ -16,10 +16,11 @@ _BITS = 33
 
 def double_quantity(value: str) -> str:
     """DECIMAL(38,9), rounded half away from zero at nine digits; null from 10^19 on, and for what is no number."""
+    # Fewer digits than DECIMAL(38,9) has, so that a product has room for all of them: else Spark drops decimals.
+    coarse = f"CAST(transform(array(abs({value})), a -> {_coarse('a')})[0] AS DECIMAL(29,9))"
     return (
         f"CASE WHEN abs({value}) < {_FINE}D THEN {_fine(value)}"
-        f" WHEN abs({value}) < 1E19D THEN transform(array(abs({value})), a -> {_coarse('a')})[0]"
-        f" * CASE WHEN {value} < 0 THEN -1BD ELSE 1BD END END"
+        f" WHEN abs({value}) < 1E19D THEN CAST({coarse} * {_sign(value)} AS DECIMAL(38,9)) END"
     )
 
 
@@ -30,9 +31,8 @@ def _fine(value: str) -> str:
     then the shortest that is, so it is the one to round: away from zero.
     """
     rounded = f"CAST({value} AS DECIMAL(38,9))"
-    sign = f"CASE WHEN {value} < 0 THEN -1BD ELSE 1BD END"
-    middle = f"CAST(CAST({rounded} AS DECIMAL(18,9)) + 0.0000000005BD * {sign} AS DOUBLE)"
-    away = f"CAST(CAST({rounded} AS DECIMAL(18,9)) + 0.000000001BD * {sign} AS DECIMAL(38,9))"
+    middle = f"CAST(CAST({rounded} AS DECIMAL(18,9)) + 0.0000000005BD * {_sign(value)} AS DOUBLE)"
+    away = f"CAST(CAST({rounded} AS DECIMAL(18,9)) + 0.000000001BD * {_sign(value)} AS DECIMAL(38,9))"
     return f"CASE WHEN {middle} = {value} THEN {away} ELSE {rounded} END"
 
 
@@ -72,3 +72,7 @@ def _fraction(value: str) -> str:
     near = f"transform(array({ways}), way -> CAST({whole} + {units} * way.unit AS DECIMAL(38,10)))"
     found = f"get(filter({near}, near -> CAST(near AS DOUBLE) = {value}), 0)"
     return f"CAST({found} AS DECIMAL(38,9))"
+
+
+def _sign(value: str) -> str:
+    return f"CASE WHEN {value} < 0 THEN -1BD ELSE 1BD END"
