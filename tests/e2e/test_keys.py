@@ -54,7 +54,8 @@ def bearer(key: str) -> dict[str, str]:
 async def test_a_request_without_a_known_key_is_401(client: httpx.AsyncClient, authorization: str | None) -> None:
     headers = {} if authorization is None else {b"authorization": authorization.encode("latin-1")}
     for method, path in (("POST", "/v1/events"), ("GET", "/admin/events"), ("GET", "/v1/causality/k"),
-                         ("GET", "/admin/event-health"), ("GET", "/metrics")):  # fmt: skip
+                         ("GET", "/admin/event-health"), ("GET", "/metrics"), ("GET", "/v1/usage"),
+                         ("GET", "/v1/counters"), ("GET", "/v1/tables/counters")):  # fmt: skip
         response = await client.request(method, path, headers=headers)
         assert response.status_code == 401, path
         assert response.json()["error"]["code"] == "unauthorized"

@@ -21,16 +21,21 @@ _ERRORS = {
     400: "The request cannot be read; `error.field` names what is wrong",
     401: "An API key is needed",
     403: "The API key may not do this",
+    404: "There is no such thing",
     413: "Too many events or bytes",
     415: "Content type or encoding not known",
+    422: "The filter means nothing for these columns; `error.field` is the place in it",
     429: "Too much waits already; send it again after `Retry-After` seconds",
     503: "The ledger is away; send it again after `Retry-After` seconds",
 }
+
+_INGEST_ERRORS = (400, 401, 403, 413, 415, 429, 503)
 
 #: how the page groups them, in its order; those open to everybody need no key
 _GROUPS = {
     "Send": ("/v1/events",),
     "Read": ("/admin/events", "/v1/causality/{key}"),
+    "Tables": ("/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/errors", "/v1/tables/{table}"),
     "Operate": ("/admin/event-health", "/metrics", "/readyz", "/healthz"),
 }
 _OPEN = ("/readyz", "/healthz")
@@ -43,8 +48,14 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
     "stream": (_NAME, "Only this stream"),
     "customerRef": ({"type": "string"}, "Only this customer"),
     "causalityKey": ({"type": "string"}, "Only this run"),
-    "from": (_INSTANT, "Occurred at or after: RFC 3339, or integer epoch milliseconds"),
-    "to": (_INSTANT, "Occurred before"),
+    "from": (_INSTANT, "At or after (when it occurred, or its period): RFC 3339, or integer epoch milliseconds"),
+    "to": (_INSTANT, "Before"),
+    "metric": (_NAME, "Name of a meter"),
+    "window": (_NAME, "Length of the periods, which is the meter's own: hour, day, week or month"),
+    "groupBy": ({"type": "string", "enum": ["true", "false"], "default": "false"}, "By the meter's groups"),
+    "source": ({"type": "string"}, "Only those of this stream or meter"),
+    "code": ({"type": "string"}, "Only those with this code"),
+    "where": ({"type": "string"}, 'A filter on the columns as JSON text, such as {"value": {"_gt": 10}}'),
     "after": (_SEQUENCE, "Sequences above this one"),
     "before": (_SEQUENCE, "Sequences below this one"),
     "order": (
@@ -60,13 +71,20 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
 
 
 def operation(
-    summary: str, answer: str, *, parameters: Sequence[str] = (), path: Json | None = None, errors: Sequence[int] = ()
+    summary: str,
+    answer: str,
+    *,
+    parameters: Sequence[str] = (),
+    needed: Sequence[str] = (),
+    path: Json | None = None,
+    errors: Sequence[int] = (),
 ) -> dict[str, Any]:
     """What FastAPI is told of a route whose handler reads and writes by itself."""
     described = [] if path is None else [{"in": "path", "required": True, **path}]
     for name in parameters:
         schema, about = _PARAMETERS[name]
-        described.append({"in": "query", "name": name, "schema": schema, "description": about, "required": False})
+        required = name in needed
+        described.append({"in": "query", "name": name, "schema": schema, "description": about, "required": required})
     return {
         "summary": summary,
         "openapi_extra": {"parameters": described},
@@ -141,6 +159,6 @@ def _ingest() -> Json:
         },
         "responses": {
             "200": _answer("Processed; rejected events say why", "Answer"),
-            **{str(status): _error(status) for status in _ERRORS},
+            **{str(status): _error(status) for status in _INGEST_ERRORS},
         },
     }

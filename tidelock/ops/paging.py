@@ -43,12 +43,17 @@ class Paging:
 
     def _cursor(self, position: int) -> str:
         order = "desc" if self.descending else "asc"
-        return urlsafe_b64encode(f"{order}:{position}".encode()).rstrip(b"=").decode()
+        return _encoded(f"{order}:{position}".encode())
+
+
+def read_limit(parameters: Parameters, settings: Settings) -> int:
+    """How many rows a page has at most."""
+    return parameters.limit(default=min(settings.page_rows, settings.page_rows_max), maximum=settings.page_rows_max)
 
 
 def read_paging(parameters: Parameters, settings: Settings, *, order: str | None = "asc") -> Paging:
     """Without an order a cursor goes on in its own."""
-    limit = parameters.limit(default=min(settings.page_rows, settings.page_rows_max), maximum=settings.page_rows_max)
+    limit = read_limit(parameters, settings)
     cursor = parameters.text("cursor")
     if cursor is None:
         return Paging(limit, order == "desc", None)
@@ -58,11 +63,40 @@ def read_paging(parameters: Parameters, settings: Settings, *, order: str | None
     return Paging(limit, began == "desc", position)
 
 
+def key_cursor(table: str, tenant_id: str, key: str) -> str:
+    """The cursor of a list that is in the order of keys, behind that one."""
+    return _encoded(msgspec.json.encode([table, tenant_id, key]))
+
+
+def read_key_cursor(cursor: str, table: str) -> tuple[str, str]:
+    """Tenant and key of the last row of the page before."""
+    try:
+        of_table, tenant_id, key = msgspec.json.decode(_decoded(cursor), type=tuple[str, str, str])
+    except ValueError:
+        raise _foreign() from None
+    if of_table != table or "\0" in tenant_id or "\0" in key:
+        raise _foreign()
+    return tenant_id, key
+
+
 def _read_cursor(cursor: str) -> tuple[str, int]:
     try:
-        match = _CURSOR.fullmatch(urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+        match = _CURSOR.fullmatch(_decoded(cursor))
     except ValueError:
         match = None
     if match is None or int(match[2]) > SEQUENCE_MAX:
-        raise RequestError("this is not a cursor that a list has given", field="cursor")
+        raise _foreign()
     return match[1].decode(), int(match[2])
+
+
+def _encoded(position: bytes) -> str:
+    return urlsafe_b64encode(position).rstrip(b"=").decode()
+
+
+def _decoded(cursor: str) -> bytes:
+    """Raises ValueError."""
+    return urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+
+
+def _foreign() -> RequestError:
+    return RequestError("this is not a cursor that this list has given", field="cursor")

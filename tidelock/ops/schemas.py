@@ -11,6 +11,7 @@ from tidelock.ledger.causality import Caused
 from tidelock.model import Answer, Recorded
 from tidelock.ops.health import EventHealth, Health
 from tidelock.ops.problems import ErrorBody
+from tidelock.ops.usage import Usage
 
 Json = dict[str, Any]
 
@@ -31,6 +32,13 @@ class CausalityPage(msgspec.Struct):
     next: str | None
 
 
+class RowPage(msgspec.Struct):
+    """A page of a table's rows: `tenant_id` and its columns; `next` is the cursor of the page after."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+
+
 class Alive(msgspec.Struct):
     """The process answers."""
 
@@ -43,7 +51,7 @@ def ref(name: str) -> Json:
 
 def components() -> Json:
     """Every named schema: those of answers come from the types they are encoded from."""
-    types = [Answer, EventPage, CausalityPage, ErrorBody, Health, EventHealth, Alive]
+    types = [Answer, EventPage, CausalityPage, RowPage, Usage, ErrorBody, Health, EventHealth, Alive]
     _, answers = msgspec.json.schema_components(types, ref_template=_REF)
     return {**answers, "Event": _event(), "CloudEvent": _cloudevent()}
 

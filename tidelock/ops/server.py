@@ -29,6 +29,7 @@ from tidelock.ops.metrics import Measured, Metrics
 from tidelock.ops.openapi import describe, operation
 from tidelock.ops.problems import install_problems
 from tidelock.ops.shortcut import Shortcut
+from tidelock.ops.tables import ADJUSTMENT_LIST, ANY_TABLE, COUNTER_LIST, ERROR_LIST, USAGE, Tables
 from tidelock.ops.tail import TailRoute
 from tidelock.ops.vitals import Vitals
 from tidelock.settings import Settings
@@ -87,6 +88,7 @@ def make_app(parts: Parts) -> ASGIApp:
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
     _add_lists(app, Lists(parts.reads, access, settings))
+    _add_tables(app, Tables(parts.reads, access, settings))
     _add_vitals(app, vitals)
     install_docs(app)
     install_problems(app, settings.retry_after_s)
@@ -109,6 +111,23 @@ def _add_lists(app: FastAPI, lists: Lists) -> None:
         lists.causality,
         operation("The events of one run", "CausalityPage", parameters=CAUSALITY, path=key, errors=_READ_ERRORS),
     )
+
+
+def _add_tables(app: FastAPI, tables: Tables) -> None:
+    name = {"name": "table", "schema": {"type": "string", "minLength": 1}, "description": "The table"}
+    usage = operation(
+        "Usage of a customer", "Usage", parameters=USAGE, needed=("metric", "customerRef"), errors=(*_READ_ERRORS, 404)
+    )
+    _add(app, "/v1/usage", tables.usage, usage)
+    for path, handler, summary, listed in (
+        ("/v1/counters", tables.counters, "Usage counters", COUNTER_LIST),
+        ("/v1/adjustments", tables.adjustments, "What came too late for its counter", ADJUSTMENT_LIST),
+        ("/v1/errors", tables.errors, "Events that did not fit", ERROR_LIST),
+    ):
+        described = operation(summary, "RowPage", parameters=listed.parameters, errors=(*_READ_ERRORS, 422))
+        _add(app, path, handler, described)
+    rows = operation("Rows of a table", "RowPage", parameters=ANY_TABLE, path=name, errors=(*_READ_ERRORS, 404, 422))
+    _add(app, "/v1/tables/{table}", tables.table, rows)
 
 
 def _add_vitals(app: FastAPI, vitals: Vitals) -> None:

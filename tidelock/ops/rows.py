@@ -1,0 +1,160 @@
+"""Rows of the fold's tables, read page by page in the order of tenant and key."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import psycopg
+from psycopg import sql
+
+from tidelock.columns import ColumnType
+from tidelock.fold.tables import KEY, SCHEMA, Table
+from tidelock.forms import forms_of
+from tidelock.where import POSTGRES, TRUE, Expression, where_sql
+
+# Rows the driver hands over at a time; one may have a MiB.
+_CHUNK_ROWS = 16
+# These are escaped inside JSON, by one writer so and by another otherwise.
+_ESCAPED = frozenset('"\\\x7f\u2028\u2029') | frozenset(map(chr, range(32)))
+_SURROGATES = 0xD800
+
+#: what Postgres gives of a column as it is shown, or as something quickly made so
+_EXPRESSIONS = {
+    "decimal": sql.SQL("trim_scale({})::text"),
+    "date": sql.SQL("to_char({}, 'YYYY-MM-DD')"),
+    "json": sql.SQL("{}::text"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of a table: everything given narrows it."""
+
+    table: Table
+    tenant_id: str | None = None
+    #: column -> its value
+    equal: Mapping[str, str] = field(default_factory=dict)
+    #: timestamp column -> half-open range
+    between: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    where: Expression = TRUE
+    #: tenant and key of the last row of the page before
+    after: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowPage:
+    """Rows of a selection, ready to be encoded."""
+
+    items: Sequence[Mapping[str, object]]
+    #: tenant and key of the last, where the selection goes on behind it
+    last: tuple[str, str] | None
+
+
+async def read_rows(
+    connection: psycopg.AsyncConnection[Any], selection: Selection, *, rows_max: int, bytes_max: int
+) -> RowPage:
+    """A page of at most so many rows and bytes of text, but of one row at least."""
+    columns = selection.table.columns
+    names = ["tenant_id", *columns]
+    texts = [i for i, name in enumerate(columns, start=1) if columns[name].name in ("string", "json")]
+    # Decimals come in their form already.
+    forms = [(name, form) for name, form in forms_of(columns).items() if columns[name].name != "decimal"]
+    items: list[dict[str, object]] = []
+    last = None
+    size = 0
+    stream = connection.cursor().stream(_select(selection, rows_max + 1), binary=True, size=_CHUNK_ROWS)
+    # Closed at once when it is left early, and the query with it.
+    async with aclosing(cast("AsyncGenerator[Any]", stream)) as rows:
+        async for row in rows:
+            size += sum(len(row[i]) for i in texts if row[i] is not None)
+            if len(items) == rows_max or (items and size > bytes_max):
+                return RowPage(items, last)
+            item = dict(zip(names, row, strict=False))
+            for name, form in forms:
+                if item[name] is not None:
+                    item[name] = form(item[name])
+            items.append(item)
+            last = (row[0], row[-1])
+    return RowPage(items, None)
+
+
+def table_name(table: Table) -> sql.Identifier:
+    return sql.Identifier(SCHEMA, table.name)
+
+
+def conditions(selection: Selection) -> sql.Composed:
+    """The condition on rows, without where the page begins."""
+    found: list[sql.Composable] = [sql.SQL("true")]
+    if selection.tenant_id is not None:
+        found.append(_compared("tenant_id", "=", selection.tenant_id))
+    for name, value in selection.equal.items():
+        found.append(_compared(name, "=", value))
+    for name, (first, end) in selection.between.items():
+        found += [] if first is None else [_compared(name, ">=", first)]
+        found += [] if end is None else [_compared(name, "<", end)]
+    found += _key_range(selection)
+    if selection.where != TRUE:
+        # Made of quoted names and literals that need no further care.
+        found.append(sql.SQL(where_sql(selection.where, POSTGRES)))
+    return sql.SQL(" AND ").join(found)
+
+
+def _select(selection: Selection, limit: int) -> sql.Composed:
+    table = selection.table
+    shown = [_expression(name, type_) for name, type_ in table.columns.items()]
+    beginning: sql.Composable = sql.SQL("true")
+    if selection.after is not None:
+        beginning = sql.SQL("(tenant_id, {}) > ({}, {})").format(
+            sql.Identifier(KEY), *map(sql.Literal, selection.after)
+        )
+    return sql.SQL("SELECT tenant_id, {}, {} FROM {} WHERE {} AND {} ORDER BY tenant_id, {} LIMIT {}").format(
+        sql.SQL(", ").join(shown),
+        sql.Identifier(KEY),
+        table_name(table),
+        conditions(selection),
+        beginning,
+        sql.Identifier(KEY),
+        sql.Literal(limit),
+    )
+
+
+def _expression(name: str, type_: ColumnType) -> sql.Composed:
+    return _EXPRESSIONS.get(type_.name, sql.SQL("{}")).format(sql.Identifier(name))
+
+
+def _compared(column: str, operator: str, value: str | int) -> sql.Composed:
+    return sql.SQL("{} {} {}").format(sql.Identifier(column), sql.SQL(operator), sql.Literal(value))
+
+
+def _key_range(selection: Selection) -> list[sql.Composable]:
+    """What the first columns of the key being given says of the key, which is what the rows are indexed by.
+
+    It only spares looking at other rows: the columns themselves are compared too.
+    """
+    key = selection.table.key
+    given = []
+    for name in key[:-1]:
+        if name not in selection.equal:
+            break
+        given.append(selection.equal[name])
+    if not given:
+        return []
+    start = _certain_start(given)
+    end = start[:-1] + chr(ord(start[-1]) + 1)
+    return [_compared(KEY, ">=", start), _compared(KEY, "<", end)]
+
+
+def _certain_start(given: Sequence[str]) -> str:
+    """How every compact JSON array that begins with these texts begins, whoever wrote it."""
+    start = "["
+    for text in given:
+        start += '"'
+        for character in text:
+            if character in _ESCAPED or ord(character) >= _SURROGATES - 1:
+                return start
+            start += character
+        start += '",'
+    return start

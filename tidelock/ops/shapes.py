@@ -1,0 +1,55 @@
+"""Shapes: which tables there are and which definitions made them, as the fold wrote them down last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from tidelock.definitions import Definitions, parse_definitions
+from tidelock.errors import NotFound
+from tidelock.fold.tables import Table, read_tables, tables_of
+from tidelock.ledger.queries import load
+from tidelock.sections import shown
+
+QUERIES = load("tidelock.ops", "sql/tables.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Tables and definitions of one version."""
+
+    #: None: the fold has never run, so that tables of streams are not there yet
+    version: int | None
+    definitions: Definitions
+    tables: Mapping[str, Table]
+
+    def table(self, name: str) -> Table:
+        """Raises NotFound."""
+        if name not in self.tables:
+            raise NotFound(f"there is no table {shown(name)}; there are: {', '.join(self.tables)}")
+        return self.tables[name]
+
+
+class Shapes:
+    """The shapes of now: read again when their version has changed. Before the fold's first run: those declared."""
+
+    def __init__(self, declared: Definitions) -> None:
+        self._declared = Shape(None, declared, tables_of(declared))
+        self._known = self._declared
+
+    async def read(self, connection: psycopg.AsyncConnection[Any]) -> Shape:
+        """Shapes as the connection's transaction sees them."""
+        row = await (await connection.execute(QUERIES["read_version"])).fetchone()
+        if row is None:
+            return self._declared
+        if row[0] != self._known.version:
+            row = await (await connection.execute(QUERIES["read_definitions"])).fetchone()
+            assert row is not None, "the row is changed, never removed"
+            version, definitions, tables = row
+            # Whatever types plugins have brought: they were checked when the fold took them.
+            parsed = parse_definitions(definitions, eventtime_types=None)
+            self._known = Shape(version, parsed, read_tables(tables))
+        return self._known
