@@ -30,6 +30,7 @@ from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Limits, Sequencer
 from tidelock.ops.access import check_binding
+from tidelock.ops.health import fold_probe
 from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
@@ -86,9 +87,12 @@ async def open_ledger(
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings, *, streams_open: bool, clock: Clock = database_clock
+    settings: Settings, *, streams_open: bool, fold_needed: bool = False, clock: Clock = database_clock
 ) -> AsyncIterator[Serving]:
-    """The ledger and everything that serves it, on a socket that accepts. Leaving commits all that was taken."""
+    """The ledger and everything that serves it, on a socket that accepts. Leaving commits all that was taken.
+
+    `fold_needed`: it is not ready before a fold runs.
+    """
     async with AsyncExitStack() as stack:
         # First of all: a port that is taken should not cost the start of a database.
         listening = stack.enter_context(bind(settings.host, settings.port))
@@ -117,7 +121,8 @@ async def open_server(
         await stack.enter_async_context(_background(anchor.run()))
         await stack.enter_async_context(_background(_keep_partitions(ledger)))
         keys = KeyNews(ledger.database)
-        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, keys, reads, looks))
+        probes = [fold_probe(needed=fold_needed)]
+        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, keys, reads, looks, probes))
         await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings))
         yield Serving(url_of(listening), keys_needed, ledger, task)

@@ -31,7 +31,9 @@ def start(postgres: EmbeddedPostgres, template: str, tmp_path_factory: pytest.Te
     """Starts a server over a ledger of its own (or the one at `database_url`), with any settings."""
 
     @asynccontextmanager
-    async def started(*, streams_open: bool = True, **settings: Any) -> AsyncIterator[Serving]:
+    async def started(
+        *, streams_open: bool = True, fold_needed: bool = False, **settings: Any
+    ) -> AsyncIterator[Serving]:
         data: Path = tmp_path_factory.mktemp("data")
         name = f"served_{next(_numbers)}"
         if "database_url" not in settings:
@@ -40,7 +42,7 @@ def start(postgres: EmbeddedPostgres, template: str, tmp_path_factory: pytest.Te
             settings["database_url"] = postgres.url.rsplit("/", 1)[0] + f"/{name}"
         try:
             given = Settings(**{"data": data, "port": 0, **settings})
-            async with open_server(given, streams_open=streams_open) as server:
+            async with open_server(given, streams_open=streams_open, fold_needed=fold_needed) as server:
                 yield server
         finally:
             with psycopg.connect(postgres.url, autocommit=True) as connection:

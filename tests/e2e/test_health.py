@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.conftest import Start
 from tidelock.app import Serving
 from tidelock.errors import SettingsError
+from tidelock.fold.lease import hold
+from tidelock.ledger.database import Database
 from tidelock.ledger.postgres import EmbeddedPostgres
 
 
@@ -40,6 +42,49 @@ async def test_health_tells_where_the_ledger_stands(start: Start) -> None:
         answer = (await client.post("/v1/events", json=[{"stream": "s"}, {"stream": "s"}])).json()["results"][1]
         head = {name: answer[name] for name in ("ingressSequence", "sourceTimestamp")}
         assert (await client.get("/readyz")).json()["head"] == head
+
+
+async def test_the_fold_is_told_of_once_it_has_run(start: Start) -> None:
+    async with (
+        start() as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+        await server.ledger.database.connect() as connection,
+    ):
+        assert (await client.get("/readyz")).json()["readers"] == []
+        for count in (2, 3):
+            await client.post("/v1/events", json=[{"stream": "s"}] * count)
+        await connection.execute("INSERT INTO cursors VALUES ('fold', 2)")
+        await asyncio.sleep(0.1)
+        for path in ("/readyz", "/admin/event-health"):
+            (reader,) = (await client.get(path)).json()["readers"]
+            assert (reader["name"], reader["ingressSequence"], reader["lagSequences"]) == ("fold", 2, 3)
+            assert 0.1 <= reader["lagSeconds"] < 60
+        assert await sample(client, "tidelock_reader_sequence", reader="fold") == 2
+        assert await sample(client, "tidelock_reader_lag_sequences", reader="fold") == 3
+        assert await sample(client, "tidelock_reader_lag_seconds", reader="fold") >= 0.1
+        await connection.execute("UPDATE cursors SET sequence = 5")
+        caught_up = {"name": "fold", "ingressSequence": 5, "lagSequences": 0, "lagSeconds": 0.0}
+        assert (await client.get("/readyz")).json()["readers"] == [caught_up]
+
+
+async def test_where_a_fold_is_needed_the_server_is_ready_while_one_runs(start: Start, database: Database) -> None:
+    async with start(fold_needed=True) as server, httpx.AsyncClient(base_url=server.url) as client:
+        with database.connect_sync() as elsewhere, server.ledger.database.connect_sync() as fold:
+            # The fold of another database on the same server is none of ours.
+            assert hold(elsewhere)
+            waiting = await client.get("/readyz")
+            assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
+            assert waiting.json()["head"] == {"ingressSequence": 0, "sourceTimestamp": "0"}
+            assert [reader["name"] for reader in waiting.json()["readers"]] == ["fold"]
+            # Everything else is answered meanwhile, and events are taken.
+            for path in ("/admin/event-health", "/metrics", "/v1/counters"):
+                assert (await client.get(path)).status_code == 200
+            assert (await client.post("/v1/events", json={"stream": "s"})).status_code == 200
+            assert hold(fold)
+            assert (await client.get("/readyz")).status_code == 200
+            with server.ledger.database.connect_sync() as another:
+                assert not hold(another)
+        assert (await client.get("/readyz")).status_code == 503
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

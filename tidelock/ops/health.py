@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import psycopg
 
+from tidelock.fold.lease import held as lease_held
+from tidelock.instants import SECOND
 from tidelock.ledger.connections import Connections
+from tidelock.ledger.queries import load
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
+
+QUERIES = load("tidelock.ops", "sql/tables.sql")
 
 
 class HeadHealth(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,18 +61,62 @@ class EventHealth(Health, frozen=True):
     windows: list[WindowHealth]
 
 
-#: how far a reader is, given the head; raises Unreachable while it is not ready
-Probe = Callable[[psycopg.AsyncConnection[Any], Head], Awaitable[ReaderHealth]]
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What a probe has found."""
+
+    #: None: there is no such reader yet
+    reader: ReaderHealth | None
+    #: what has to happen before events posted will be dealt with; None: nothing
+    waiting_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """Health, and whether there is anything to wait for."""
+
+    health: Health
+    waiting_for: list[str]
+
+
+#: how far a reader is, given the head
+Probe = Callable[[psycopg.AsyncConnection[Any], Head], Awaitable[Probed]]
 
 UNKNOWN = Health(None, [])
 
 
-async def read_health(connections: Connections, probes: Sequence[Probe]) -> Health:
-    """Raises Unreachable when the ledger or one of its readers does not answer."""
+async def read_health(connections: Connections, probes: Sequence[Probe]) -> Checkup:
+    """Raises Unreachable when the ledger does not answer."""
 
-    async def read(connection: psycopg.AsyncConnection[Any]) -> Health:
+    async def read(connection: psycopg.AsyncConnection[Any]) -> Checkup:
         head = await read_head(connection)
-        readers = [await probe(connection, head) for probe in probes]
-        return Health(HeadHealth(head.ingress_sequence, str(head.source_timestamp)), readers)
+        probed = [await probe(connection, head) for probe in probes]
+        readers = [found.reader for found in probed if found.reader is not None]
+        health = Health(HeadHealth(head.ingress_sequence, str(head.source_timestamp)), readers)
+        return Checkup(health, [found.waiting_for for found in probed if found.waiting_for is not None])
 
     return await connections.ask(read)
+
+
+def fold_probe(*, needed: bool) -> Probe:
+    """The fold: `needed` where this server is ready only while one runs. Otherwise it is told of once it has run."""
+
+    async def probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
+        sequence, waited_ns = await read_lag(connection, "fold")
+        if sequence is None and not needed:
+            return Probed(None)
+        through = sequence or 0
+        lag_sequences = max(0, head.ingress_sequence - through)
+        lag_seconds = max(0, waited_ns or 0) / SECOND
+        reader = ReaderHealth("fold", through, lag_sequences, lag_seconds)
+        waits = needed and not await lease_held(connection)
+        return Probed(reader, "the fold is starting" if waits else None)
+
+    return probe
+
+
+async def read_lag(connection: psycopg.AsyncConnection[Any], reader: str) -> tuple[int | None, int | None]:
+    """Through which sequence a reader is, and for how long the oldest commit behind it has waited, in nanoseconds."""
+    row = await (await connection.execute(QUERIES["read_lag"], (reader,))).fetchone()
+    assert row is not None, "this query always has a row"
+    return row[0], row[1]

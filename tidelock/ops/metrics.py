@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.sequencer import Committed, Sequencer
 from tidelock.model import Answer
+from tidelock.ops.health import Health
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _EVENTS = (1, 10, 100, 500, 1_000, 2_500, 5_000, 10_000)
@@ -46,7 +47,19 @@ class Metrics:
         self._commit_events = Histogram(
             "tidelock_commit_events", "Events recorded by a commit", buckets=_EVENTS, registry=registry
         )
-        self.head = Gauge("tidelock_head_sequence", "Last sequence of the ledger", registry=registry)
+        self._head = Gauge("tidelock_head_sequence", "Last sequence of the ledger", registry=registry)
+        self._reader_sequence = Gauge(
+            "tidelock_reader_sequence", "Sequence a reader is complete through", ["reader"], registry=registry
+        )
+        self._reader_lag_sequences = Gauge(
+            "tidelock_reader_lag_sequences", "Sequences a reader is behind the head", ["reader"], registry=registry
+        )
+        self._reader_lag_seconds = Gauge(
+            "tidelock_reader_lag_seconds",
+            "How long the oldest commit that a reader has not dealt with has waited",
+            ["reader"],
+            registry=registry,
+        )
         self._watch("tidelock_queue_events", "Events that wait for the ledger", lambda: sequencer.queued_events)
         self._watch("tidelock_ws_subscribers", "Clients that follow the ledger", lambda: feed.state.followers)
         self._watch("tidelock_feed_lag_events", "Events the live feed has not read yet", lambda: feed.state.lag)
@@ -68,7 +81,16 @@ class Metrics:
     def committed(self, committed: Committed) -> None:
         self._commit_seconds.observe(committed.seconds)
         self._commit_events.observe(committed.events)
-        self.head.set(committed.head.ingress_sequence)
+        self._head.set(committed.head.ingress_sequence)
+
+    def looked(self, health: Health) -> None:
+        """What is known by looking only."""
+        if health.head is not None:
+            self._head.set(health.head.ingress_sequence)
+        for reader in health.readers:
+            self._reader_sequence.labels(reader.name).set(reader.ingress_sequence)
+            self._reader_lag_sequences.labels(reader.name).set(reader.lag_sequences)
+            self._reader_lag_seconds.labels(reader.name).set(reader.lag_seconds)
 
     def requested(self, method: str, route: str, status: int, seconds: float) -> None:
         kind = (method, route, status)

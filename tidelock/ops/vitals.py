@@ -13,7 +13,7 @@ from starlette.responses import Response
 from tidelock.errors import TidelockError
 from tidelock.ledger.connections import Connections
 from tidelock.ops.access import Access
-from tidelock.ops.health import UNKNOWN, EventHealth, Probe, read_health
+from tidelock.ops.health import UNKNOWN, EventHealth, Health, Probe, read_health
 from tidelock.ops.metrics import Metrics
 from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
@@ -37,25 +37,29 @@ class Vitals:
 
     async def ready(self, _: Request) -> Response:
         try:
-            health = await read_health(self._connections, self._probes)
+            found = await read_health(self._connections, self._probes)
         except TidelockError:
-            retry = {"retry-after": str(self._settings.retry_after_s)}
-            body = msgspec.json.encode(UNKNOWN)
-            return Response(body, status_code=HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON, headers=retry)
-        return Response(msgspec.json.encode(health), media_type=JSON)
+            return self._not_ready(UNKNOWN)
+        if found.waiting_for:
+            return self._not_ready(found.health)
+        return Response(msgspec.json.encode(found.health), media_type=JSON)
 
     async def health(self, request: Request) -> Response:
         await self._access.reader(request.scope)
         Parameters(request.scope["query_string"], ())
-        health = await read_health(self._connections, self._probes)
+        health = (await read_health(self._connections, self._probes)).health
         return Response(msgspec.json.encode(EventHealth(health.head, health.readers, [])), media_type=JSON)
 
     async def metrics(self, request: Request) -> Response:
         await self._access.scraper(request.scope)
         try:
-            head = (await read_health(self._connections, ())).head
+            health = (await read_health(self._connections, self._probes)).health
         except TidelockError:
-            head = None  # what is measured here is wanted most when the database is away
-        if head is not None:
-            self._metrics.head.set(head.ingress_sequence)
+            health = UNKNOWN  # what is measured here is wanted most when the database is away
+        self._metrics.looked(health)
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    def _not_ready(self, health: Health) -> Response:
+        retry = {"retry-after": str(self._settings.retry_after_s)}
+        body = msgspec.json.encode(health)
+        return Response(body, status_code=HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON, headers=retry)
