@@ -1,0 +1,64 @@
+"""Ledgers of the reference model's events, written straight into Postgres: fast, and in any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from tests.model import Event
+from tidelock.ledger.database import Database
+
+_EVENT_COLUMNS = (
+    "ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
+    "resource_id, row_key, op, quantity, data, causality_key, correlation_id, causation_id, source, idempotency_key, "
+    "content_hash"
+)
+_COMMIT_COLUMNS = "commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest"
+
+
+def write_ledger(database: Database, events: Sequence[Event], ends: Iterable[int] | None = None) -> list[int]:
+    """Record events; `ends` are the sequences that end commits, by default those that end collections.
+
+    Gives the last sequences of the commits, control events being commits of their own.
+    """
+    by_sequence = {event.ingress_sequence: event for event in events}
+    collections = [list(group) for _, group in groupby(events, key=lambda event: event.source_timestamp)]
+    wanted = None if ends is None else set(ends)
+    commits: list[list[Event]] = []
+    open_commit: list[Event] = []
+    for collection in collections:
+        if collection[0].stream == "_tidelock" and open_commit:
+            commits.append(open_commit)
+            open_commit = []
+        open_commit = [*open_commit, *collection]
+        last = collection[-1].ingress_sequence
+        if wanted is None or last in wanted or collection[0].stream == "_tidelock":
+            commits.append(open_commit)
+            open_commit = []
+    if open_commit:
+        commits.append(open_commit)
+    with database.connect_sync(autocommit=False) as connection, connection.cursor() as cursor:
+        with cursor.copy(f"COPY events ({_EVENT_COLUMNS}) FROM STDIN".encode()) as copy:
+            for number, commit in enumerate(commits, start=1):
+                for e in commit:
+                    copy.write_row(
+                        (
+                            e.ingress_sequence, number, e.source_timestamp, e.received_at, e.occurred_at, e.tenant_id,
+                            e.stream, e.customer_ref, e.resource_id, e.row_key, e.op, e.quantity, e.data,
+                            e.causality_key, e.correlation_id, e.causation_id, e.source, e.idempotency_key, b"\0" * 32,
+                        )
+                    )  # fmt: skip
+        with cursor.copy(f"COPY commits ({_COMMIT_COLUMNS}) FROM STDIN".encode()) as copy:
+            for number, commit in enumerate(commits, start=1):
+                first, last = commit[0], commit[-1]
+                control = first.stream == "_tidelock"
+                copy.write_row(
+                    (number, first.ingress_sequence, last.ingress_sequence, last.source_timestamp, control, b"\0" * 32)
+                )
+        last = commits[-1][-1]
+        cursor.execute(
+            "UPDATE ledger_head SET ingress_sequence = %s, commit_id = %s, source_timestamp = %s",
+            (last.ingress_sequence, len(commits), last.source_timestamp),
+        )
+    assert len(by_sequence) == len(events)
+    return [commit[-1].ingress_sequence for commit in commits]

@@ -1,0 +1,35 @@
+"""Arrow types of the tables' columns, and texts turned into them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.columns import ColumnType
+
+_TYPES = {
+    "string": pa.string(),
+    "json": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+}
+
+
+def arrow_type(column: ColumnType) -> pa.DataType:
+    return pa.decimal128(column.precision, column.scale) if column.name == "decimal" else _TYPES[column.name]
+
+
+def typed(texts: pa.ChunkedArray, column: ColumnType) -> pa.ChunkedArray:
+    """Values that travelled as texts."""
+    target = arrow_type(column)
+    return texts if pa.types.is_string(target) else pc.cast(texts, target)
+
+
+def column(rows: pa.Table, name: str) -> pa.Array:
+    """A column in one piece."""
+    found = rows[name]
+    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()

@@ -1,0 +1,39 @@
+"""Stored counters: those that a range touches, found by Postgres from the events themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelock.columns import STRING
+from tidelock.definitions import Meter
+from tidelock.fold import statements
+from tidelock.fold.tables import COUNTERS, KEY
+from tidelock.where.sql import literal
+
+
+def stored_counters_sql(schema: str, meters: Sequence[Meter], lo: int, hi: int) -> str:
+    """The counters of every customer and period in the range: a few more than it counts into, never fewer.
+
+    Whole seconds are found by integer arithmetic: an instant's nanoseconds do not fit a double.
+    """
+    rows = ", ".join(f"({_text(m.name)}, {_text(m.stream)}, {_text(m.period)})" for m in meters)
+    start = "to_char(date_trunc(period, to_timestamp(hour) AT TIME ZONE 'UTC'), 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+    key = f"""'[' || to_json(metric)::text || ',' || to_json(customer_ref)::text || ',"' || {start} || '"]'"""
+    return f"""
+        SELECT {statements.columns(COUNTERS, "target.")}
+        FROM (
+            SELECT DISTINCT tenant_id, {key} AS key
+            FROM (
+                SELECT DISTINCT tenant_id, stream, customer_ref,
+                    (occurred_at - CASE WHEN occurred_at < 0 THEN 3599999999999 ELSE 0 END) / 3600000000000 * 3600
+                        AS hour
+                FROM events WHERE ingress_sequence > {lo} AND ingress_sequence <= {hi} AND customer_ref IS NOT NULL
+            ) AS range
+            JOIN (VALUES {rows}) AS meters (metric, stream, period) USING (stream)
+        ) AS touched
+        JOIN {statements.placed(schema, COUNTERS.name)} AS target
+            ON target.tenant_id = touched.tenant_id AND target.{statements.quoted(KEY)} = touched.key"""
+
+
+def _text(text: str) -> str:
+    return literal(STRING, text)

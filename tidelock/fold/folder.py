@@ -1,0 +1,192 @@
+"""The folder: applies one range of the ledger to the tables, exactly once.
+
+The steps are the same for small and large ranges; they differ in who reads the range and in how many partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.definitions import Definitions
+from tidelock.fold.arrow import column, typed
+from tidelock.fold.calculations import compile_calculations
+from tidelock.fold.counters import stored_counters_sql
+from tidelock.fold.keys import joined, json_strings, number_strings, period_strings
+from tidelock.fold.latest import LatestSteps
+from tidelock.fold.meters import MeterSteps
+from tidelock.fold.readings import objection_sql, readings
+from tidelock.fold.session import Spark
+from tidelock.fold.slots import slots_of
+from tidelock.fold.source import SMALL_EVENTS, Source, single_partition
+from tidelock.fold.store import Store
+from tidelock.fold.tables import (
+    ADJUSTMENTS,
+    COUNTER_GROUPS,
+    COUNTERS,
+    ERROR_ROWS,
+    KEY,
+    Table,
+    tables_of,
+)
+from tidelock.fold.versions import Outcome, appended, chained, first_versions
+from tidelock.ledger.database import Database
+
+_ONE_PARTITION = "/*+ COALESCE(1) */"
+
+
+class Folder:
+    """The fold of some definitions into the tables of one store."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        store: Store,
+        database: Database,
+        definitions: Definitions,
+        *,
+        changes: bool = True,
+        small_events: int = SMALL_EVENTS,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._changes = changes
+        slots = slots_of(definitions)
+        calculated = {
+            name: compile_calculations(spark.session, reading.stream, reading.typed)
+            for name, reading in readings(slots).items()
+            if reading.stream.calculated
+        }
+        self._meters = MeterSteps(definitions, slots)
+        self._latest = LatestSteps(slots, calculated)
+        self._prepared = self._preparation(objection_sql(slots))
+        self._source = Source(spark, store, database, slots, small_events=small_events)
+        types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
+        #: every table that these definitions make
+        self.tables: Mapping[str, Table] = tables_of(definitions, types)
+        self._compiled: bool | None = None
+
+    def fold(self, lo: int, hi: int) -> int:
+        """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
+        small = self._source.small(lo, hi)
+        self._compile(not small)
+        try:
+            with self._view(lo, hi, small):
+                outcomes = list(self._outcomes(lo, hi, _ONE_PARTITION if small else ""))
+            self._store.apply(lo, hi, outcomes, changes=self._changes)
+        except BaseException:
+            self._store.rollback()
+            raise
+        return sum(outcome.rows.num_rows + outcome.removed.num_rows for outcome in outcomes)
+
+    def _preparation(self, objection: str) -> str:
+        """All that is to be known of single events, in one step: its expressions are many, the later steps' few."""
+        meters = f"{self._meters.prepared()} AS entries" if self._meters.meters else "NULL AS entries"
+        columns = ", ".join([meters, *(self._latest.prepared() if self._latest.latest else [])])
+        return f"""
+            SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
+                op = 'delete' AS deleted, {objection} AS objection, {columns}
+            FROM events"""
+
+    @contextmanager
+    def _view(self, lo: int, hi: int, small: bool) -> Iterator[None]:
+        """The prepared range as a view. A large one stays where it was prepared, a small one is sent around."""
+        session = self._spark.session
+        self._source.read(lo, hi).createOrReplaceTempView("events")
+        prepared = session.sql(self._prepared)
+        if small:
+            single_partition(session, prepared.toArrow()).createOrReplaceTempView("prepared")
+            yield
+            return
+        prepared.persist().createOrReplaceTempView("prepared")
+        try:
+            yield
+        finally:
+            prepared.unpersist()
+
+    def _compile(self, wanted: bool) -> None:
+        """Compiling a step costs more than it saves on few rows."""
+        if self._compiled is not wanted:
+            self._spark.session.conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
+            self._compiled = wanted
+
+    def _outcomes(self, lo: int, hi: int, hint: str) -> Iterator[Outcome]:
+        views = {"entries": self._meters.entries()} if self._meters.meters else {}
+        errors = self._run(views, self._meters.errors())
+        yield appended(ERROR_ROWS, _keyed(errors, json_strings(column(errors, "source")), _sequences(errors)))
+        if self._meters.meters:
+            yield from self._counted(lo, hi, views, hint)
+        if self._latest.latest:
+            yield from self._kept()
+
+    def _counted(self, lo: int, hi: int, views: dict[str, str], hint: str) -> Iterator[Outcome]:
+        stored = self._store.select(COUNTERS, stored_counters_sql(self._store.schema, self._meters.meters, lo, hi))
+        self._show("stored_counters", stored)
+        views |= {"chained": self._meters.chained(hint), "decided": self._meters.decided()}
+        found = self._named(self._run(views, self._meters.counter_versions()))
+        yield self._watched(chained(COUNTERS, found.filter(found["closing"]), stored))
+        yield self._watched(appended(ADJUSTMENTS, self._adjusted(found.filter(pc.is_valid(found["amount"])))))
+        if self._meters.grouped:
+            yield self._grouped(views, hint)
+
+    def _adjusted(self, late: pa.Table) -> pa.Table:
+        """Adjustments, with keys of their own."""
+        late = _keyed(late.drop_columns([KEY]), json_strings(column(late, "metric")), _sequences(late))
+        return late.append_column("reason", pa.repeat("late", late.num_rows))
+
+    def _grouped(self, views: dict[str, str], hint: str) -> Outcome:
+        """Groups are as many as producers like, so only those that the range touches are read."""
+        touched = self._named(self._run(views, self._meters.touched_groups()))
+        stored = self._store.rows(COUNTER_GROUPS, touched)
+        self._show("stored_groups", stored)
+        views = views | {"grouped": self._meters.groups(hint)}
+        found = self._named(self._run(views, self._meters.group_versions()))
+        return self._watched(chained(COUNTER_GROUPS, found, stored))
+
+    def _kept(self) -> Iterator[Outcome]:
+        found = self._run({}, self._latest.versions())
+        for stream, latest in self._latest.latest.items():
+            versions = found.filter(pc.equal(found["stream"], stream))
+            for number, (name, type_) in enumerate(latest.table.columns.items()):
+                versions = versions.append_column(name, typed(versions[f"value_{number}"], type_))
+            outcome = chained(latest.table, versions, self._store.rows(latest.table, first_versions(versions)))
+            yield outcome if latest.stream.live else outcome.unwatched()
+
+    def _run(self, views: Mapping[str, str], sql: str) -> pa.Table:
+        """The answer of a step that is built on others."""
+        steps = ", ".join(f"{name} AS ({text})" for name, text in views.items())
+        return self._spark.session.sql(f"WITH {steps} {sql}" if steps else sql).toArrow()
+
+    def _show(self, name: str, rows: pa.Table) -> None:
+        """Stored rows as a view, with the numbers of their meters."""
+        names = pa.array([meter.name for meter in self._meters.meters], pa.string())
+        numbers = pc.index_in(rows["metric"], value_set=names)
+        numbered = rows.drop_columns([KEY]).append_column("meter", numbers)
+        single_partition(self._spark.session, numbered).createOrReplaceTempView(name)
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """Rows of counters or groups with metric and key."""
+        names = pa.array([meter.name for meter in self._meters.meters], pa.string())
+        meters = column(rows, "meter")
+        parts = [json_strings(names).take(meters), json_strings(column(rows, "customer_ref"))]
+        parts.append(period_strings(column(rows, "period_start")))
+        if "group_key" in rows.column_names:
+            parts.append(json_strings(column(rows, "group_key")))
+        return _keyed(rows, *parts).append_column("metric", names.take(meters))
+
+    def _watched(self, outcome: Outcome) -> Outcome:
+        """Without the changes of meters that nobody may watch."""
+        unwatched = [meter.name for meter in self._meters.meters if not meter.live]
+        return outcome.without("metric", unwatched) if unwatched else outcome
+
+
+def _keyed(rows: pa.Table, *parts: pa.Array) -> pa.Table:
+    """Rows with a key of these parts, which are JSON texts."""
+    return rows.append_column(KEY, joined(*parts))
+
+
+def _sequences(rows: pa.Table) -> pa.Array:
+    return number_strings(column(rows, "ingress_sequence"))

@@ -1,0 +1,81 @@
+"""Latest rows: what the keyed streams' tables have after each collection, as Spark SQL.
+
+One step for all streams: a row travels as texts, in as many columns as the widest table has, and gets its types where
+it is split by table again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelock.columns import ColumnType, table_column
+from tidelock.definitions import Stream
+from tidelock.fold import casts
+from tidelock.fold.calculations import Calculation
+from tidelock.fold.readings import Reading, by_stream, readings
+from tidelock.fold.slots import WHOLE, Slots
+from tidelock.fold.tables import UNDECLARED, Table, latest_table
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """A keyed stream and its table."""
+
+    stream: Stream
+    table: Table
+    #: SQL of the table's columns, typed, in order
+    values: tuple[tuple[ColumnType, str], ...]
+
+
+class LatestSteps:
+    """The steps of all keyed streams together."""
+
+    def __init__(self, slots: Slots, calculated: Mapping[str, Mapping[str, Calculation]]) -> None:
+        self._readings = {name: reading for name, reading in readings(slots).items() if reading.stream.key}
+        self.latest = {
+            name: _latest(reading, slots, calculated.get(name, {})) for name, reading in self._readings.items()
+        }
+        self.width = max((len(latest.values) for latest in self.latest.values()), default=0)
+
+    def prepared(self) -> list[str]:
+        """The key of an event's row, and the row."""
+        keys = {name: reading.joined(reading.stream.key) for name, reading in self._readings.items()}
+        return [f"{by_stream(keys, 'STRING')} AS `$key`", *(self._value(number) for number in range(self.width))]
+
+    def versions(self) -> str:
+        """Rows after every collection that touched them."""
+        values = ", ".join(f"value_{number}" for number in range(self.width))
+        return f"""
+            SELECT stream, tenant_id, `$key`, source_timestamp, deleted, {values}
+            FROM (
+                SELECT *, lead(source_timestamp) OVER (PARTITION BY hash_1, hash_2 ORDER BY ingress_sequence)
+                    AS next_source_timestamp
+                FROM (
+                    SELECT *, xxhash64(stream, tenant_id, `$key`) AS hash_1,
+                        xxhash64(`$key`, tenant_id, stream) AS hash_2
+                    FROM prepared WHERE objection IS NULL AND `$key` IS NOT NULL
+                )
+            )
+            WHERE source_timestamp IS DISTINCT FROM next_source_timestamp"""
+
+    def _value(self, number: int) -> str:
+        texts = {
+            name: casts.transport(*latest.values[number])
+            for name, latest in self.latest.items()
+            if number < len(latest.values)
+        }
+        return f"{by_stream(texts, 'STRING')} AS value_{number}"
+
+
+def _latest(reading: Reading, slots: Slots, calculated: Mapping[str, Calculation]) -> Latest:
+    stream = reading.stream
+    table = latest_table(stream, {name: calculation.type for name, calculation in calculated.items()})
+    if stream.columns:
+        values = {name: reading.typed(name) for name in stream.columns}
+    else:
+        values = {table_column(name): reading.typed(name) for name in stream.key}
+        values |= {name: name for name in UNDECLARED if name != "data"}
+        values["data"] = slots.slot(stream.name, WHOLE)
+    values |= {name: calculation.sql for name, calculation in calculated.items()}
+    return Latest(stream, table, tuple((type_, values[name]) for name, type_ in table.columns.items()))

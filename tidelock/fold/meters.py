@@ -1,0 +1,146 @@
+"""Meters: which events count, for which counter, and what a counter is worth, as Spark SQL.
+
+Meters are numbers here, in the order of the definitions: a number is cheaper to sort and carry than a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidelock.definitions import Definitions, Meter
+from tidelock.fold import casts
+from tidelock.fold.readings import Reading, by_stream, readings, sql_text
+from tidelock.fold.slots import Slots
+from tidelock.ledger.queries import load
+from tidelock.where.sql import SPARK, where_sql
+
+QUERIES = load("tidelock.fold", "sql/counters.sql")
+
+_MISSING_CUSTOMER = sql_text("customerRef is missing")
+_ENTRY = (
+    "STRUCT<meter: INT, matches: BOOLEAN, period_start: BIGINT, quantity: DECIMAL(38,9), error: STRING, "
+    "message: STRING, group_key: STRING, grouped: BOOLEAN>"
+)
+_COUNT = "CAST({} AS DECIMAL(38,9))"
+_VALUES = {
+    "sum": "agg_sum",
+    "count": _COUNT.format("agg_count"),
+    "max": "agg_max",
+    "min": "agg_min",
+    "last": "agg_last",
+    "avg": "CAST(agg_sum / NULLIF(agg_count, 0L) AS DECIMAL(38,9))",
+}
+
+
+def _sum(left: str, right: str, sign: str = "+") -> str:
+    """Exact: of two decimal(38,9) Spark would give up a decimal place."""
+    return f"CAST(CAST({left} AS DECIMAL(37,9)) {sign} CAST({right} AS DECIMAL(37,9)) AS DECIMAL(38,9))"
+
+
+_TOTALS = {
+    "sum": _sum("agg_sum", "adj_sum"),
+    "count": _COUNT.format("agg_count + adj_count"),
+    "max": "greatest(agg_max, adj_max)",
+    "min": "least(agg_min, adj_min)",
+    # A late event lies behind the counter's latest, so it is never the last.
+    "last": "agg_last",
+    "avg": f"CAST({_sum('agg_sum', 'adj_sum')} / (agg_count + adj_count) AS DECIMAL(38,9))",
+}
+# Of a group it may be: the counter's latest can belong to another group.
+_GROUP_TOTALS = {**_TOTALS, "last": "IF(last_at IS NULL OR adj_last_at >= last_at, adj_last, agg_last)"}
+
+
+class MeterSteps:
+    """The steps of all meters together: their number does not depend on how many there are."""
+
+    def __init__(self, definitions: Definitions, slots: Slots) -> None:
+        self.meters: Sequence[Meter] = list(definitions.meters.values())
+        self._slots = slots
+
+    @property
+    def grouped(self) -> bool:
+        return any(meter.group_by for meter in self.meters)
+
+    def prepared(self) -> str:
+        """What the meters of an event's stream make of it, as an array."""
+        arrays = {
+            name: f"array({', '.join(structs)})"
+            for name, reading in readings(self._slots).items()
+            if (structs := [_entry(n, m, reading) for n, m in enumerate(self.meters) if m.stream == name])
+        }
+        return by_stream(arrays, f"ARRAY<{_ENTRY}>")
+
+    def entries(self) -> str:
+        """One row per event and meter that counts it, or would if the event were complete."""
+        return f"""
+            SELECT ingress_sequence, source_timestamp, tenant_id, customer_ref, occurred_at, entry.meter,
+                entry.period_start, entry.quantity, IF(customer_ref IS NULL, 'missing_customer', entry.error) AS error,
+                IF(customer_ref IS NULL, {_MISSING_CUSTOMER}, entry.message) AS message, entry.group_key, entry.grouped
+            FROM (SELECT *, explode(entries) AS entry FROM prepared WHERE objection IS NULL AND NOT deleted)
+            WHERE entry.matches"""
+
+    def errors(self) -> str:
+        """Error rows of streams and meters."""
+        found = """
+            SELECT tenant_id, stream AS source, ingress_sequence, 'invalid_column' AS code, objection AS message,
+                source_timestamp
+            FROM prepared WHERE objection IS NOT NULL"""
+        if self.meters:
+            found += f"""
+            UNION ALL
+            SELECT tenant_id, {self._by_meter(lambda meter: sql_text(meter.name))}, ingress_sequence, error, message,
+                source_timestamp
+            FROM entries WHERE error IS NOT NULL"""
+        return found
+
+    def chained(self, hint: str) -> str:
+        return QUERIES.text("chained").format(hint=hint)
+
+    def decided(self) -> str:
+        lateness = self._by_meter(lambda meter: f"{meter.lateness_ns}L")
+        return QUERIES.text("decided").format(lateness=lateness)
+
+    def counter_versions(self) -> str:
+        return QUERIES.text("counter_versions").format(
+            value=self._by_aggregation(_VALUES), total=self._by_aggregation(_TOTALS)
+        )
+
+    def touched_groups(self) -> str:
+        return QUERIES.text("touched_groups")
+
+    def groups(self, hint: str) -> str:
+        return QUERIES.text("grouped").format(hint=hint)
+
+    def group_versions(self) -> str:
+        return QUERIES.text("group_versions").format(
+            value=self._by_aggregation(_VALUES),
+            group_total=self._by_aggregation(_GROUP_TOTALS),
+        )
+
+    def _by_aggregation(self, expressions: dict[str, str]) -> str:
+        return self._by_meter(lambda meter: expressions[meter.aggregation])
+
+    def _by_meter(self, expression: Callable[[Meter], str]) -> str:
+        """What a meter's number stands for."""
+        numbers: dict[str, list[str]] = {}
+        for number, meter in enumerate(self.meters):
+            numbers.setdefault(expression(meter), []).append(str(number))
+        if len(numbers) == 1:
+            return next(iter(numbers))
+        cases = " ".join(f"WHEN meter IN ({', '.join(of)}) THEN {sql}" for sql, of in numbers.items())
+        return f"CASE {cases} END"
+
+
+def _entry(number: int, meter: Meter, reading: Reading) -> str:
+    matches = "TRUE" if meter.where is None else f"COALESCE({where_sql(meter.where, SPARK, reading.as_type)}, FALSE)"
+    quantity = reading.quantity(meter.value)
+    error = message = "CAST(NULL AS STRING)"
+    if meter.aggregation != "count":
+        error = f"IF({quantity} IS NULL, 'missing_quantity', NULL)"
+        message = sql_text(f'"{meter.value}" is not a number below 10^19 with at most nine decimals')
+    group = reading.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)"
+    return (
+        f"named_struct('meter', {number}, 'matches', {matches}, "
+        f"'period_start', {casts.period_start(meter.period, 'occurred_at')}, 'quantity', {quantity}, "
+        f"'error', {error}, 'message', {message}, 'group_key', {group}, 'grouped', {bool(meter.group_by)})"
+    )

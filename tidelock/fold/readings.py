@@ -1,0 +1,82 @@
+"""Readings: the columns of a stream's events as Spark SQL over a range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelock.columns import ENVELOPE, STRING, ColumnType
+from tidelock.definitions import Stream
+from tidelock.fold import casts
+from tidelock.fold.slots import Slots, member_of
+from tidelock.where.sql import SPARK, literal
+
+
+class Reading:
+    """One stream's columns, by the names that definitions use."""
+
+    def __init__(self, stream: Stream, slots: Slots) -> None:
+        self.stream = stream
+        self._slots = slots
+
+    def typed(self, column: str) -> str:
+        """The value in its type; of a path its text."""
+        source = self._source(column)
+        type_ = self.stream.columns.get(column)
+        return source if type_ is None else casts.typed(type_, source)
+
+    def as_type(self, column: str, type_: ColumnType) -> str:
+        """The value as a filter compares it: a path is of the operand's type, or null."""
+        return casts.typed(type_, self._source(column)) if self._is_path(column) else self.typed(column)
+
+    def quantity(self, column: str) -> str:
+        """The value as something to add up, or null."""
+        return casts.quantity(self.stream.type_of(column), self.typed(column))
+
+    def text(self, column: str) -> str:
+        """The text a value has in keys and groups."""
+        return casts.canonical(self.stream.type_of(column) or STRING, self.typed(column))
+
+    def joined(self, columns: Iterable[str]) -> str:
+        """One column is its text, several are a compact array of texts."""
+        texts = [self.text(column) for column in columns]
+        return texts[0] if len(texts) == 1 else casts.json_array(texts)
+
+    def objection(self) -> str | None:
+        """Why an event is an error row and touches no table; null where nothing is wrong."""
+        misfits = [
+            (f"NOT {casts.fits(type_, self._source(name))}", f'column "{name}" must be {type_}')
+            for name, type_ in self.stream.columns.items()
+            if type_.name not in ("string", "json")
+        ]
+        missing = [(f"{self.typed(name)} IS NULL", f'key column "{name}" is missing') for name in self.stream.key]
+        cases = " ".join(f"WHEN {wrong} THEN {sql_text(message)}" for wrong, message in misfits + missing)
+        return f"CASE {cases} END" if cases else None
+
+    def _source(self, column: str) -> str:
+        member = member_of(self.stream, column)
+        return SPARK.quoted(column) if member is None else self._slots.slot(self.stream.name, member)
+
+    def _is_path(self, column: str) -> bool:
+        return column not in self.stream.columns and column not in ENVELOPE
+
+
+def readings(slots: Slots) -> dict[str, Reading]:
+    return {name: Reading(stream, slots) for name, stream in slots.streams.items()}
+
+
+def objection_sql(slots: Slots) -> str:
+    """What is wrong with an event's columns."""
+    objections = {name: objection for name, reading in readings(slots).items() if (objection := reading.objection())}
+    return by_stream(objections, "STRING")
+
+
+def by_stream(expressions: dict[str, str], type_: str) -> str:
+    """The expression of an event's stream."""
+    if not expressions:
+        return f"CAST(NULL AS {type_})"
+    cases = " ".join(f"WHEN {sql_text(stream)} THEN {expression}" for stream, expression in expressions.items())
+    return f"CASE stream {cases} END"
+
+
+def sql_text(text: str) -> str:
+    return literal(STRING, text)

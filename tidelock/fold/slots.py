@@ -1,0 +1,112 @@
+"""Slots: where a range has the members of `data` that definitions use.
+
+Postgres takes them out of the JSON as texts, because Spark's JSON functions send numbers through doubles. Streams share
+the slots, so a range is as wide as its widest stream, not as all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tidelock.columns import ENVELOPE, STRING, data_path
+from tidelock.definitions import Definitions, Stream
+from tidelock.model import CONTROL
+from tidelock.where.sql import POSTGRES, literal
+
+#: what every step needs of an event, and what a keyed stream without declared columns keeps
+BASE = ("customer_ref", "resource_id", "op", "occurred_at", "quantity")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an event's data; no path: the data itself."""
+
+    path: tuple[str, ...]
+    #: as JSON text, not as a string's content
+    raw: bool = False
+
+    def postgres_sql(self) -> str:
+        """Its text; null where it is missing or null."""
+        if self.raw:
+            return "NULLIF((data" + "".join(f"->{_name(name)}" for name in self.path) + ")::text, 'null')"
+        *steps, last = self.path
+        return "data" + "".join(f"->{_name(name)}" for name in steps) + f"->>{_name(last)}"
+
+
+#: the data as it was sent
+WHOLE = Member((), raw=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The streams that are folded, and the columns a range of them has."""
+
+    streams: Mapping[str, Stream]
+    #: members by stream, in the order of the slots
+    members: Mapping[str, tuple[Member, ...]]
+    #: columns of the envelope beside `BASE`
+    envelope: tuple[str, ...]
+
+    def slot(self, stream: str, member: Member) -> str:
+        """The column that has a member's text."""
+        return f"slot_{self.members[stream].index(member)}"
+
+    def columns(self) -> list[str]:
+        width = max((len(members) for members in self.members.values()), default=0)
+        return [f"slot_{number}" for number in range(width)]
+
+    def postgres_sql(self) -> str:
+        """The select list and source of a range, without its bounds."""
+        slots = [f"{self._slot_sql(number)} AS {name}" for number, name in enumerate(self.columns())]
+        names = ["ingress_sequence", "source_timestamp", "tenant_id", "stream", "customer_ref", "resource_id", "op"]
+        names += ["occurred_at", "quantity::numeric(38,9) AS quantity", *map(POSTGRES.quoted, self.envelope), *slots]
+        streams = ", ".join(_name(stream) for stream in self.streams) or "NULL"
+        return f"SELECT {', '.join(names)} FROM events WHERE stream IN ({streams})"
+
+    def _slot_sql(self, number: int) -> str:
+        cases = [
+            f"WHEN {_name(stream)} THEN {members[number].postgres_sql()}"
+            for stream, members in self.members.items()
+            if number < len(members)
+        ]
+        return f"CASE stream {' '.join(cases)} END"
+
+
+def slots_of(definitions: Definitions) -> Slots:
+    """The slots that definitions need."""
+    used: dict[str, dict[str, None]] = {name: {} for name in definitions.streams}
+    for meter in definitions.meters.values():
+        names = [meter.value, *meter.group_by, *sorted(meter.where.used_columns if meter.where else ())]
+        used.setdefault(meter.stream, {}).update(dict.fromkeys(names))
+    streams = {name: definitions.streams.get(name) or Stream(name) for name in used if name != CONTROL}
+    for name, stream in streams.items():
+        used[name].update(dict.fromkeys((*stream.columns, *stream.key)))
+    members = {name: tuple(_members(streams[name], columns)) for name, columns in used.items()}
+    envelope = {
+        column
+        for name, columns in used.items()
+        for column in columns
+        if column in ENVELOPE and column not in streams[name].columns
+    }
+    return Slots(streams, members, tuple(sorted(envelope - {*BASE, "ingress_sequence"})))
+
+
+def member_of(stream: Stream, column: str) -> Member | None:
+    """The member of data that a column is; None: it is one of the envelope."""
+    if column in stream.columns:
+        return Member((column,), raw=stream.columns[column].name == "json")
+    path = data_path(column)
+    return None if path is None or column in ENVELOPE else Member(path)
+
+
+def _members(stream: Stream, columns: Mapping[str, None]) -> Iterator[Member]:
+    for column in columns:
+        if (member := member_of(stream, column)) is not None:
+            yield member
+    if stream.key and not stream.columns:
+        yield WHOLE
+
+
+def _name(text: str) -> str:
+    return literal(STRING, text)

@@ -1,0 +1,78 @@
+"""The source: a range of the ledger as a view of Spark."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelock.fold.session import Spark
+from tidelock.fold.slots import Slots
+from tidelock.fold.store import Store
+from tidelock.ledger.database import Database
+
+#: ranges up to so many events are read by the driver: a job that connects and partitions costs more than that
+SMALL_EVENTS = 10_000
+_FETCH_ROWS = 10_000
+_QUANTITY = pa.decimal128(38, 9)
+# What libpq and the Java driver call the same.
+_SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
+
+
+class Source:
+    """Ranges of one ledger, for definitions that need these slots."""
+
+    def __init__(self, spark: Spark, store: Store, database: Database, slots: Slots, *, small_events: int) -> None:
+        self._spark = spark
+        self._store = store
+        self._select = slots.postgres_sql()
+        self._small_events = small_events
+        self._jdbc = jdbc_options(database.url) if spark.jdbc else None
+
+    def small(self, lo: int, hi: int) -> bool:
+        """Whether the driver reads the range. It then has one partition, and no step needs an exchange."""
+        return self._jdbc is None or hi - lo <= self._small_events
+
+    def read(self, lo: int, hi: int) -> DataFrame:
+        return self._driver_read(lo, hi) if self.small(lo, hi) else self._executor_read(lo, hi)
+
+    def _driver_read(self, lo: int, hi: int) -> DataFrame:
+        found = self._store.query(f"SELECT * FROM ({self._bounded(lo, hi)}) AS range ORDER BY ingress_sequence")
+        place = found.column_names.index("quantity")
+        numbers = pc.cast(found["quantity"].cast(pa.string()), _QUANTITY)
+        return single_partition(self._spark.session, found.set_column(place, "quantity", numbers))
+
+    def _executor_read(self, lo: int, hi: int) -> DataFrame:
+        assert self._jdbc is not None
+        reader = self._spark.session.read.format("jdbc").options(**self._jdbc)
+        partitions = self._spark.cores or self._spark.session.sparkContext.defaultParallelism
+        return reader.options(
+            dbtable=f"({self._bounded(lo, hi)}) AS range",
+            partitionColumn="ingress_sequence",
+            lowerBound=str(lo + 1),
+            upperBound=str(hi + 1),
+            numPartitions=str(partitions),
+            fetchsize=str(_FETCH_ROWS),
+        ).load()
+
+    def _bounded(self, lo: int, hi: int) -> str:
+        return f"{self._select} AND ingress_sequence > {lo} AND ingress_sequence <= {hi}"
+
+
+def single_partition(session: SparkSession, rows: pa.Table) -> DataFrame:
+    return session.createDataFrame(rows).coalesce(1)
+
+
+def jdbc_options(url: str) -> dict[str, str] | None:
+    """How Java connects to the same database; None where it cannot (a Unix socket)."""
+    parts = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
+    host = parts.get("host", "127.0.0.1")
+    if host.startswith("/"):
+        return None
+    shared = {name: parts[name] for name in _SHARED if name in parts}
+    address = f"jdbc:postgresql://{host}:{parts.get('port', '5432')}/{parts.get('dbname', parts.get('user', ''))}"
+    options = {"url": address + (f"?{urlencode(shared)}" if shared else ""), "driver": "org.postgresql.Driver"}
+    return options | {name: value for name, value in parts.items() if name in ("user", "password")}

@@ -1,0 +1,109 @@
+"""Statements on the fold's tables in Postgres. They are made from the tables' shapes, and every name is quoted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelock.columns import ColumnType
+from tidelock.fold.tables import KEY, Table
+from tidelock.where.sql import POSTGRES
+
+_TYPES = {
+    "string": 'text COLLATE "C"',
+    "int": "integer",
+    "bigint": "bigint",
+    "double": "double precision",
+    "boolean": "boolean",
+    "timestamp": "bigint",
+    "date": "date",
+    "json": "json",
+}
+
+quoted = POSTGRES.quoted
+_META = ("tenant_id", KEY, "source_timestamp")
+
+
+def placed(schema: str, table: str) -> str:
+    return f"{quoted(schema)}.{quoted(table)}"
+
+
+def column_type(column: ColumnType) -> str:
+    return f"numeric({column.precision},{column.scale})" if column.name == "decimal" else _TYPES[column.name]
+
+
+def create_table(schema: str, table: Table) -> str:
+    """A table of latest rows. Its columns may all be null: what an event does not have is null."""
+    columns = ", ".join(f"{quoted(name)} {column_type(type_)}" for name, type_ in table.stored.items())
+    return (
+        f'CREATE TABLE {placed(schema, table.name)} (tenant_id text COLLATE "C" NOT NULL, '
+        f'{quoted(KEY)} text COLLATE "C" NOT NULL, source_timestamp bigint NOT NULL, {columns}, '
+        f"PRIMARY KEY (tenant_id, {quoted(KEY)}))"
+    )
+
+
+def stage_of(schema: str, table: Table) -> str:
+    return quoted(f"stage {schema} {table.name}")
+
+
+def create_stage(schema: str, table: Table) -> str:
+    """Where rows lie before they are merged: emptied with every commit, made once per connection."""
+    target = placed(schema, table.name)
+    return f"CREATE TEMPORARY TABLE IF NOT EXISTS {stage_of(schema, table)} (LIKE {target}) ON COMMIT DELETE ROWS"
+
+
+def merge(schema: str, table: Table) -> str:
+    """Insert or replace what is in the stage."""
+    names = [*_META, *table.stored]
+    own = [name for name in names if name not in ("tenant_id", KEY)]
+    return (
+        f"MERGE INTO {placed(schema, table.name)} AS target USING {stage_of(schema, table)} AS stage "
+        f"ON {_same('target', 'stage')} "
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{quoted(name)} = stage.{quoted(name)}' for name in own)} "
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, names))}) "
+        f"VALUES ({', '.join(f'stage.{quoted(name)}' for name in names)})"
+    )
+
+
+def insert(schema: str, table: Table) -> str:
+    """For rows that cannot be there yet."""
+    names = ", ".join(map(quoted, (*_META, *table.stored)))
+    return f"INSERT INTO {placed(schema, table.name)} ({names}) SELECT {names} FROM {stage_of(schema, table)}"
+
+
+def delete_keys(schema: str, table: Table) -> str:
+    return (
+        f"DELETE FROM {placed(schema, table.name)} AS target USING stage_keys AS stage WHERE {_same('target', 'stage')}"
+    )
+
+
+def select_keys(schema: str, table: Table) -> str:
+    """The stored rows whose keys are in the stage of keys."""
+    return (
+        f"SELECT {columns(table, 'target.')} FROM {placed(schema, table.name)} AS target "
+        f"JOIN stage_keys AS stage ON {_same('target', 'stage')}"
+    )
+
+
+def columns(table: Table, prefix: str = "") -> str:
+    """The select list of everything stored, in forms that Arrow takes."""
+    return ", ".join(f"{_shown(prefix, name, type_)} AS {quoted(name)}" for name, type_ in _stored(table))
+
+
+CREATE_KEYS = (
+    'CREATE TEMPORARY TABLE IF NOT EXISTS stage_keys (tenant_id text COLLATE "C", "$key" text COLLATE "C") '
+    "ON COMMIT DELETE ROWS"
+)
+
+
+def _stored(table: Table) -> Iterable[tuple[str, ColumnType | None]]:
+    yield from ((name, None) for name in _META)
+    yield from table.stored.items()
+
+
+def _shown(prefix: str, name: str, type_: ColumnType | None) -> str:
+    as_text = type_ is not None and type_.name in ("decimal", "json")
+    return f"{prefix}{quoted(name)}{'::text' if as_text else ''}"
+
+
+def _same(left: str, right: str) -> str:
+    return f"{left}.tenant_id = {right}.tenant_id AND {left}.{quoted(KEY)} = {right}.{quoted(KEY)}"

@@ -1,0 +1,174 @@
+"""The store: the fold's tables in Postgres, read and written in Arrow over ADBC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import adbc_driver_manager as adbc
+import pyarrow as pa
+from adbc_driver_postgresql import dbapi
+
+from tidelock.columns import STRING
+from tidelock.errors import TidelockError, Unreachable
+from tidelock.fold import statements
+from tidelock.fold.arrow import typed
+from tidelock.fold.segments import encode
+from tidelock.fold.tables import KEY, Table
+from tidelock.fold.versions import Outcome, row_schema
+from tidelock.ledger.database import Database
+from tidelock.where.sql import literal
+
+
+class CursorMoved(TidelockError):
+    """Another fold has applied the range: nothing was done twice, and nothing is lost."""
+
+
+class Store:
+    """One connection. `schema` holds the tables; `cursor` names how far they are."""
+
+    def __init__(self, database: Database, schema: str, cursor: str) -> None:
+        self.schema = schema
+        self.cursor = cursor
+        self._database = database
+        self._connection: Any = None
+        self._staged: set[str] = set()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._staged.clear()
+        if connection is not None:
+            with _translated():
+                connection.close()
+
+    def query(self, sql: str) -> pa.Table:
+        """What a query answers; the transaction it began goes on."""
+        with _translated(), self._connected().cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+    def execute(self, sql: str) -> None:
+        with _translated(), self._connected().cursor() as cursor:
+            cursor.execute(sql)
+
+    def commit(self) -> None:
+        with _translated():
+            self._connected().commit()
+
+    def rollback(self) -> None:
+        """What was staged is gone with the transaction; a connection that cannot even do this is given up."""
+        try:
+            if self._connection is not None:
+                self._connection.rollback()
+        except adbc.Error:
+            self._connection = None
+
+    def rows(self, table: Table, keys: pa.Table) -> pa.Table:
+        """The stored rows of some keys."""
+        if not keys.num_rows:
+            return row_schema(table).empty_table()
+        self._stage_keys(keys)
+        return self._read(table, statements.select_keys(self.schema, table))
+
+    def select(self, table: Table, sql: str) -> pa.Table:
+        """Stored rows that a query finds, whose select list is `statements.columns`."""
+        return self._read(table, sql)
+
+    def apply(self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:
+        """Tables, changes and cursor, in one transaction. Raises CursorMoved.
+
+        The cursor goes first: its row lock lets one fold write at a time, which MERGE needs.
+        """
+        self.move(lo, hi)
+        for outcome in outcomes:
+            self._write(outcome)
+            if changes:
+                self._record(hi, outcome)
+        self.execute(f"SELECT pg_notify('tidelock_fold', '{hi}')")
+        self.commit()
+
+    def move(self, lo: int, hi: int) -> None:
+        name = literal(STRING, self.cursor)
+        sql = f"UPDATE cursors SET sequence = {hi} WHERE name = {name} AND sequence = {lo} RETURNING sequence"
+        if not self.query(sql).num_rows:
+            self.rollback()
+            raise CursorMoved(f"the cursor {self.cursor} is not at {lo} any more")
+
+    def position(self) -> int:
+        """How far the tables are; a cursor that is not there yet is made."""
+        name = literal(STRING, self.cursor)
+        self.execute(f"INSERT INTO cursors (name, sequence) VALUES ({name}, 0) ON CONFLICT DO NOTHING")
+        found = self.query(f"SELECT sequence FROM cursors WHERE name = {name}")
+        self.commit()
+        return int(found["sequence"][0].as_py())
+
+    def _write(self, outcome: Outcome) -> None:
+        table = outcome.table
+        if outcome.removed.num_rows:
+            self._stage_keys(outcome.removed)
+            self.execute(statements.delete_keys(self.schema, table))
+        if outcome.rows.num_rows:
+            self._stage(table, outcome.rows)
+            self.execute(statements.merge(self.schema, table))
+
+    def _record(self, hi: int, outcome: Outcome) -> None:
+        if not outcome.changes.num_rows:
+            return
+        segments = list(encode(outcome.changes))
+        rows = pa.table(
+            {
+                "table_name": [outcome.table.name] * len(segments),
+                "last_sequence": pa.array([hi] * len(segments), pa.int64()),
+                "part": pa.array(range(len(segments)), pa.int32()),
+                "first_source_timestamp": pa.array(
+                    [segment.first_source_timestamp for segment in segments], pa.int64()
+                ),
+                "last_source_timestamp": pa.array([segment.last_source_timestamp for segment in segments], pa.int64()),
+                "rows": pa.array([segment.rows for segment in segments], pa.int32()),
+                "segment": pa.array([segment.data for segment in segments], pa.binary()),
+            }
+        )
+        self._ingest("changes", rows)
+
+    def _stage(self, table: Table, rows: pa.Table) -> None:
+        stage = f"stage {self.schema} {table.name}"
+        if stage not in self._staged:
+            self.execute(statements.create_stage(self.schema, table))
+            self._staged.add(stage)
+        self._ingest(stage, rows)
+
+    def _stage_keys(self, keys: pa.Table) -> None:
+        if "stage_keys" not in self._staged:
+            self.execute(statements.CREATE_KEYS)
+            self._staged.add("stage_keys")
+        self.execute("TRUNCATE stage_keys")
+        self._ingest("stage_keys", keys.select(["tenant_id", KEY]))
+
+    def _ingest(self, table: str, rows: pa.Table) -> None:
+        with _translated(), self._connected().cursor() as cursor:
+            cursor.adbc_ingest(table, rows, mode="append", temporary=table.startswith("stage"))
+
+    def _read(self, table: Table, sql: str) -> pa.Table:
+        found = self.query(sql)
+        for number, (name, type_) in enumerate(table.stored.items(), start=3):
+            if type_.name == "decimal":
+                found = found.set_column(number, name, typed(found[name], type_))
+        return found.cast(row_schema(table))
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = dbapi.connect(self._database.url)
+        return self._connection
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """A lost server is an outage; what it objects to is our mistake and stays what it is."""
+    try:
+        yield
+    except adbc.Error as error:
+        state = error.sqlstate or ""
+        if isinstance(error, adbc.OperationalError) or state.startswith(("08", "57", "53")):
+            raise Unreachable(f"Postgres does not answer: {' '.join(str(error).split())}") from None
+        raise
