@@ -106,7 +106,8 @@ def quantity(type_: ColumnType | None, value: str) -> str:
         case "double":
             return double_quantity(value)
         case "decimal" if type_.scale <= decimals:
-            legal = f"abs({value}) < 1{'0' * whole}BD"
+            # Not abs: Spark has only 34 digits of a decimal when it changes its sign.
+            legal = f"{value} < 1{'0' * whole}BD AND {value} > -1{'0' * whole}BD"
             fitting = type_.precision - type_.scale <= whole
             cast = f"CAST({value} AS DECIMAL(38,9))"
             return cast if fitting else f"CASE WHEN {legal} THEN TRY_{cast} END"
