@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.changes.forms import change_forms
-from tidelock.changes.reader import Change, pruned_through, read_batches, read_changes
+from tidelock.changes.reader import Change, before_last, pruned_through, read_batches, read_changes
 from tidelock.changes.retention import prune
 from tidelock.columns import parse_column_type
 from tidelock.errors import ResumeExpired
@@ -53,11 +53,14 @@ def arrow(changes: Sequence[Change], columns: Any = SIMPLE) -> pa.Table:
     )
 
 
-def write(connection: Connection, last_sequence: int, *changes: Change, rows_max: int = 2, age: str = "0s") -> None:
+def write(
+    connection: Connection, last_sequence: int, *changes: Change, rows_max: int = 2, age: str = "0s",
+    columns: Any = SIMPLE,
+) -> None:  # fmt: skip
     """What the fold does with a range's changes."""
     for table in {each.table for each in changes}:
         own = sorted((each for each in changes if each.table == table), key=lambda each: each.place)
-        for part, segment in enumerate(encode(arrow(own), rows_max)):
+        for part, segment in enumerate(encode(arrow(own, columns), rows_max)):
             connection.execute(
                 "INSERT INTO changes (table_name, last_sequence, part, first_source_timestamp, last_source_timestamp, "
                 "rows, recorded_at, segment) VALUES (%s, %s, %s, %s, %s, %s, now() - %s::interval, %s)",
@@ -105,6 +108,17 @@ def test_a_reader_of_some_tables_has_those_only(ranges: Connection) -> None:
     found = list(read_changes(ranges, after=10, tables={"b", "c"}))
     assert found == [each for each in IN_ORDER if each.table != "a" and each.source_timestamp > 10]
     assert list(read_changes(ranges, after=0, tables=[])) == []
+
+
+def test_the_last_changes_of_a_table_are_found_without_reading_all(ranges: Connection) -> None:
+    own = [each for each in IN_ORDER if each.table == "a"]
+    for count in range(1, 9):
+        found = list(read_changes(ranges, after=before_last(ranges, "a", count), tables=["a"]))
+        assert found[-count:] == own[-count:]
+    assert len(list(read_changes(ranges, after=before_last(ranges, "a", 2), tables=["a"]))) == 2
+    assert before_last(ranges, "nothing", 5) == 0
+    ranges.execute("UPDATE changes_pruned SET source_timestamp = 12")
+    assert before_last(ranges, "a", 99) == 12
 
 
 def test_a_durable_reader_has_one_batch_per_range(ranges: Connection) -> None:

@@ -22,7 +22,10 @@ from tidelock.ledger.database import Database
 from tidelock.settings import TABLE
 
 DAY = "2026-01-01T00:00:00Z"
-COMMANDS = ["up", "serve", "migrate", "import", "export", "tail", "trace", "status", "verify", "keys", "salts"]
+COMMANDS = [
+    "up", "serve", "migrate", "import", "export", "tail", "trace", "status", "usage", "changes", "verify", "keys",
+    "salts",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,11 @@ def pruned_through(connection: psycopg.Connection[Any]) -> int:
     return int(_one(connection, "pruned", ()))
 
 
+def before_last(connection: psycopg.Connection[Any], table: str, count: int) -> int:
+    """An `after` with which a reader has a table's last `count` changes, or all that are kept, and few before them."""
+    return max(pruned_through(connection), int(_one(connection, "before_last", (table, count))))
+
+
 def read_changes(
     connection: psycopg.Connection[Any],
     *,

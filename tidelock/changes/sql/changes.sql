@@ -63,3 +63,11 @@ WITH oldest AS (
     FROM (SELECT max(last_source_timestamp) AS last FROM gone) AS newest WHERE last IS NOT NULL
 )
 SELECT count(*) FROM gone;
+
+-- name: before_last
+-- A source timestamp behind which a table has at least its last so many changes, and not many more.
+SELECT coalesce(min(first_source_timestamp) - 1, 0) FROM (
+    SELECT first_source_timestamp, sum(rows) OVER (ORDER BY last_sequence DESC, part DESC) - rows AS later
+    FROM changes WHERE table_name = %s
+) AS parts
+WHERE later < %s;

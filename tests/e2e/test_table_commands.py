@@ -1,0 +1,153 @@
+"""The commands that read the fold's tables, for people and for programs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests import folded
+from tests.contract.test_changes import write
+from tests.e2e.commandline import json_lines, run
+from tests.e2e.test_cli import fill
+from tidelock.changes.reader import Change
+from tidelock.definitions import parse_definitions
+from tidelock.ledger.database import Database
+
+DEFINITIONS = parse_definitions(
+    {
+        "streams": {"trades": {"key": "id", "columns": {"id": "bigint", "price": "decimal(9,2)", "at": "timestamp"}}},
+        "meters": {"calls": {"group_by": ["data.region"]}},
+    }
+)
+MARCH = "2026-03-01T00:00:00Z"
+COLUMNS = DEFINITIONS.streams["trades"].columns
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def prepare(database: Database, work: Callable[[folded.Connection], Awaitable[Any]]) -> None:
+    async def working() -> None:
+        async with await database.connect() as connection:
+            await folded.define(connection, DEFINITIONS)
+            await work(connection)
+
+    asyncio.run(working())
+
+
+@pytest.fixture
+def used(database: Database) -> Database:
+    async def work(connection: folded.Connection) -> None:
+        await connection.execute("INSERT INTO cursors VALUES ('fold', 1234)")
+        for tenant, value in (("default", "1.50"), ("acme", "7")):
+            await folded.counter(connection, tenant, "calls", "c", MARCH, value, total="9")
+        await folded.counter(connection, "default", "calls", "c", MARCH, "1", group_key="eu")
+
+    prepare(database, work)
+    return database
+
+
+def test_usage_is_a_table_for_people(used: Database) -> None:
+    shown = run(used, "usage", "calls", "c").stdout
+    assert "calls of c: sum by month, through sequence 1,234" in shown
+    assert shown.splitlines()[1].split() == ["from", "to", "value", "adjustment", "total", "watermark"]
+    assert shown.splitlines()[2].split() == [MARCH, "2026-04-01T00:00:00Z", "1.5", "7.5", "9", MARCH]
+    assert "eu" in run(used, "usage", "calls", "c", "--groups").stdout
+    nothing = run(used, "usage", "calls", "nobody")
+    assert (nothing.exit_code, "Nothing was used" in nothing.stderr) == (0, True)
+
+
+def test_usage_is_the_answer_of_the_api_for_programs(used: Database) -> None:
+    (found,) = json_lines(run(used, "usage", "calls", "c", "--tenant", "acme", "--json"))
+    assert (found["metric"], found["throughSequence"], found["items"][0]["value"]) == ("calls", 1234, "7")
+    (found,) = json_lines(run(used, "usage", "calls", "c", "--from", "2026-04-01T00:00:00Z", "--json"))
+    assert found["items"] == []
+
+
+def test_usage_of_a_metric_that_nothing_defines_exits_with_two(used: Database) -> None:
+    failed = run(used, "usage", "nothing", "c")
+    assert (failed.exit_code, "there are: calls" in failed.stderr) == (2, True)
+    assert run(used, "usage", "calls", "c", "--from", "soon").exit_code == 2
+
+
+@pytest.fixture
+def changed(database: Database) -> Database:
+    def row(number: int, price: str) -> dict[str, Any]:
+        return {"id": number, "price": Decimal(price), "at": 10**9}
+
+    prepare(database, lambda connection: connection.execute("SELECT 1"))
+    with database.connect_sync() as connection:
+        write(connection, 1, Change("trades", 10, "default", "1", None, row(1, "1.50")), columns=COLUMNS)
+        write(connection, 2, Change("trades", 20, "default", "1", row(1, "1.50"), row(1, "2.00")),
+              Change("trades", 20, "acme", "2", None, row(2, "3.00")), columns=COLUMNS)  # fmt: skip
+        write(connection, 3, Change("trades", 30, "default", "1", row(1, "2.00"), None), columns=COLUMNS)
+    return database
+
+
+def test_changes_are_lines_for_people(changed: Database) -> None:
+    lines = [line.split("  ") for line in run(changed, "changes", "trades").stdout.splitlines()]
+    assert [line[0] for line in lines] == ["10", "20", "20", "30"]
+    assert lines[0][2:] == ["insert", "1", "id 1", "price 1.5", "at 1970-01-01T00:00:01Z"]
+    assert lines[1][2:] == ["update", "1", "price 1.5 -> 2"]
+    assert lines[2][2:5] == ["acme", "insert", "2"]
+    assert lines[3][2:] == ["delete", "1"]
+
+
+def test_changes_are_one_object_a_line_for_programs(changed: Database) -> None:
+    found = json_lines(run(changed, "changes", "trades", "--json"))
+    assert found[1] == {
+        "sourceTimestamp": "20",
+        "key": "1",
+        "old": {"tenant_id": "default", "id": 1, "price": "1.5", "at": "1970-01-01T00:00:01Z"},
+        "new": {"tenant_id": "default", "id": 1, "price": "2", "at": "1970-01-01T00:00:01Z"},
+    }
+    assert (found[0]["old"], found[3]["new"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "times"),
+    [
+        (["-n", "1"], ["30"]),
+        (["-n", "2"], ["20", "30"]),
+        (["--after", "10"], ["20", "20", "30"]),
+        (["--after", "10", "-n", "2"], ["20", "30"]),
+        (["--tenant", "acme"], ["20"]),
+        (["--after", "30"], []),
+    ],
+)
+def test_changes_are_chosen_by_number_time_and_tenant(changed: Database, flags: list[str], times: list[str]) -> None:
+    found = json_lines(run(changed, "changes", "trades", "--json", *flags))
+    assert [each["sourceTimestamp"] for each in found] == times
+
+
+def test_changes_that_are_not_kept_any_more_are_told_of(changed: Database) -> None:
+    with psycopg.connect(changed.url, autocommit=True) as connection:
+        connection.execute("UPDATE changes_pruned SET source_timestamp = 15")
+    failed = run(changed, "changes", "trades", "--after", "10")
+    assert (failed.exit_code, "not kept any more" in failed.stderr) == (2, True)
+    assert len(json_lines(run(changed, "changes", "trades", "--json"))) == 3
+    assert len(json_lines(run(changed, "changes", "trades", "--tenant", "acme", "--json"))) == 1
+
+
+def test_a_table_that_there_is_not_is_named_with_those_there_are(changed: Database) -> None:
+    failed = run(changed, "changes", "trade")
+    assert (failed.exit_code, "counters, counter_groups, adjustments, error_rows, trades" in failed.stderr) == (2, True)
+    assert run(changed, "changes", "trades", "--after", "-1").exit_code == 2
+    assert json_lines(run(changed, "changes", "counters", "--json")) == []
+
+
+def test_status_tells_how_far_the_fold_is(database: Database) -> None:
+    fill(database, {}, {}, {})
+    with database.connect_sync() as connection:
+        connection.execute("INSERT INTO cursors VALUES ('fold', 1)")
+    (found,) = json_lines(run(database, "status", "--json"))
+    assert found["readers"] == [{"name": "fold", "ingressSequence": 1, "lagSequences": 2}]
+    assert "fold" in run(database, "status").stdout
