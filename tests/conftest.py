@@ -12,6 +12,9 @@ import psycopg
 import pytest
 
 from tidelock import settings
+from tidelock.fold.jars import jdbc_driver
+from tidelock.fold.java import java_home
+from tidelock.fold.jvm import SUBMIT
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
@@ -44,8 +47,10 @@ def template(postgres: EmbeddedPostgres) -> str:
 
 @pytest.fixture(scope="session")
 def jars(pytestconfig: pytest.Config) -> Path:
-    """A data directory that only ever holds the jars: resolved by the first run, kept for the next ones."""
-    return Path(pytestconfig.cache.mkdir("tidelock"))
+    """A data directory with the jars in it: resolved by the first run, kept for the next ones."""
+    kept = Path(pytestconfig.cache.mkdir("tidelock"))
+    assert jdbc_driver(kept, SUBMIT, java_home(None, kept), {}) is not None
+    return kept
 
 
 @pytest.fixture(scope="session")

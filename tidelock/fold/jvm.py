@@ -43,7 +43,8 @@ class Jvm:
 
     def __init__(self, conf: Mapping[str, str], environ: Mapping[str, str], directory: Path) -> None:
         """Launch it; `directory` is for what it says at the start. Raises SettingsError with its last words."""
-        self.lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._started = False
         self.process, self._reader = self._spawn(conf, environ, directory / "gateway")
         try:
             port, secret = self._wait(directory / "gateway")
@@ -52,6 +53,10 @@ class Jvm:
         except BaseException:
             self._end()
             raise
+        # What it says before goes into the error, if there is one.
+        self._started = True
+        for line in self._lines:
+            logger.warning("spark: %s", line)
 
     @property
     def alive(self) -> bool:
@@ -75,24 +80,26 @@ class Jvm:
             [SUBMIT, *flags, "pyspark-shell"],
             # It ends when this pipe does: with us, however we end.
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            # Spark complains on stderr, a JVM that cannot start on stdout.
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env=inherited
             | {"SPARK_HOME": str(SPARK_HOME), "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
             | dict(environ),
             # Ctrl-C and the like go to the terminal's whole group; a range under way needs its JVM to the end.
             start_new_session=True,
         )
-        reader = threading.Thread(target=self._listen, args=[process], name="spark-stderr", daemon=True)
+        reader = threading.Thread(target=self._listen, args=[process], name="spark-output", daemon=True)
         reader.start()
         return process, reader
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
+        assert process.stdout is not None
+        for line in process.stdout:
             text = line.decode(errors="replace").rstrip()
-            self.lines.append(text)
-            logger.warning("spark: %s", text)
+            self._lines.append(text)
+            if self._started:
+                logger.warning("spark: %s", text)
 
     def _wait(self, info: Path) -> tuple[int, str]:
         """Port and secret of the gateway, which it writes to a file when it listens."""
@@ -110,11 +117,11 @@ class Jvm:
         return port, content[8 : 8 + length].decode()
 
     def _last_words(self) -> str:
-        return " / ".join(self.lines) or "it said nothing"
+        return " / ".join(self._lines) or "it said nothing"
 
     def _end(self) -> None:
         assert self.process.stdin is not None
-        assert self.process.stderr is not None
+        assert self.process.stdout is not None
         with suppress(OSError):
             self.process.stdin.close()
         try:
@@ -123,7 +130,7 @@ class Jvm:
             self.process.kill()
             self.process.wait()
         self._reader.join(_STOP_S)
-        self.process.stderr.close()
+        self.process.stdout.close()
 
 
 @contextmanager

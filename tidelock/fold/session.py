@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -26,9 +24,8 @@ from tidelock.errors import Unreachable
 from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SUBMIT, Jvm, environment
+from tidelock.fold.rundirectory import RunDirectory
 from tidelock.fold.sparkconf import cores, spark_conf, spark_environment
-from tidelock.ledger.account import belong_to_parent, make_directory
-from tidelock.ledger.locks import FileLock
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ class Spark:
         self.cores = cores(settings.master)
         self._home = java_home(settings.java, data)
         self._jar = jdbc_driver(data, SUBMIT, self._home, settings.conf)
-        self._directory = _Directory(data.absolute() / "spark")
+        self._directory = RunDirectory(data.absolute() / "spark")
         #: the PostgreSQL driver is there, so executors can read the ledger themselves
         self.jdbc = False
         try:
@@ -197,36 +194,3 @@ def _own_path() -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
-
-
-class _Directory:
-    """Where Spark keeps what it spills. A killed process leaves its own behind; the next start sweeps it up."""
-
-    def __init__(self, above: Path) -> None:
-        make_directory(above.parent)
-        make_directory(above)
-        belong_to_parent(above)
-        self._above = above
-        self._sweep()
-        self.path = Path(tempfile.mkdtemp(dir=above, prefix="run-"))
-        self._lock = FileLock(self.path.with_suffix(".lock"))
-        self._lock.take()
-
-    def fresh(self) -> Path:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(mode=0o700)
-        return self.path
-
-    def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.path.unlink(missing_ok=True)
-        self._lock.release()
-
-    def _sweep(self) -> None:
-        for path in self._above.glob("run-*.lock"):
-            left = FileLock(path)
-            with suppress(OSError):
-                if left.take():
-                    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-                    path.unlink(missing_ok=True)
-                    left.release()
