@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidelock.canonical import canonical_hash
 from tidelock.columns import ColumnType
 from tidelock.fold.tables import KEY, Table
 from tidelock.where.sql import POSTGRES
@@ -42,7 +43,9 @@ def create_table(schema: str, table: Table) -> str:
 
 
 def stage_of(schema: str, table: Table) -> str:
-    return quoted(f"stage {schema} {table.name}")
+    """Named for the table's shape: a table that gets another one gets another stage."""
+    shape = [schema, table.name, {name: str(type_) for name, type_ in table.stored.items()}]
+    return f"stage_{canonical_hash(shape)[:16]}"
 
 
 def create_stage(schema: str, table: Table) -> str:

@@ -58,33 +58,39 @@ class Store:
 
     def rollback(self) -> None:
         """What was staged is gone with the transaction; a connection that cannot even do this is given up."""
+        self._staged.clear()
         try:
             if self._connection is not None:
                 self._connection.rollback()
         except adbc.Error:
             self._connection = None
 
-    def rows(self, table: Table, keys: pa.Table) -> pa.Table:
-        """The stored rows of some keys."""
+    def rows(self, table: Table, keys: pa.Table, schema: str | None = None) -> pa.Table:
+        """The stored rows of some keys, of this schema or another."""
         if not keys.num_rows:
             return row_schema(table).empty_table()
         self._stage_keys(keys)
-        return self._read(table, statements.select_keys(self.schema, table))
+        return self._read(table, statements.select_keys(schema or self.schema, table))
 
     def select(self, table: Table, sql: str) -> pa.Table:
         """Stored rows that a query finds, whose select list is `statements.columns`."""
         return self._read(table, sql)
 
     def apply(self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:
-        """Tables, changes and cursor, in one transaction. Raises CursorMoved.
-
-        The cursor goes first: its row lock lets one fold write at a time, which MERGE needs.
-        """
+        """Tables, changes and cursor, in one transaction. Raises CursorMoved."""
         self.move(lo, hi)
+        self.write(hi, outcomes, changes=changes)
+        self.finish(hi)
+
+    def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:
+        """Tables and changes, after the cursor was moved: its lock lets one fold write at a time, as MERGE needs."""
         for outcome in outcomes:
             self._write(outcome)
             if changes:
                 self._record(hi, outcome)
+
+    def finish(self, hi: int) -> None:
+        """Make it durable, and tell those who wait for it."""
         self.execute(f"SELECT pg_notify('tidelock_fold', '{hi}')")
         self.commit()
 
@@ -132,7 +138,7 @@ class Store:
         self._ingest("changes", rows)
 
     def _stage(self, table: Table, rows: pa.Table) -> None:
-        stage = f"stage {self.schema} {table.name}"
+        stage = statements.stage_of(self.schema, table)
         if stage not in self._staged:
             self.execute(statements.create_stage(self.schema, table))
             self._staged.add(stage)

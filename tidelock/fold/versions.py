@@ -32,8 +32,9 @@ class Outcome:
         return replace(self, changes=self.changes.slice(0, 0))
 
     def without(self, name: str, values: list[str]) -> Outcome:
-        """Without the changes of rows that have one of these values in a column; such rows are never removed."""
-        unwanted = pc.is_in(pc.struct_field(self.changes["new"], name), value_set=pa.array(values))
+        """Without the changes of rows that have one of these values in a column, which no change alters."""
+        old, new = (pc.struct_field(self.changes[side], name) for side in ("old", "new"))
+        unwanted = pc.is_in(pc.coalesce(new, old), value_set=pa.array(values, pa.string()))
         return replace(self, changes=self.changes.filter(pc.invert(unwanted)))
 
 

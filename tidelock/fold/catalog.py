@@ -1,0 +1,97 @@
+"""The catalog: by which definitions the tables were made, and what they look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tidelock.canonical import canonical_hash
+from tidelock.columns import STRING
+from tidelock.definitions import Definitions, Meter, Stream, parse_definitions
+from tidelock.errors import SettingsError
+from tidelock.fold.store import Store
+from tidelock.fold.tables import Table, read_tables
+from tidelock.where.sql import literal
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What the tables are made by."""
+
+    version: int
+    definitions: Definitions
+    #: by path, such as `meters.api_calls`
+    hashes: Mapping[str, str]
+    tables: Mapping[str, Table]
+
+
+def read_catalog(store: Store) -> Catalog | None:
+    """None: nothing has been folded yet."""
+    found = store.query("SELECT version, definitions::text, hashes::text, tables::text FROM fold_definitions")
+    if not found.num_rows:
+        return None
+    row = found.to_pylist()[0]
+    definitions = parse_definitions(json.loads(row["definitions"]), eventtime_types=None)
+    return Catalog(row["version"], definitions, json.loads(row["hashes"]), read_tables(json.loads(row["tables"])))
+
+
+def write_catalog_sql(version: int, definitions: Definitions, tables: Iterable[Table]) -> str:
+    forms = (
+        definitions.canonical(),
+        unit_hashes(definitions),
+        [table.canonical() for table in tables],
+    )
+    values = ", ".join(literal(STRING, json.dumps(form, ensure_ascii=False)) for form in forms)
+    return (
+        "INSERT INTO fold_definitions (version, definitions, hashes, tables) "
+        f"SELECT {version}, new.d::json, new.h::json, new.t::json FROM (VALUES ({values})) AS new (d, h, t) "
+        "ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, definitions = excluded.definitions, "
+        "hashes = excluded.hashes, tables = excluded.tables"
+    )
+
+
+def unit_hashes(definitions: Definitions) -> dict[str, str]:
+    """The hash of everything that decides what rows a definition makes, by path.
+
+    A stream's columns decide which events its meters see. Whether changes are recorded decides no row.
+    """
+    streams = {f"streams.{name}": _stream_hash(stream) for name, stream in definitions.streams.items()}
+    meters = {
+        f"meters.{name}": _meter_hash(meter, definitions.streams.get(meter.stream))
+        for name, meter in definitions.meters.items()
+    }
+    return streams | meters
+
+
+def changed_units(before: Mapping[str, str], definitions: Definitions) -> list[str]:
+    """Paths of the definitions that are new, different or gone."""
+    after = unit_hashes(definitions)
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+def check_columns(before: Definitions, after: Definitions) -> None:
+    """Columns of a stream may only be added: what was recorded under the old ones must still be read the same."""
+    for name, old in before.streams.items():
+        new = after.streams.get(name)
+        if new is None:
+            continue
+        for column, type_ in old.columns.items():
+            if new.columns.get(column) != type_:
+                was = f"is declared {new.columns[column]}" if column in new.columns else "is missing"
+                raise SettingsError(
+                    f"streams.{name}.columns: {column} {was}, but rows were made with {column} = "
+                    f'"{type_}"; columns may only be added. Declare it as before, or use a new stream.',
+                    field=f"streams.{name}.columns.{column}",
+                )
+
+
+def _stream_hash(stream: Stream) -> str:
+    form = {name: part for name, part in stream.canonical().items() if name in ("key", "columns", "calculated")}
+    return canonical_hash({"stream": stream.name, "definition": form})
+
+
+def _meter_hash(meter: Meter, stream: Stream | None) -> str:
+    form = replace(meter, live=True).canonical()
+    columns = None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
+    return canonical_hash({"meter": meter.name, "definition": form, "stream": columns})

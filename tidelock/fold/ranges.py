@@ -1,0 +1,46 @@
+"""Ranges: how much of the ledger the fold takes at a time.
+
+A range ends where a commit ends and never spans a control event, which is a range of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidelock.fold.store import Store
+from tidelock.ledger.queries import load
+
+_QUERIES = load("tidelock.fold", "sql/ranges.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Events above `lo` through `hi`."""
+
+    lo: int
+    hi: int
+    #: of its last collection
+    source_timestamp: int
+    #: the data of the control event that the range is; None: ordinary events
+    control: Mapping[str, Any] | None = None
+
+
+def next_range(store: Store, lo: int, events_max: int, through: int | None = None) -> Range | None:
+    """What comes after `lo`; None: nothing yet. A commit larger than the limit is taken whole."""
+    bound = 2**63 - 1 if through is None else through
+    rows = store.query(_QUERIES.text("next_range").format(lo=lo, limit=lo + events_max, through=bound)).to_pylist()
+    if not rows:
+        return None
+    (row,) = rows
+    if not row["control"]:
+        return Range(lo, row["last_sequence"], row["last_source_timestamp"])
+    data = store.query(_QUERIES.text("control_data").format(sequence=row["last_sequence"]))["data"][0].as_py()
+    return Range(lo, row["last_sequence"], row["last_source_timestamp"], json.loads(data))
+
+
+def ledger_end(store: Store) -> int:
+    """The last sequence that is recorded."""
+    return int(store.query(_QUERIES.text("ledger_end"))["ingress_sequence"][0].as_py())

@@ -1,0 +1,276 @@
+"""The runner: folds the ledger for as long as it runs, whatever is lost meanwhile.
+
+It wakes when a commit is announced and looks by itself now and then, in case an announcement was lost. All it knows is
+in the database, so it can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from tidelock.definitions import Definitions, parse_definitions
+from tidelock.errors import SettingsError, TidelockError, Unreachable
+from tidelock.fold import lease
+from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
+from tidelock.fold.folder import Folder
+from tidelock.fold.ranges import Range, ledger_end, next_range
+from tidelock.fold.session import Spark
+from tidelock.fold.shadow import Plan, Shadow
+from tidelock.fold.shapes import reshape
+from tidelock.fold.store import CursorMoved, Store
+from tidelock.fold.swap import swap
+from tidelock.fold.tables import ALWAYS, SCHEMA
+from tidelock.ledger.database import Database
+
+log = logging.getLogger(__name__)
+
+CURSOR = "fold"
+#: the ledger announces its commits here
+_CHANNEL = "tidelock_ledger"
+_POLL_S = 2.0
+_PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
+#: a range that fails so often is a defect, not bad luck
+_ATTEMPTS_MAX = 6
+_EVENTS_MIN = 10_000
+#: a shadow that is so near the end of the ledger takes over in a moment
+_SHADOW_LAG_EVENTS = 20_000
+
+#: records a control event
+Control = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much the fold takes at a time."""
+
+    range_events_max: int
+
+
+class Runner:
+    """The one fold of a ledger. `definitions` are those that the settings name."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        database: Database,
+        definitions: Definitions,
+        limits: Limits,
+        *,
+        control: Control,
+        tell: Callable[[str], None],
+        rebuild: bool,
+    ) -> None:
+        self._spark = spark
+        self._database = database
+        self._wanted = definitions
+        self._limits = limits
+        self._events_max = limits.range_events_max
+        self._control = control
+        self._tell = tell
+        self._rebuild = rebuild
+        self._store = Store(database, SCHEMA, CURSOR)
+        self._listener: psycopg.Connection[Any] | None = None
+        self._catalog: Catalog | None = None
+        self._folder: Folder | None = None
+        self._shadow: Shadow | None = None
+        self._announced = False
+        self._failures = 0
+        #: everything up to here is in the tables
+        self.position = 0
+
+    def run(self, stop: threading.Event, *, through: int | None = None) -> None:
+        """Fold until told to stop, or until everything through a sequence is folded."""
+        try:
+            while not stop.is_set() and (through is None or self.position < through):
+                try:
+                    if self._ready(stop) and not self._step(through):
+                        self._wait(stop)
+                    self._failures = 0
+                except (TidelockError, psycopg.Error, Py4JError, PySparkException, OSError, ValueError) as error:
+                    self._recover(error, stop)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._drop_shadow()
+        self._store.rollback()
+        self._store.close()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _ready(self, stop: threading.Event) -> bool:
+        """Whether this process is the one that folds; it stands by while another does."""
+        if self._listener is None or self._listener.closed:
+            self._listener = self._database.connect_sync(name="tidelock fold")
+            self._listener.execute(f"LISTEN {_CHANNEL}")
+            self._folder = None
+        if self._folder is None:
+            if not lease.hold(self._listener):
+                self._tell_once("another fold runs on this ledger; standing by")
+                stop.wait(_POLL_S)
+                return False
+            self._open()
+        return True
+
+    def _open(self) -> None:
+        """Find out where the tables are, and by which definitions."""
+        self._store.close()
+        self.position = self._store.position()
+        catalog = read_catalog(self._store)
+        end = ledger_end(self._store)
+        if catalog is None or end == 0:
+            catalog = self._begin(catalog)
+        self._adopt(catalog)
+        self._propose(catalog)
+        self._announced = False
+        behind = end - self.position
+        self._tell(f"folding from sequence {self.position}" + (f", {behind} behind the ledger" if behind else ""))
+
+    def _begin(self, before: Catalog | None) -> Catalog:
+        """Tables of a ledger that nothing was folded of: the definitions need no event."""
+        folder = Folder(self._spark, self._store, self._database, self._wanted)
+        present = ALWAYS if before is None else before.tables
+        for statement in reshape(present, folder.tables):
+            self._store.execute(statement)
+        version = 1 if before is None else before.version + 1
+        self._store.execute(write_catalog_sql(version, self._wanted, folder.tables.values()))
+        self._store.commit()
+        return Catalog(version, self._wanted, unit_hashes(self._wanted), folder.tables)
+
+    def _adopt(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._folder = Folder(self._spark, self._store, self._database, catalog.definitions)
+
+    def _propose(self, catalog: Catalog) -> None:
+        """Prepare the change to the definitions of the settings, where they differ from those of the tables."""
+        self._drop_shadow()
+        if self._wanted.canonical() == catalog.definitions.canonical():
+            return
+        check_columns(catalog.definitions, self._wanted)
+        units = changed_units(catalog.hashes, self._wanted)
+        names = ", ".join(units) or "what is recorded as changes"
+        if not self._rebuild:
+            raise SettingsError(
+                f"{names} changed since the tables were made; `tidelock replay` makes them anew beside the old ones "
+                "and swaps them, or put the definitions back as they were"
+            )
+        self._tell(f"definitions changed: {names}; the tables are made anew and swapped when they are complete")
+        self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units)))
+
+    def _step(self, through: int | None) -> bool:
+        """Fold what is next; False: there was nothing to do."""
+        assert self._folder is not None
+        found = next_range(self._store, self.position, self._events_max, through)
+        worked = self._step_shadow() if self._shadow is not None else False
+        if found is None:
+            self._store.rollback()
+            return worked
+        self._apply(found)
+        self.position = found.hi
+        self._events_max = min(2 * self._events_max, self._limits.range_events_max)
+        return True
+
+    def _apply(self, found: Range) -> None:
+        assert self._folder is not None
+        if found.control is None:
+            started = time.monotonic()
+            self._folder.fold(found.lo, found.hi)
+            took_s = time.monotonic() - started
+            log.debug("folded %d to %d in %.3f s", found.lo + 1, found.hi, took_s)
+        elif found.control.get("type") == "definition":
+            self._swap(found)
+        else:
+            self._store.apply(found.lo, found.hi, (), changes=True)
+
+    def _step_shadow(self) -> bool:
+        """One more range of the shadow, or the event at which it takes over."""
+        assert self._shadow is not None
+        if self._shadow.step(self._events_max) is not None:
+            end = ledger_end(self._shadow.store)
+            self._shadow.store.rollback()
+            if end - self._shadow.position > _SHADOW_LAG_EVENTS:
+                log.info("made anew through sequence %d of %d", self._shadow.position, end)
+                return True
+        plan = self._shadow.plan
+        self._drop_shadow()
+        self._control(definition_event(plan))
+        return True
+
+    def _swap(self, found: Range) -> None:
+        """The event alone decides which definitions hold from here on; the settings only proposed it."""
+        assert self._catalog is not None
+        assert found.control is not None
+        self._drop_shadow()
+        plan = read_definition_event(found.control, self._catalog)
+        shadow = Shadow(self._spark, self._database, plan)
+        try:
+            while shadow.position < found.lo and shadow.step(self._events_max, found.lo) is not None:
+                log.info("made anew through sequence %d of %d", shadow.position, found.lo)
+            shadow.store.close()
+            catalog = swap(self._store, self._catalog, shadow, found)
+        finally:
+            shadow.close()
+        self._adopt(catalog)
+        self._tell(f"the tables of {', '.join(plan.units) or 'no definition'} were swapped at sequence {found.hi}")
+
+    def _wait(self, stop: threading.Event) -> None:
+        """Until a commit is announced, or it is time to look."""
+        assert self._listener is not None
+        for _ in self._listener.notifies(timeout=_POLL_S, stop_after=1):
+            return
+
+    def _recover(self, error: Exception, stop: threading.Event) -> None:
+        """Leave everything half done, and be ready to try again; raises what trying again does not mend."""
+        self._store.rollback()
+        self._drop_shadow()
+        self._folder = None
+        if isinstance(error, SettingsError):
+            raise error
+        if isinstance(error, CursorMoved):
+            return
+        if self._spark.lost(error):
+            self._tell("Spark's JVM is gone; starting another ...")
+            self._spark.restart()
+            return
+        if isinstance(error, Unreachable | psycopg.OperationalError):
+            self._tell_once(f"waiting for Postgres: {' '.join(str(error).split())}")
+            self._store.close()
+        else:
+            self._failures += 1
+            self._events_max = max(_EVENTS_MIN, self._events_max // 2)
+            log.warning("the range after %d failed, trying again: %s", self.position, error)
+            if self._failures >= _ATTEMPTS_MAX:
+                raise error
+        stop.wait(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
+
+    def _drop_shadow(self) -> None:
+        if self._shadow is not None:
+            self._shadow.close()
+            self._shadow = None
+
+    def _tell_once(self, text: str) -> None:
+        if not self._announced:
+            self._tell(text)
+            self._announced = True
+
+
+def definition_event(plan: Plan) -> dict[str, Any]:
+    """The control event that makes a plan hold; the filters in it are texts, so its numbers are exact."""
+    return {"type": "definition", "definitions": plan.definitions.canonical(), "rebuild": list(plan.units)}
+
+
+def read_definition_event(data: Any, catalog: Catalog) -> Plan:
+    definitions = parse_definitions(data["definitions"], eventtime_types=None)
+    known = unit_hashes(definitions).keys() | catalog.hashes.keys()
+    asked = {unit for unit in data.get("rebuild", ()) if unit in known}
+    return Plan(definitions, tuple(sorted({*changed_units(catalog.hashes, definitions), *asked})))

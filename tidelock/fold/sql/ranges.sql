@@ -1,0 +1,25 @@
+-- name: next_range
+-- The last commit of the next range: the first one after the cursor if it is a control event or too large, otherwise
+-- the last one within the limit and before the next control event.
+WITH following AS (
+    SELECT first_sequence, last_sequence, last_source_timestamp, control FROM commits
+    WHERE first_sequence > {lo} AND last_sequence <= {through} ORDER BY first_sequence LIMIT 1
+), control AS (
+    SELECT min(first_sequence) AS sequence FROM commits WHERE control AND first_sequence > {lo}
+), furthest AS (
+    SELECT first_sequence, last_sequence, last_source_timestamp, control FROM commits
+    WHERE last_sequence > {lo} AND last_sequence <= least({limit}, {through})
+        AND last_sequence < coalesce((SELECT sequence FROM control), 9223372036854775807)
+        AND NOT (SELECT control FROM following)
+    ORDER BY last_sequence DESC LIMIT 1
+)
+SELECT last_sequence, last_source_timestamp, control
+FROM (SELECT 1 AS choice, * FROM furthest UNION ALL SELECT 2, * FROM following) AS found ORDER BY choice LIMIT 1
+
+-- name: control_data
+-- What a control event says.
+SELECT data::text AS data FROM events WHERE ingress_sequence = {sequence}
+
+-- name: ledger_end
+-- Where the ledger ends now.
+SELECT ingress_sequence FROM ledger_head

@@ -1,0 +1,52 @@
+"""The swap: at a definition control event the tables become those of the new definitions, in one transaction.
+
+Whoever reads sees the old rows until it is committed and the new ones after. Only what differs becomes a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelock.definitions import Definitions
+from tidelock.fold.catalog import Catalog, unit_hashes, write_catalog_sql
+from tidelock.fold.ranges import Range
+from tidelock.fold.shadow import Shadow, differences, drop_shadow
+from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.store import Store
+from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, tables_of
+from tidelock.fold.versions import Outcome
+
+
+def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range) -> Catalog:
+    """Give the tables what the shadow has, which must be complete up to the control event. Raises CursorMoved."""
+    definitions = shadow.plan.definitions
+    built = shadow.tables
+    # Tables that were not rebuilt keep the shape they have.
+    kept = {name: catalog.tables[name] for name in tables_of(definitions) if name in catalog.tables}
+    tables = {**kept, **built}
+    store.move(at.lo, at.hi)
+    for statement in reshape(catalog.tables, tables):
+        store.execute(statement)
+    found = differences(store, shadow, catalog.tables, at.source_timestamp)
+    store.write(at.hi, _watched(found, definitions), changes=True)
+    for statement in (*drop(catalog.tables, tables), *drop_shadow()):
+        store.execute(statement)
+    version = catalog.version + 1
+    store.execute(write_catalog_sql(version, definitions, tables.values()))
+    store.finish(at.hi)
+    return Catalog(version, definitions, unit_hashes(definitions), tables)
+
+
+def _watched(outcomes: Iterable[Outcome], definitions: Definitions) -> list[Outcome]:
+    """Without the changes of tables that nobody may watch."""
+    meters = [name for name, meter in definitions.meters.items() if not meter.live]
+    streams = {name for name, stream in definitions.streams.items() if not stream.live}
+    counted = {table.name for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)}
+    watched = []
+    for outcome in outcomes:
+        if outcome.table.name in streams:
+            outcome = outcome.unwatched()
+        elif outcome.table.name in counted and meters:
+            outcome = outcome.without("metric", meters)
+        watched.append(outcome)
+    return watched
