@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -33,7 +34,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, tmp_path: Path) -> None:
+def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, jars: Path, tmp_path: Path) -> None:
+    shutil.copytree(jars / "jars", server.data / "jars", dirs_exist_ok=True)
     here = tmp_path / ".venv" / "bin"
     here.mkdir(parents=True)
     command = here / "tidelock"
@@ -49,7 +51,7 @@ def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, tmp_p
         interpreter = ["sh", "-eu", "-c"] if kind == "sh" else [sys.executable, "-W", "error", "-c"]
         ran = subprocess.run(
             [*interpreter, script], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-            env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TIDELOCK_DATA": str(server.data)}, check=False,
         )  # fmt: skip
         assert ran.returncode == 0, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
 
