@@ -18,9 +18,8 @@ _CORES = re.compile(r"local\[(\d+)[,\]]|local-cluster\[(\d+),\s*(\d+),")
 _CLUSTER_PARTITIONS = 16
 _MEBIBYTE = 1 << 20
 
-# ParallelGC: G1's heap grows as large for the same throughput, SerialGC saves a third of the memory but pauses a full
-# heap on one core. Stopping at the first compiler (TieredStopAtLevel=1) starts a second sooner and then groups three
-# times as slowly: no. Measured on 2M rows, see bench/.
+# By measurement (bench/spark.md): collectors differ little; stopping at the first compiler would start a second sooner
+# and then group three times as slowly.
 _JVM = f"-XX:+UseParallelGC -XX:-UsePerfData -Dlog4j2.configurationFile={_LOG4J.as_uri()}"
 
 _ALWAYS = {
