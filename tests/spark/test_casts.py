@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
