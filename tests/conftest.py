@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -19,6 +19,8 @@ from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
+
+Databases = Callable[[], AbstractContextManager[Database]]
 
 _numbers = itertools.count(1)
 
@@ -60,10 +62,16 @@ def spark(jars: Path) -> Iterator[Spark]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: EmbeddedPostgres, template: str) -> Databases:
+    """What makes migrated databases, for tests that need several."""
+    return lambda: _made(postgres, f"TEMPLATE {template} STRATEGY file_copy")
+
+
 @pytest.fixture
-def database(postgres: EmbeddedPostgres, template: str) -> Iterator[Database]:
+def database(databases: Databases) -> Iterator[Database]:
     """A migrated database of this test's own."""
-    with _made(postgres, f"TEMPLATE {template} STRATEGY file_copy") as made:
+    with databases() as made:
         yield made
 
 
