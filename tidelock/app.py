@@ -9,14 +9,18 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
 import uvloop
 
+from tidelock.changes.retention import prune
 from tidelock.clock import Clock, database_clock
 from tidelock.errors import TidelockError
 from tidelock.ingest.intake import Intake
@@ -30,6 +34,7 @@ from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Limits, Sequencer
 from tidelock.ops.access import check_binding
+from tidelock.ops.child import keep_running
 from tidelock.ops.health import fold_probe
 from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import migrate_ledger, open_database
@@ -128,14 +133,18 @@ async def open_server(
         yield Serving(url_of(listening), keys_needed, ledger, task)
 
 
-def serve(settings: Settings, *, streams_open: bool, announce: Callable[[str, bool], None]) -> None:
+def serve(
+    settings: Settings, *, streams_open: bool, announce: Callable[[str, bool], None], fold: Sequence[str] | None = None
+) -> None:
     """Serve until a signal says stop; a second one ends at once. `announce` gets the URL, and whether API keys
-    are needed, when it is open."""
+    are needed, when it is open. `fold` is the command of a fold to run beside it."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, streams_open, announce))
+        runner.run(_serve(settings, streams_open, announce, fold))
 
 
-async def _serve(settings: Settings, streams_open: bool, announce: Callable[[str, bool], None]) -> None:
+async def _serve(
+    settings: Settings, streams_open: bool, announce: Callable[[str, bool], None], fold: Sequence[str] | None
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -147,11 +156,73 @@ async def _serve(settings: Settings, streams_open: bool, announce: Callable[[str
 
     for number in signals:
         loop.add_signal_handler(number, stopping)
-    async with open_server(settings, streams_open=streams_open) as server, _background(stop.wait()) as stopped:
+    async with (
+        open_server(settings, streams_open=streams_open, fold_needed=fold is not None) as server,
+        _background(stop.wait()) as stopped,
+        _background(keep_running(fold) if fold is not None else stop.wait()) as folding,
+    ):
         _calm_collector()
         if not stop.is_set():
             announce(server.url, server.keys_needed)
-        await asyncio.wait([server.task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait([server.task, stopped, folding], return_when=asyncio.FIRST_COMPLETED)
+        if folding in ended and not stop.is_set():
+            folding.result()
+
+
+def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool, tell: Callable[[str], None]) -> None:
+    """Fold the ledger until told to stop, or once through its present end."""
+    # Here, because a server should not wait for Spark's modules, which it has no use for.
+    from tidelock.fold.runner import Runner
+    from tidelock.fold.session import Spark
+    from tidelock.fold.sparkconf import check as check_spark
+
+    check_spark(settings.spark, settings.database_url)
+    with open_database(settings) as database:
+        migrate_ledger(database)
+        started = time.monotonic()
+        tell("starting Spark ...")
+        with Spark(settings.spark, settings.data) as spark:
+            tell(f"Spark is there after {time.monotonic() - started:.1f} s")
+            runner = Runner(
+                spark,
+                database,
+                settings.definitions,
+                range_events_max=settings.fold.range_events_max,
+                rebuild=rebuild,
+                control=partial(_record_control, settings, database),
+                tidy=lambda connection: _prune(connection, settings),
+                tell=tell,
+            )
+            runner.run(stop, through=_ledger_end(database) if once else None)
+
+
+def _record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> int:
+    """Record a control event from a process that does not serve; gives its sequence."""
+
+    async def record() -> int:
+        async with await database.connect(name="tidelock control") as connection:
+            salts = await open_salts(connection, settings.salt)
+        sequencer = Sequencer(database, salts, _limits(settings))
+        await sequencer.start()
+        try:
+            return (await sequencer.control(data)).ingress_sequence
+        finally:
+            await sequencer.close()
+
+    return asyncio.run(record())
+
+
+def _prune(connection: psycopg.Connection[Any], settings: Settings) -> None:
+    removed = prune(connection, settings.changes_retention)
+    if removed:
+        logger.debug("removed %d segments of old changes", removed)
+
+
+def _ledger_end(database: Database) -> int:
+    with database.connect_sync(name="tidelock fold") as connection:
+        row = connection.execute("SELECT ingress_sequence FROM ledger_head").fetchone()
+        assert row is not None, "the head is always there"
+        return int(row[0])
 
 
 def _calm_collector() -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import psycopg
@@ -37,6 +36,9 @@ CURSOR = "fold"
 #: the ledger announces its commits here
 _CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
+#: how long it takes at most to see that it should stop
+_PATIENCE_S = 0.25
+_TIDY_S = 60.0
 _PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 #: a range that fails so often is a defect, not bad luck
 _ATTEMPTS_MAX = 6
@@ -44,15 +46,8 @@ _EVENTS_MIN = 10_000
 #: a shadow that is so near the end of the ledger takes over in a moment
 _SHADOW_LAG_EVENTS = 20_000
 
-#: records a control event
-Control = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much the fold takes at a time."""
-
-    range_events_max: int
+#: records a control event, and gives its sequence
+Control = Callable[[Mapping[str, Any]], int]
 
 
 class Runner:
@@ -63,20 +58,24 @@ class Runner:
         spark: Spark,
         database: Database,
         definitions: Definitions,
-        limits: Limits,
         *,
-        control: Control,
-        tell: Callable[[str], None],
+        range_events_max: int,
         rebuild: bool,
+        control: Control,
+        tidy: Callable[[psycopg.Connection[Any]], None],
+        tell: Callable[[str], None],
     ) -> None:
+        """`rebuild`: changed definitions are proposed to the ledger, not refused. `tidy` is called now and then."""
         self._spark = spark
         self._database = database
         self._wanted = definitions
-        self._limits = limits
-        self._events_max = limits.range_events_max
+        self._range_events_max = range_events_max
+        self._events_max = range_events_max
         self._control = control
         self._tell = tell
         self._rebuild = rebuild
+        self._tidy = tidy
+        self._tidied_at = 0.0
         self._store = Store(database, SCHEMA, CURSOR)
         self._listener: psycopg.Connection[Any] | None = None
         self._catalog: Catalog | None = None
@@ -177,7 +176,7 @@ class Runner:
             return worked
         self._apply(found)
         self.position = found.hi
-        self._events_max = min(2 * self._events_max, self._limits.range_events_max)
+        self._events_max = min(2 * self._events_max, self._range_events_max)
         return True
 
     def _apply(self, found: Range) -> None:
@@ -226,8 +225,14 @@ class Runner:
     def _wait(self, stop: threading.Event) -> None:
         """Until a commit is announced, or it is time to look."""
         assert self._listener is not None
-        for _ in self._listener.notifies(timeout=_POLL_S, stop_after=1):
-            return
+        if time.monotonic() - self._tidied_at > _TIDY_S:
+            self._tidy(self._listener)
+            self._tidied_at = time.monotonic()
+        looks = 0
+        while looks < _POLL_S / _PATIENCE_S and not stop.is_set():
+            looks += 1
+            for _ in self._listener.notifies(timeout=_PATIENCE_S, stop_after=1):
+                return
 
     def _recover(self, error: Exception, stop: threading.Event) -> None:
         """Leave everything half done, and be ready to try again; raises what trying again does not mend."""

@@ -72,6 +72,18 @@ class Spark:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """The fold, which makes the tables."""
+
+    enabled: bool = options.flag(True, "Run the fold in `up`. Without it, run `tidelock fold` beside it.")
+    range_events_max: int = options.integer(
+        500_000,
+        "Most events that are folded at a time. More at a time is faster, and takes more memory.",
+        minimum=1_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Meters:
     """What holds for every meter that does not say otherwise."""
 
@@ -194,6 +206,7 @@ class Settings:
     )
     postgres: Postgres = options.section(Postgres)
     spark: Spark = options.section(Spark)
+    fold: Fold = options.section(Fold)
     meters: Meters = options.section(Meters)
     #: streams, meters and windows of the file
     definitions: Definitions = field(default_factory=Definitions)

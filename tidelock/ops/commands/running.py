@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -59,8 +60,15 @@ def up(
         config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
         log_level=log_level,
     )  # fmt: skip
+    flags = {"--config": config, "--data": data, "--database-url": database_url, "--log-level": log_level}
     with DirectoryLock(settings.data):
-        _serve(context, settings, streams_open=True, json=json)
+        _serve(
+            context,
+            settings,
+            streams_open=True,
+            json=json,
+            fold=_fold_command(flags, json) if settings.fold.enabled else None,
+        )
 
 
 @app.command(rich_help_panel="Run")
@@ -114,13 +122,21 @@ def migrate(
         terminal.show(f"{escape(place)} is up to date: {len(known)} migrations, the last is {known[-1].title}.")
 
 
-def _serve(context: typer.Context, settings: Settings, *, streams_open: bool, json: bool) -> None:
+def _fold_command(flags: Mapping[str, object], json: bool) -> list[str]:
+    """The fold with the settings of this command: the environment and the file it has anyway."""
+    given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
+    return [sys.executable, "-m", "tidelock", "fold", "--supervised", *given, *(["--json"] if json else [])]
+
+
+def _serve(
+    context: typer.Context, settings: Settings, *, streams_open: bool, json: bool, fold: list[str] | None = None
+) -> None:
     from tidelock.ledger.outage import outage
 
     started = time.monotonic()
-    _log_to_stderr(settings.log_level)
+    log_to_stderr(settings.log_level)
     where = "the database named by DATABASE_URL" if settings.database_url else f"embedded Postgres in {settings.data}"
-    tell = _tell_programs if json else _tell_people
+    tell = tell_programs if json else _tell_people
     tell("starting", f"Starting Tidelock on {escape(where)} ...", pid=os.getpid(), database=where)
 
     def announce(url: str, keys_needed: bool) -> None:
@@ -129,7 +145,7 @@ def _serve(context: typer.Context, settings: Settings, *, streams_open: bool, js
         tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=keys_needed, seconds=round(took_s, 3))
 
     with outage("the ledger"):
-        composition(context).serve(settings, streams_open=streams_open, announce=announce)
+        composition(context).serve(settings, streams_open=streams_open, announce=announce, fold=fold)
     tell("stopped", "Stopped. Everything acknowledged is in the ledger.", pid=os.getpid())
 
 
@@ -138,7 +154,7 @@ def _tell_people(_: str, text: str, **__: object) -> None:
     terminal.say(text)
 
 
-def _tell_programs(event: str, _: str, **facts: object) -> None:
+def tell_programs(event: str, _: str, **facts: object) -> None:
     try:
         terminal.write_json({"event": event, **facts})
     except BrokenPipeError:
@@ -163,7 +179,7 @@ def _welcome(url: str, took_s: float, *, keyless: bool) -> str:
     )
 
 
-def _log_to_stderr(level: str) -> None:
+def log_to_stderr(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )

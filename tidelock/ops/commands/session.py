@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 import typer
@@ -64,7 +65,18 @@ class Composition(Protocol):
 
     def open_ledger(self, settings: Settings, *, streams_open: bool) -> AbstractAsyncContextManager[OpenLedger]: ...
 
-    def serve(self, settings: Settings, *, streams_open: bool, announce: Callable[[str, bool], None]) -> None: ...
+    def serve(
+        self,
+        settings: Settings,
+        *,
+        streams_open: bool,
+        announce: Callable[[str, bool], None],
+        fold: Sequence[str] | None,
+    ) -> None: ...
+
+    def fold(
+        self, settings: Settings, *, stop: Event, rebuild: bool, once: bool, tell: Callable[[str], None]
+    ) -> None: ...
 
 
 def composition(context: typer.Context) -> Composition:

@@ -1,0 +1,51 @@
+"""A child process that is kept running: the fold beside the server.
+
+Apart from the server, so that each has a Python of its own and one can fall without the other. It sees that its parent
+is gone when its standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from tidelock.errors import SettingsError
+
+log = logging.getLogger(__name__)
+
+_PAUSES_S = (1.0, 2.0, 5.0, 15.0)
+#: a child that lived so long had started well, and is started again at once
+_SETTLED_S = 60.0
+_STOP_S = 20.0
+
+
+async def keep_running(command: Sequence[str]) -> None:
+    """Run a command again whenever it ends. Raises SettingsError when it says that it cannot run as it is set up."""
+    failures = 0
+    while True:
+        started = time.monotonic()
+        code = await _run(command)
+        if code == SettingsError.exit_code:
+            raise SettingsError("the fold cannot run with these settings; what is wrong stands above")
+        failures = 0 if time.monotonic() - started > _SETTLED_S else failures + 1
+        pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+        log.warning("the fold ended with code %s and is started again in %.0f s", code, pause_s)
+        await asyncio.sleep(pause_s)
+
+
+async def _run(command: Sequence[str]) -> int:
+    # A group of its own: Ctrl-C in the terminal is for the server, which then stops the child in turn.
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()

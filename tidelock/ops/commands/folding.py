@@ -1,0 +1,76 @@
+"""Commands that make tables: `fold`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tidelock.ops import terminal
+from tidelock.ops.commands.running import LogLevel, Told, log_to_stderr, tell_programs
+from tidelock.ops.commands.session import Config, Data, DatabaseUrl, composition, read_settings
+
+app = typer.Typer()
+
+_LAST_S = 10.0
+
+
+@app.command(rich_help_panel="Run")
+def fold(
+    context: typer.Context,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    log_level: LogLevel = None,
+    once: Annotated[bool, typer.Option("--once", help="Fold what there is, then stop.")] = False,
+    supervised: Annotated[bool, typer.Option(hidden=True)] = False,
+    json: Told = False,
+) -> None:
+    """Fold the ledger into counters, adjustments and latest rows, on Spark. `up` does so by itself.
+
+    One at a time folds a ledger; others stand by. Definitions that changed since the tables were made are refused:
+    see `tidelock replay`.
+
+    [dim]DATABASE_URL=postgresql://tidelock@db.example/tidelock tidelock fold[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url, log_level=log_level)
+    log_to_stderr(settings.log_level)
+    stop = stop_on_signals()
+    if supervised:
+        threading.Thread(target=_stop_with_parent, args=(stop,), daemon=True).start()
+
+    def tell(text: str) -> None:
+        if json:
+            tell_programs("fold", text, text=text)
+        else:
+            terminal.say(f"[bold]fold[/]  {escape(text)}")
+
+    composition(context).fold(settings, stop=stop, rebuild=supervised, once=once, tell=tell)
+
+
+def stop_on_signals() -> threading.Event:
+    """Set by Ctrl-C and by a request to terminate; the second one ends at once."""
+    stop = threading.Event()
+
+    def stopping(number: int, _: object) -> None:
+        if stop.is_set():
+            raise SystemExit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stopping)
+    return stop
+
+
+def _stop_with_parent(stop: threading.Event) -> None:
+    """Our standard input ends when the parent closes it, or is gone."""
+    while sys.stdin.buffer.read(4096):
+        pass
+    stop.set()
+    threading.Event().wait(_LAST_S)
+    os._exit(1)
