@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ import uvloop
 
 from tidelock.changes.retention import prune
 from tidelock.clock import Clock, database_clock
-from tidelock.errors import TidelockError
+from tidelock.errors import SettingsError, TidelockError
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.apikeys import keys_exist
@@ -37,7 +37,7 @@ from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
 from tidelock.ops.health import fold_probe
 from tidelock.ops.listener import bind, listen, url_of
-from tidelock.ops.place import migrate_ledger, open_database
+from tidelock.ops.place import found_ledger, migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
 from tidelock.settings import Settings
 
@@ -194,6 +194,57 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
                 tell=tell,
             )
             runner.run(stop, through=_ledger_end(database) if once else None)
+
+
+def replay(
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> None:
+    """Fold definitions anew and swap their tables: those named, else those that changed."""
+    from tidelock.fold import lease
+    from tidelock.fold.catalog import read_catalog
+    from tidelock.fold.replaying import await_fold, build, plan_replay
+    from tidelock.fold.runner import CURSOR, Runner
+    from tidelock.fold.session import Spark
+    from tidelock.fold.sparkconf import check as check_spark
+    from tidelock.fold.store import Store
+    from tidelock.fold.tables import SCHEMA
+
+    check_spark(settings.spark, settings.database_url)
+    with found_ledger(settings) as database, closing(Store(database, SCHEMA, CURSOR)) as store:
+        catalog = read_catalog(store)
+        store.rollback()
+        if catalog is None:
+            raise SettingsError("nothing has been folded yet, so there is nothing to replay; `tidelock fold` folds")
+        plan = plan_replay(catalog, settings.definitions, names)
+        if not plan.units and plan.definitions.canonical() == catalog.definitions.canonical():
+            tell("no definition has changed; name those to fold anew all the same")
+            return
+        control = partial(_record_control, settings, database)
+        range_events_max = settings.fold.range_events_max
+        tell("starting Spark ...")
+        with Spark(settings.spark, settings.data) as spark:
+            sequence = build(
+                spark, database, plan, range_events_max=range_events_max, control=control, stop=stop, progress=progress
+            )
+            if sequence is None:
+                tell("stopped; what was made is kept, and the same command goes on with it")
+                return
+            with database.connect_sync(name="tidelock replay") as connection:
+                alone = lease.hold(connection)
+            if alone:
+                Runner(
+                    spark, database, plan.definitions, range_events_max=range_events_max, rebuild=False,
+                    control=control, tidy=lambda _: None, tell=tell,
+                ).run(stop, through=sequence)  # fmt: skip
+            else:
+                tell(f"waiting for the running fold to swap at sequence {sequence}")
+                await_fold(store.position, sequence, stop)
+        tell(f"{', '.join(plan.units) or 'the definitions'}: done, as of sequence {sequence}")
 
 
 def _record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> int:

@@ -82,6 +82,14 @@ class Folder:
             raise
         return sum(outcome.rows.num_rows + outcome.removed.num_rows for outcome in outcomes)
 
+    def warm_up(self) -> None:
+        """Run every step over nothing: the first run of a step in a JVM takes seconds, which no event should wait."""
+        self._compile(False)
+        with self._view(0, 0, small=True):
+            for _ in self._outcomes(0, 0, _ONE_PARTITION):
+                pass
+        self._store.rollback()
+
     def _preparation(self, objection: str) -> str:
         """All that is to be known of single events, in one step: its expressions are many, the later steps' few."""
         meters = f"{self._meters.prepared()} AS entries" if self._meters.meters else "NULL AS entries"

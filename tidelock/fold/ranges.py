@@ -44,3 +44,9 @@ def next_range(store: Store, lo: int, events_max: int, through: int | None = Non
 def ledger_end(store: Store) -> int:
     """The last sequence that is recorded."""
     return int(store.query(_QUERIES.text("ledger_end"))["ingress_sequence"][0].as_py())
+
+
+def control_events(store: Store, after: int) -> list[Mapping[str, Any]]:
+    """What the control events after a sequence say, the last first."""
+    found = store.query(_QUERIES.text("control_events").format(after=after))
+    return [json.loads(data) for data in found["data"].to_pylist()]

@@ -21,7 +21,7 @@ from tidelock.errors import SettingsError, TidelockError, Unreachable
 from tidelock.fold import lease
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.folder import Folder
-from tidelock.fold.ranges import Range, ledger_end, next_range
+from tidelock.fold.ranges import Range, control_events, ledger_end, next_range
 from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow
 from tidelock.fold.shapes import reshape
@@ -44,7 +44,7 @@ _PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 _ATTEMPTS_MAX = 6
 _EVENTS_MIN = 10_000
 #: a shadow that is so near the end of the ledger takes over in a moment
-_SHADOW_LAG_EVENTS = 20_000
+SHADOW_LAG_EVENTS = 20_000
 
 #: records a control event, and gives its sequence
 Control = Callable[[Mapping[str, Any]], int]
@@ -82,6 +82,7 @@ class Runner:
         self._folder: Folder | None = None
         self._shadow: Shadow | None = None
         self._announced = False
+        self._warm = False
         self._failures = 0
         #: everything up to here is in the tables
         self.position = 0
@@ -114,12 +115,19 @@ class Runner:
             self._listener.execute(f"LISTEN {_CHANNEL}")
             self._folder = None
         if self._folder is None:
+            self._warm_up()
             if not lease.hold(self._listener):
                 self._tell_once("another fold runs on this ledger; standing by")
                 stop.wait(_POLL_S)
                 return False
             self._open()
         return True
+
+    def _warm_up(self) -> None:
+        """Before the lease: whoever waits for a fold that runs waits for one that is quick."""
+        if not self._warm:
+            Folder(self._spark, self._store, self._database, self._wanted).warm_up()
+            self._warm = True
 
     def _open(self) -> None:
         """Find out where the tables are, and by which definitions."""
@@ -153,7 +161,9 @@ class Runner:
     def _propose(self, catalog: Catalog) -> None:
         """Prepare the change to the definitions of the settings, where they differ from those of the tables."""
         self._drop_shadow()
-        if self._wanted.canonical() == catalog.definitions.canonical():
+        coming = pending_definitions(self._store, self.position) or catalog.definitions
+        self._store.rollback()
+        if self._wanted.canonical() == coming.canonical():
             return
         check_columns(catalog.definitions, self._wanted)
         units = changed_units(catalog.hashes, self._wanted)
@@ -197,7 +207,7 @@ class Runner:
         if self._shadow.step(self._events_max) is not None:
             end = ledger_end(self._shadow.store)
             self._shadow.store.rollback()
-            if end - self._shadow.position > _SHADOW_LAG_EVENTS:
+            if end - self._shadow.position > SHADOW_LAG_EVENTS:
                 log.info("made anew through sequence %d of %d", self._shadow.position, end)
                 return True
         plan = self._shadow.plan
@@ -246,6 +256,7 @@ class Runner:
         if self._spark.lost(error):
             self._tell("Spark's JVM is gone; starting another ...")
             self._spark.restart()
+            self._warm = False
             return
         if isinstance(error, Unreachable | psycopg.OperationalError):
             self._tell_once(f"waiting for Postgres: {' '.join(str(error).split())}")
@@ -267,6 +278,14 @@ class Runner:
         if not self._announced:
             self._tell(text)
             self._announced = True
+
+
+def pending_definitions(store: Store, position: int) -> Definitions | None:
+    """The definitions that an event after this position will bring; None: there is no such event."""
+    for data in control_events(store, position):
+        if data.get("type") == "definition":
+            return parse_definitions(data["definitions"], eventtime_types=None)
+    return None
 
 
 def definition_event(plan: Plan) -> dict[str, Any]:

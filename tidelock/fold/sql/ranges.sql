@@ -23,3 +23,8 @@ SELECT data::text AS data FROM events WHERE ingress_sequence = {sequence}
 -- name: ledger_end
 -- Where the ledger ends now.
 SELECT ingress_sequence FROM ledger_head
+
+-- name: control_events
+-- The control events after the cursor, the last first.
+SELECT data::text AS data FROM events JOIN commits ON first_sequence = ingress_sequence
+WHERE control AND first_sequence > {after} ORDER BY first_sequence DESC

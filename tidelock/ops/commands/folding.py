@@ -1,4 +1,4 @@
-"""Commands that make tables: `fold`."""
+"""Commands that make tables: `fold`, `replay`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -44,13 +45,48 @@ def fold(
     if supervised:
         threading.Thread(target=_stop_with_parent, args=(stop,), daemon=True).start()
 
+    composition(context).fold(settings, stop=stop, rebuild=supervised, once=once, tell=_teller("fold", json))
+
+
+@app.command(rich_help_panel="Run")
+def replay(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Meters or streams; none: those whose definitions changed."),
+    ] = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    log_level: LogLevel = None,
+    json: Told = False,
+) -> None:
+    """Fold definitions anew from the first event, and swap their tables for the new ones.
+
+    Readers see the old rows until the swap and the new ones after it; only what differs becomes a change. A running
+    fold goes on meanwhile.
+
+    [dim]tidelock replay api_calls[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url, log_level=log_level)
+    log_to_stderr(settings.log_level)
+    stop = stop_on_signals()
+    with terminal.Work("replay", "events") as work:
+
+        def progress(done: int, end: int) -> None:
+            work.told(done, done / end if end else 1.0)
+
+        composition(context).replay(settings, names or [], stop=stop, tell=_teller("replay", json), progress=progress)
+
+
+def _teller(what: str, json: bool) -> Callable[[str], None]:
     def tell(text: str) -> None:
         if json:
-            tell_programs("fold", text, text=text)
+            tell_programs(what, text, text=text)
         else:
-            terminal.say(f"[bold]fold[/]  {escape(text)}")
+            terminal.say(f"[bold]{what}[/]  {escape(text)}")
 
-    composition(context).fold(settings, stop=stop, rebuild=supervised, once=once, tell=tell)
+    return tell
 
 
 def stop_on_signals() -> threading.Event:

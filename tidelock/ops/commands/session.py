@@ -78,6 +78,16 @@ class Composition(Protocol):
         self, settings: Settings, *, stop: Event, rebuild: bool, once: bool, tell: Callable[[str], None]
     ) -> None: ...
 
+    def replay(
+        self,
+        settings: Settings,
+        names: Sequence[str],
+        *,
+        stop: Event,
+        tell: Callable[[str], None],
+        progress: Callable[[int, int], None],
+    ) -> None: ...
+
 
 def composition(context: typer.Context) -> Composition:
     """The composition, loaded now."""

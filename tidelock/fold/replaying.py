@@ -1,0 +1,73 @@
+"""Replay: definitions are folded anew from sequence 1, beside the tables that are read, and take over at an event."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from tidelock.definitions import Definitions
+from tidelock.errors import SettingsError
+from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
+from tidelock.fold.ranges import ledger_end
+from tidelock.fold.runner import SHADOW_LAG_EVENTS, Control, definition_event
+from tidelock.fold.session import Spark
+from tidelock.fold.shadow import Plan, Shadow
+from tidelock.fold.store import CursorMoved
+from tidelock.ledger.database import Database
+
+
+def plan_replay(catalog: Catalog, wanted: Definitions, names: Iterable[str]) -> Plan:
+    """What to fold anew: the definitions named, or all that changed where none is named."""
+    check_columns(catalog.definitions, wanted)
+    changed = changed_units(catalog.hashes, wanted)
+    known = sorted({*catalog.hashes, *unit_hashes(wanted)})
+    asked = [path for name in names for path in _paths(name, known)]
+    # The definitions change together: one that changed cannot be left behind by replaying another.
+    return Plan(wanted, tuple(sorted({*changed, *asked})))
+
+
+def build(
+    spark: Spark,
+    database: Database,
+    plan: Plan,
+    *,
+    range_events_max: int,
+    control: Control,
+    stop: threading.Event,
+    progress: Callable[[int, int], None],
+) -> int | None:
+    """Build the shadow, then record the event at which it takes over; its sequence. None: told to stop."""
+    shadow = Shadow(spark, database, plan)
+    try:
+        end = ledger_end(shadow.store)
+        while not stop.is_set():
+            try:
+                done = shadow.step(range_events_max) is None
+            except CursorMoved:
+                # A fold that has read the same event builds the same shadow.
+                shadow.position = shadow.store.position()
+                continue
+            end = max(end, ledger_end(shadow.store))
+            shadow.store.rollback()
+            progress(shadow.position, end)
+            if done or end - shadow.position <= SHADOW_LAG_EVENTS:
+                return control(definition_event(plan))
+        return None
+    finally:
+        shadow.close()
+
+
+def await_fold(position: Callable[[], int], sequence: int, stop: threading.Event, pause_s: float = 0.2) -> bool:
+    """Wait until the fold that runs has passed a sequence; False: told to stop before."""
+    while position() < sequence:
+        if stop.wait(pause_s):
+            return False
+    return True
+
+
+def _paths(name: str, known: list[str]) -> list[str]:
+    found = [path for path in known if path == name or path.partition(".")[2] == name]
+    if not found:
+        names = ", ".join(known) or "none"
+        raise SettingsError(f'there is no definition "{name}" to replay; there are: {names}')
+    return found
