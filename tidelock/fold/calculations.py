@@ -145,7 +145,7 @@ class _Compiler:
 
 def _total(given: str, wanted: str) -> bool:
     """Casts that Spark does not promise to be exact, but that always give something."""
-    return (given, wanted) == ("timestamp", "date") or (
+    return (given, wanted) in (("timestamp", "date"), ("string", "binary")) or (
         re.fullmatch(NUMERIC, given) is not None and wanted in ("double", "float")
     )
 

@@ -27,7 +27,7 @@ _FUNCTIONS: Mapping[str, tuple[int, int]] = {
     **_functions(1, 1, "isnull isnotnull sqrt exp ln log10 sign"),
     **_functions(2, 2, "nullif ifnull nvl instr startswith endswith contains left right datediff power pow"),
     **_functions(2, 3, "substr substring"),
-    **_functions(3, 3, "nvl2 if substring_index"),
+    **_functions(3, 3, "nvl2 if"),
     **_functions(2, 50, "coalesce greatest least concat concat_ws"),
 }
 #: those written in another way
