@@ -102,7 +102,9 @@ class MeterSteps:
 
     def counter_versions(self) -> str:
         return QUERIES.text("counter_versions").format(
-            value=self._by_aggregation(_VALUES), total=self._by_aggregation(_TOTALS)
+            value=self._by_aggregation(_VALUES),
+            total=self._by_aggregation(_TOTALS),
+            amount=_sum("total", "previous_total", "-"),
         )
 
     def touched_groups(self) -> str:

@@ -40,7 +40,7 @@ SELECT meter, tenant_id, customer_ref, period_start, ingress_sequence, source_ti
     agg_sum, agg_count, agg_max, agg_min, agg_last, watermark_ts, {value} AS value, total,
     last_at, adj_sum, adj_count, adj_max, adj_min,
     IF(late, quantity, NULL) AS quantity, IF(late, occurred_at, NULL) AS occurred_at,
-    IF(late, total - previous_total, NULL) AS amount
+    IF(late, {amount}, NULL) AS amount
 FROM (
     SELECT *, lag(total) OVER (PARTITION BY hash_1, hash_2 ORDER BY ingress_sequence) AS previous_total
     FROM (

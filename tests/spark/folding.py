@@ -1,0 +1,145 @@
+"""Short ways to fold ledgers of the reference model's events, and to compare what the fold and the model have made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from tests.ledgers import write_ledger
+from tests.model import Event, State
+from tests.model.values import decimal_text
+from tidelock.definitions import parse_definitions
+from tidelock.fold import statements
+from tidelock.fold.folder import Folder
+from tidelock.fold.segments import decode
+from tidelock.fold.session import Spark
+from tidelock.fold.source import SMALL_EVENTS
+from tidelock.fold.store import Store
+from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table
+from tidelock.ledger.database import Database
+
+#: definitions in the shape of tidelock.toml
+Toml = Mapping[str, Mapping[str, Any]]
+#: above, through
+Range = tuple[int, int]
+#: what a row is: table, tenant, key
+Place = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Tables, source timestamps and changes, every value as a text."""
+
+    #: row -> source timestamp and columns
+    rows: Mapping[Place, tuple[int, Mapping[str, str]]]
+    #: source timestamp, row, old and new columns; in order
+    changes: Sequence[tuple[int, Place, Mapping[str, str] | None, Mapping[str, str] | None]]
+    #: everything that is stored, state too, as Postgres writes it; the model has none of it
+    stored: Sequence[str] = ()
+
+
+class Folding:
+    """The tables of some definitions in one database, folded through `Folder`."""
+
+    def __init__(self, spark: Spark, database: Database, toml: Toml, *, small_events: int = SMALL_EVENTS) -> None:
+        self.database = database
+        self.store = Store(database, SCHEMA, "fold")
+        self.folder = Folder(spark, self.store, database, parse_definitions(toml), small_events=small_events)
+        for table in self._own_tables():
+            self.store.execute(f"DROP TABLE IF EXISTS {statements.placed(SCHEMA, table.name)}")
+            self.store.execute(statements.create_table(SCHEMA, table))
+        for name in ALWAYS:
+            self.store.execute(f"TRUNCATE {statements.placed(SCHEMA, name)}")
+        self.store.execute("TRUNCATE changes")
+        self.store.execute("DELETE FROM cursors WHERE name = 'fold'")
+        self.store.position()
+
+    def __enter__(self) -> Folding:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    def fold(self, ranges: Iterable[Range]) -> Picture:
+        for lo, hi in ranges:
+            self.folder.fold(lo, hi)
+        return self.picture()
+
+    def picture(self) -> Picture:
+        return pictured(self.database, self.folder.tables)
+
+    def _own_tables(self) -> list[Table]:
+        return [table for name, table in self.folder.tables.items() if name not in ALWAYS]
+
+
+def folded(spark: Spark, database: Database, events: Sequence[Event], toml: Toml, **options: int) -> Picture:
+    """A ledger, written and folded commit by commit; every collection is one."""
+    ends = write_ledger(database, events)
+    with Folding(spark, database, toml, **options) as folding:
+        return folding.fold(zip([0, *ends], ends, strict=False))
+
+
+def pictured(database: Database, tables: Mapping[str, Table]) -> Picture:
+    """What lies in Postgres."""
+    rows: dict[Place, tuple[int, Mapping[str, str]]] = {}
+    stored: list[str] = []
+    changes: list[Any] = []
+    with database.connect_sync() as connection:
+        for name, table in tables.items():
+            shown = ", ".join(f'"{c}"' + ("::text" if t.name == "json" else "") for c, t in table.columns.items())
+            place = statements.placed(SCHEMA, name)
+            found = connection.execute(f'SELECT tenant_id, "{KEY}", source_timestamp, {shown} FROM {place}'.encode())
+            for tenant, key, time, *values in found:
+                rows[name, tenant, key] = (time, _texts(dict(zip(table.columns, values, strict=True))))
+            everything = connection.execute(f'SELECT t::text FROM {place} AS t ORDER BY tenant_id, "{KEY}"'.encode())
+            stored += [f"{name} {text}" for (text,) in everything]
+        query = "SELECT table_name, segment FROM changes ORDER BY last_sequence, table_name, part"
+        for name, segment in connection.execute(query):
+            part = [
+                (row["source_timestamp"], (name, row["tenant_id"], row["key"]), _row(row["old"]), _row(row["new"]))
+                for row in decode(segment).to_pylist()
+            ]
+            assert part == sorted(part, key=_order), "a segment is in order"
+            changes += part
+    return Picture(rows, sorted(changes, key=_order), stored)
+
+
+def expected(state: State) -> Picture:
+    """What the model says."""
+    rows = {
+        (name, tenant, key): (state.source_timestamps[name][tenant, key], _texts(row))
+        for name, table in state.tables.items()
+        for (tenant, key), row in table.items()
+    }
+    changes = [(c.source_timestamp, (c.table, c.tenant_id, c.key), _row(c.old), _row(c.new)) for c in state.changes]
+    return Picture(rows, changes)
+
+
+def differences(found: Picture, wanted: Picture) -> dict[str, str]:
+    """The first difference of every tenant that has one."""
+    different: dict[str, str] = {}
+    places = dict.fromkeys([*found.rows, *wanted.rows])
+    pairs: list[tuple[Place, Any, Any]] = [(p, found.rows.get(p), wanted.rows.get(p)) for p in places]
+    mine, theirs = ({(c[0], c[1]): c for c in picture.changes} for picture in (found, wanted))
+    pairs += [(at[1], mine.get(at), theirs.get(at)) for at in dict.fromkeys([*mine, *theirs])]
+    for place, own, other in pairs:
+        if own != other:
+            different.setdefault(place[1], f"{place}\n  found  {own}\n  wanted {other}")
+    if not different:
+        assert list(found.changes) == list(wanted.changes), "the same changes, in another order or doubled"
+    return different
+
+
+def _order(change: Any) -> tuple[int, str, str, str]:
+    time, (table, tenant, key), *_ = change
+    return time, table, key, tenant
+
+
+def _row(row: Mapping[str, Any] | None) -> Mapping[str, str] | None:
+    return None if row is None else _texts(row)
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{decimal_text(v)} decimal" if isinstance(v, Decimal) else repr(v) for name, v in row.items()}

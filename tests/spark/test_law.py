@@ -1,0 +1,199 @@
+"""The law: however the ledger is cut and whoever reads it, tables, source timestamps and changes are the model's.
+
+Random ledgers, packed as tenants of one: a pack has definitions of its own and is folded in every way. What fails is
+told with the tenant's small ledger, made smaller still. `LAW_SEED` repeats a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.conftest import Databases
+from tests.ledgers import write_ledger
+from tests.model import fold
+from tests.spark.folding import Folding, Picture, differences, expected, pictured
+from tests.spark.ledgers import Ledger, Toml, definitions, ledgers
+from tests.spark.packs import Pack, drawn, pack
+from tidelock.definitions import parse_definitions
+from tidelock.fold.session import Spark
+from tidelock.fold.tables import tables_of
+from tidelock.ledger.database import Database
+
+ROOT = Path(__file__).parent.parent.parent
+#: ranges up to so many events are the driver's
+DRIVER, EXECUTORS = 10**9, 0
+#: for making a failing ledger smaller
+SHRINK_S = 90
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to fold a ledger."""
+
+    cut: str
+    small_events: int
+    partitions: int
+
+    def ranges(self, packed: Pack, chance: Random) -> list[tuple[int, int]]:
+        joined: dict[str, Callable[[], bool]] = {
+            "commits": lambda: False,
+            "everything": lambda: True,
+            "random": lambda: chance.random() < 0.5,
+        }
+        return packed.cut(joined[self.cut])
+
+
+ALL = [
+    Way(cut, small_events, partitions)
+    for cut in ("commits", "everything", "random")
+    for small_events, partitions in ((DRIVER, 2), (EXECUTORS, 2), (EXECUTORS, 1))
+]
+#: every cut, every reader
+SOME = [ALL[0], ALL[1], ALL[4], ALL[5], ALL[6]]
+
+
+@pytest.fixture(scope="module")
+def number() -> int:
+    found = int(os.environ.get("LAW_SEED", random.randrange(10**6)))
+    print(f"LAW_SEED={found}")
+    return found
+
+
+def test_the_law_holds_for_random_ledgers(spark: Spark, databases: Databases, number: int) -> None:
+    prove(spark, databases, number, packs=3, size=100, ways=SOME)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_the_law_holds_for_very_many_ledgers(spark: Spark, databases: Databases, number: int) -> None:
+    prove(spark, databases, number, packs=25, size=400, ways=ALL)
+
+
+def test_the_law_holds_on_one_core_in_a_process_of_its_own(databases: Databases, jars: Path, number: int) -> None:
+    toml = drawn(definitions(), 10, number)[-1]
+    packed = pack(drawn(ledgers(), 60, number), Random(number))
+    wanted = expected(fold(packed.events, toml))
+    with databases() as database:
+        write_ledger(database, packed.events, packed.ends)
+        ranges = packed.cut(lambda: False)
+        given = (database.url, str(jars), json.dumps(toml), json.dumps(ranges))
+        subprocess.run([sys.executable, "-m", "tests.spark.one_core", *given], cwd=ROOT, check=True, timeout=250)
+        found = pictured(database, tables_of(parse_definitions(toml)))
+    assert differences(found, wanted) == {}
+
+
+def prove(spark: Spark, databases: Databases, number: int, *, packs: int, size: int, ways: Sequence[Way]) -> None:
+    """Fold packs in these ways and compare each with the model and with the others."""
+    # Examples that follow each other are alike, and the first ones are small.
+    tomls = drawn(definitions(), 10 * packs, number)[9::10]
+    many = drawn(ledgers(), packs * size, number)
+    many += drawn(ledgers(), packs * size - len(many), number + 1) if len(many) < packs * size else []
+    chance = Random(number)
+    chance.shuffle(many)
+    start, ranges = time.monotonic(), 0
+    for place, toml in enumerate(tomls):
+        some = many[place * size : (place + 1) * size]
+        ranges += prove_pack(spark, databases, toml, some, chance, ways)
+        print(f"{(place + 1) * size} ledgers, {ranges} ranges, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def prove_pack(
+    spark: Spark, databases: Databases, toml: Toml, some: Sequence[Ledger], chance: Random, ways: Sequence[Way]
+) -> int:
+    packed = pack(some, chance)
+    wanted = expected(fold(packed.events, toml))
+    stored: dict[Way, Sequence[str]] = {}
+    ranges = 0
+    with databases() as database:
+        write_ledger(database, packed.events, packed.ends)
+        for way in ways:
+            cut = way.ranges(packed, chance)
+            found = folded(spark, database, toml, cut, way)
+            if different := differences(found, wanted):
+                tenant, difference = next(iter(different.items()))
+                ledger = some[int(tenant.split("-")[0])]
+                pytest.fail(f"{len(different)} tenants differ, folded by {way}\n{difference}\n"
+                            + explained(spark, databases, toml, ledger, way), pytrace=False)  # fmt: skip
+            stored[way] = found.stored
+            ranges += len(cut)
+    first = stored[ways[0]]
+    for way, rows in stored.items():
+        assert rows == first, f"{way} stores something else than {ways[0]}, beside the tables' columns"
+    return ranges
+
+
+def folded(spark: Spark, database: Database, toml: Toml, cut: Sequence[tuple[int, int]], way: Way) -> Picture:
+    with partitions(spark, way.partitions), Folding(spark, database, toml, small_events=way.small_events) as folding:
+        return folding.fold(cut)
+
+
+@contextmanager
+def partitions(spark: Spark, count: int) -> Iterator[None]:
+    """Spark as if it had so many cores."""
+    cores, shuffled = spark.cores, spark.session.conf.get("spark.sql.shuffle.partitions")
+    spark.cores = count
+    spark.session.conf.set("spark.sql.shuffle.partitions", str(count))
+    try:
+        yield
+    finally:
+        spark.cores = cores
+        spark.session.conf.set("spark.sql.shuffle.partitions", str(shuffled))
+
+
+def explained(spark: Spark, databases: Databases, toml: Toml, ledger: Ledger, way: Way) -> str:
+    """What is wrong with a ledger by itself, as small as it gets."""
+
+    def wrong(tried: Ledger) -> str | None:
+        packed = pack([tried], Random(0))
+        with databases() as database:
+            write_ledger(database, packed.events, packed.ends)
+            try:
+                found = folded(spark, database, toml, way.ranges(packed, Random(0)), way)
+            except Exception as error:
+                return repr(error)[:2000]
+        return next(iter(differences(found, expected(fold(packed.events, toml))).values()), None)
+
+    if wrong(ledger) is None:
+        return "alone, that tenant's ledger is folded as it should be: tenants or cuts are mixed up"
+    small = smaller(ledger, lambda tried: wrong(tried) is not None)
+    events = "\n".join(f"  {event}" for event in pack([small], Random(0)).events)
+    return f"alone and smaller:\n{wrong(small)}\ndefinitions = {toml}\nevents:\n{events}"
+
+
+def smaller(ledger: Ledger, fails: Callable[[Ledger], bool]) -> Ledger:
+    """Without the events that it does not take: halves first, single ones last."""
+    deadline = time.monotonic() + SHRINK_S
+    kept = [
+        (commit, collection, event)
+        for commit, collections in enumerate(ledger)
+        for collection, events in enumerate(collections)
+        for event in range(len(events))
+    ]
+    size = len(kept) // 2
+    while size:
+        for start in reversed(range(0, len(kept), size)):
+            rest = kept[:start] + kept[start + size :]
+            if rest and time.monotonic() < deadline and fails(_only(ledger, rest)):
+                kept = rest
+        size //= 2
+    return _only(ledger, kept)
+
+
+def _only(ledger: Ledger, places: Sequence[tuple[int, int, int]]) -> Ledger:
+    kept = [
+        [[e for k, e in enumerate(events) if (i, j, k) in places] for j, events in enumerate(collections)]
+        for i, collections in enumerate(ledger)
+    ]
+    return [found for commit in kept if (found := [collection for collection in commit if collection])]
