@@ -15,6 +15,7 @@ from tidelock.definitions import Definitions
 from tidelock.fold.arrow import column, typed
 from tidelock.fold.calculations import compile_calculations
 from tidelock.fold.counters import stored_counters_sql
+from tidelock.fold.errorrows import FAULTY, FAULTY_COLUMNS, error_rows
 from tidelock.fold.keys import joined, json_strings, number_strings, period_strings
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
@@ -67,15 +68,14 @@ class Folder:
         types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
         #: every table that these definitions make
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
-        self._compiled: bool | None = None
 
     def fold(self, lo: int, hi: int) -> int:
         """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
         small = self._source.small(lo, hi)
         self._compile(not small)
         try:
-            with self._view(lo, hi, small):
-                outcomes = list(self._outcomes(lo, hi, _ONE_PARTITION if small else ""))
+            with self._view(lo, hi, small) as prepared:
+                outcomes = list(self._outcomes(lo, hi, prepared, _ONE_PARTITION if small else ""))
             self._store.apply(lo, hi, outcomes, changes=self._changes)
         except BaseException:
             self._store.rollback()
@@ -85,8 +85,8 @@ class Folder:
     def warm_up(self) -> None:
         """Run every step over nothing: the first run of a step in a JVM takes seconds, which no event should wait."""
         self._compile(False)
-        with self._view(0, 0, small=True):
-            for _ in self._outcomes(0, 0, _ONE_PARTITION):
+        with self._view(0, 0, small=True) as prepared:
+            for _ in self._outcomes(0, 0, prepared, _ONE_PARTITION):
                 pass
         self._store.rollback()
 
@@ -100,33 +100,33 @@ class Folder:
             FROM events"""
 
     @contextmanager
-    def _view(self, lo: int, hi: int, small: bool) -> Iterator[None]:
-        """The prepared range as a view. A large one stays where it was prepared, a small one is sent around."""
+    def _view(self, lo: int, hi: int, small: bool) -> Iterator[pa.Table | None]:
+        """The prepared range as a view. A large one stays where it was prepared, a small one is here, and sent on."""
         session = self._spark.session
         self._source.read(lo, hi).createOrReplaceTempView("events")
         prepared = session.sql(self._prepared)
         if small:
-            single_partition(session, prepared.toArrow()).createOrReplaceTempView("prepared")
-            yield
+            rows = prepared.toArrow()
+            single_partition(session, rows).createOrReplaceTempView("prepared")
+            yield rows
             return
         prepared.persist().createOrReplaceTempView("prepared")
         try:
-            yield
+            yield None
         finally:
             prepared.unpersist()
 
     def _compile(self, wanted: bool) -> None:
         """Compiling a step costs more than it saves on few rows."""
-        if self._compiled is not wanted:
-            self._spark.session.conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
-            self._compiled = wanted
+        self._spark.session.conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
 
-    def _outcomes(self, lo: int, hi: int, hint: str) -> Iterator[Outcome]:
-        views = {"entries": self._meters.entries()} if self._meters.meters else {}
-        errors = self._run(views, self._meters.errors())
-        yield appended(ERROR_ROWS, _keyed(errors, json_strings(column(errors, "source")), _sequences(errors)))
-        if self._meters.meters:
-            yield from self._counted(lo, hi, views, hint)
+    def _outcomes(self, lo: int, hi: int, prepared: pa.Table | None, hint: str) -> Iterator[Outcome]:
+        meters = self._meters.meters
+        if prepared is None:
+            prepared = self._run({}, FAULTY if meters else FAULTY_COLUMNS)
+        yield appended(ERROR_ROWS, error_rows(prepared, meters))
+        if meters:
+            yield from self._counted(lo, hi, {"entries": self._meters.entries()}, hint)
         if self._latest.latest:
             yield from self._kept()
 
