@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from tidelock.fold.arrow import arrow_type, column
 from tidelock.fold.tables import KEY, Table
 
+_META = ["tenant_id", KEY, "source_timestamp"]
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -47,8 +49,10 @@ def row_schema(table: Table) -> pa.Schema:
 def appended(table: Table, rows: pa.Table) -> Outcome:
     """The outcome for rows that were never there before."""
     rows = _fitted(table, rows)
-    new = _structs(table, rows)
-    return Outcome(table, rows, _keys(rows.slice(0, 0)), _changes(rows, pa.nulls(len(new), new.type), new))
+    order = _order(rows, pa.arange(0, rows.num_rows))
+    new = _structs(table, rows, order)
+    changes = _changes(rows.select(_META).take(order), pa.nulls(len(new), new.type), new)
+    return Outcome(table, rows, _keys(rows.slice(0, 0)), changes)
 
 
 def chained(table: Table, versions: pa.Table, stored: pa.Table) -> Outcome:
@@ -61,26 +65,26 @@ def chained(table: Table, versions: pa.Table, stored: pa.Table) -> Outcome:
     follows = _follows(versions)
     everything = pa.concat_tables([stored, versions]).combine_chunks()
     before = _before(versions, stored, follows)
-    old = everything.take(before)
     existed = pc.fill_null(pa.concat_arrays([pa.repeat(True, stored.num_rows), exists]).take(before), False)
-    changed = _differences(table, old, versions, existed, exists)
+    changed = pc.or_(pc.xor(existed, exists), _differs(table, everything, before, pc.and_(existed, exists)))
     # The last collection that changed the row: it may be an earlier one, or that of the stored row.
-    kept = pc.if_else(follows, None, pc.fill_null(column(old, "source_timestamp"), 0))
-    times = pc.fill_null_forward(pc.if_else(changed, column(versions, "source_timestamp"), kept))
+    times = column(versions, "source_timestamp")
+    kept = pc.if_else(follows, None, pc.fill_null(column(everything, "source_timestamp").take(before), 0))
+    times = pc.fill_null_forward(pc.if_else(changed, times, kept))
 
     final = pa.concat_arrays([pc.invert(follows.slice(1)), pa.array([True])])
     # A row that has no state and did not change is stored as it is.
     news = pc.greater_equal(times, pc.min(versions["source_timestamp"]))
     rows = versions.set_column(versions.column_names.index("source_timestamp"), "source_timestamp", times)
-    moved = versions.filter(changed)
+    order = _order(versions, pc.indices_nonzero(changed))
     return Outcome(
         table,
         rows.filter(pc.and_(pc.and_(final, exists), pa.repeat(True, len(final)) if table.state else news)),
         _keys(rows.filter(pc.and_(final, pc.invert(exists)))),
         _changes(
-            moved,
-            _structs(table, old, pc.invert(existed)).filter(changed),
-            _structs(table, versions, pc.invert(exists)).filter(changed),
+            versions.select(_META).take(order),
+            _structs(table, everything, before.take(order), pc.invert(existed.take(order))),
+            _structs(table, versions, order, pc.invert(exists.take(order))),
         ),
     )
 
@@ -119,19 +123,43 @@ def _identity(rows: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(column(rows, "tenant_id"), column(rows, KEY), "\0")
 
 
-def _differences(table: Table, old: pa.Table, new: pa.Table, existed: pa.Array, exists: pa.Array) -> pa.Array:
-    differs = pa.repeat(False, new.num_rows)
-    for name in table.columns:
-        left, right = column(old, name), column(new, name)
-        both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-        differs = pc.or_(differs, pc.invert(pc.fill_null(pc.equal(left, right), both_null)))
-    return pc.or_(pc.xor(existed, exists), pc.and_(pc.and_(existed, exists), differs))
+def _differs(table: Table, everything: pa.Table, before: pa.Array, both: pa.Array) -> pa.Array:
+    """Whether a version, where it and a row before it exist, has other values.
+
+    The last columns first: they are what changes most, and what is known to differ is not compared any further.
+    """
+    first = everything.num_rows - len(before)
+    undecided = pc.indices_nonzero(both)
+    differing = []
+    for name in reversed(list(table.columns)):
+        values = column(everything, name)
+        old, new = values.take(before.take(undecided)), values.take(pc.add(undecided, first))
+        both_null = pc.and_(pc.is_null(old), pc.is_null(new))
+        equal = pc.fill_null(pc.equal(old, new), both_null)
+        differing.append(undecided.filter(pc.invert(equal)))
+        undecided = undecided.filter(equal)
+    found = pa.concat_arrays(differing)
+    return pc.is_in(pa.arange(0, len(before)), value_set=found.cast(pa.int64()))
 
 
-def _structs(table: Table, rows: pa.Table, missing: pa.Array | None = None) -> pa.Array:
-    """Rows as one column of the table's columns; null where there is none."""
+def _order(versions: pa.Table, wanted: pa.Array) -> pa.Array:
+    """Where the versions wanted are, by source timestamp, key and tenant: sorted as numbers, of which texts have few."""
+    wanted = wanted.cast(pa.int64())
+    ranks = {name: _ranks(column(versions, name).take(wanted)) for name in ("source_timestamp", KEY, "tenant_id")}
+    by = [(name, "ascending") for name in ranks]
+    return wanted.take(pc.sort_indices(pa.table(ranks), sort_keys=by))
+
+
+def _ranks(values: pa.Array) -> pa.Array:
+    encoded = values.dictionary_encode()
+    return pc.rank(encoded.dictionary, tiebreaker="dense").take(encoded.indices)
+
+
+def _structs(table: Table, rows: pa.Table, places: pa.Array, missing: pa.Array | None = None) -> pa.Array:
+    """Rows at some places as one column of the table's columns; null where there is none."""
     fields = [pa.field(name, arrow_type(type_)) for name, type_ in table.columns.items()]
-    return pa.StructArray.from_arrays([column(rows, field.name) for field in fields], fields=fields, mask=missing)
+    arrays = [column(rows, field.name).take(places) for field in fields]
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
 
 
 def _keys(rows: pa.Table) -> pa.Table:
@@ -139,8 +167,8 @@ def _keys(rows: pa.Table) -> pa.Table:
 
 
 def _changes(rows: pa.Table, old: pa.Array, new: pa.Array) -> pa.Table:
-    """In order of source timestamp, key and tenant."""
-    changes = pa.table(
+    """Changes of rows that are in order."""
+    return pa.table(
         {
             "tenant_id": rows["tenant_id"],
             "key": rows[KEY],
@@ -149,4 +177,3 @@ def _changes(rows: pa.Table, old: pa.Array, new: pa.Array) -> pa.Table:
             "new": new,
         }
     )
-    return changes.sort_by([("source_timestamp", "ascending"), ("key", "ascending"), ("tenant_id", "ascending")])
