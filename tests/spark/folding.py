@@ -74,11 +74,12 @@ class Folding:
         return [table for name, table in self.folder.tables.items() if name not in ALWAYS]
 
 
-def folded(spark: Spark, database: Database, events: Sequence[Event], toml: Toml, **options: int) -> Picture:
-    """A ledger, written and folded commit by commit; every collection is one."""
+def folded(spark: Spark, database: Database, events: Sequence[Event], toml: Toml) -> Picture:
+    """A small ledger, written and folded in two ranges: the second has to go on from what is stored."""
     ends = write_ledger(database, events)
-    with Folding(spark, database, toml, **options) as folding:
-        return folding.fold(zip([0, *ends], ends, strict=False))
+    middle, last = ends[len(ends) // 2 - 1], ends[-1]
+    with Folding(spark, database, toml) as folding:
+        return folding.fold([(0, middle), (middle, last)] if len(ends) > 1 else [(0, last)])
 
 
 def pictured(database: Database, tables: Mapping[str, Table]) -> Picture:

@@ -134,7 +134,7 @@ def definitions(draw: st.DrawFn) -> Toml:
     things = {"key": draw(st.sampled_from(_KEYS["things"])), "live": draw(st.sampled_from([True, True, True, False]))}
     aggregations, periods = draw(st.permutations(_AGGREGATIONS)), draw(st.permutations(_PERIODS))
     meters: dict[str, Any] = {"lateness": draw(st.sampled_from(["0s", "1h", "48h"]))}
-    for number in range(draw(st.sampled_from([0, 1, 3, 5, 6, 7, 8]))):
+    for number in range(draw(st.sampled_from([0, 1, 3, 4, 5, 6]))):
         meter = draw(_meters(draw(st.sampled_from(["calls", "calls", "typed", "things"]))))
         meter |= {"aggregation": aggregations[number % 6], "period": periods[number % 4]}
         meters[draw(st.sampled_from(["m", 'a "b"\\', "é", "x y"])) + str(number)] = meter
@@ -178,7 +178,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
     choices = (payloads, customers, instants, quantities, _ENVELOPES)
     events = st.tuples(*map(st.sampled_from, choices)).map(lambda chosen: _draft(*chosen))
     collections = st.lists(events, min_size=1, max_size=5)
-    return draw(st.lists(st.lists(collections, min_size=1, max_size=3), min_size=2, max_size=6))
+    return draw(st.lists(st.lists(collections, min_size=1, max_size=3), min_size=2, max_size=5))
 
 
 def _draft(payload: Any, customer: Any, instant: int, quantity: Decimal | None, envelope: Mapping[str, Any]) -> Draft:

@@ -73,13 +73,13 @@ def pack(ledgers: Sequence[Ledger], chance: Random) -> Pack:
             events.append(Event(sequence, time, **{**draft, "tenant_id": tenant}))
 
     for number in range(max(map(len, ledgers))):
+        sequence += chance.choice([0, 0, 5])
         for collection in _turns([ledger[number] if number < len(ledger) else [] for ledger in ledgers], chance):
             record(collection)
         ends.append(sequence)
         if chance.random() < 0.3:
             record([(CONTROL, {"stream": CONTROL, "occurred_at": time, "data": json.dumps({"type": "tick"})})])
             ends.append(sequence)
-        sequence += chance.choice([0, 0, 5])
     return Pack(events, ends)
 
 

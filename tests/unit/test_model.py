@@ -1,64 +1,23 @@
 """The reference model's meters, by the worked cases of the contract and by examples of what they leave out."""
 
-import json
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.model import Event, fold
+from tests.model import fold
+from tests.model.cases import CASES, case_events, check, meter_of, shown
 from tests.model.meters import average, period_start
 from tests.model.samples import alone, at, counter, errors, metered
 from tests.model.values import decimal_text
 
-CASES = json.loads((Path(__file__).parent.parent / "cases" / "meters.json").read_text())
 MARCH = '"2026-03-01T00:00:00Z"'
-
-
-def shown(value: Any) -> Any:
-    return decimal_text(value) if isinstance(value, Decimal) else value
-
-
-def case_events(case: Mapping[str, Any]) -> list[Event]:
-    return alone(
-        *(
-            {
-                "customer_ref": given["customerRef"],
-                "occurred_at": at(given["ts"]),
-                "quantity": None if given["quantity"] is None else Decimal(given["quantity"]),
-                "tenant_id": given.get("tenantId", "default"),
-                "data": given.get("data"),
-            }
-            for given in case["events"]
-        )
-    )
-
-
-def expected(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a case with the names and values of a table's."""
-    renamed = {"customerRef": "customer_ref", "group": "group_key"}
-    found = {renamed.get(name, name): value for name, value in row.items() if name != "tenantId"}
-    return {name: at(value) if name in ("period_start", "watermark_ts") else value for name, value in found.items()}
-
-
-def check(rows: Mapping[tuple[str, str], Mapping[str, Any]], wanted: list[Mapping[str, Any]]) -> None:
-    """Every wanted row is there, in what it says, and no other."""
-    assert len(rows) == len(wanted)
-    found = [({name: shown(value) for name, value in row.items()}, key[0]) for key, row in rows.items()]
-    for row in wanted:
-        names = expected(row)
-        told = [{name: row[name] for name in names} | {"tenantId": tenant} for row, tenant in found]
-        assert names | {"tenantId": row.get("tenantId", "default")} in told
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_case_of_the_contract(case: Mapping[str, Any]) -> None:
-    state = metered(
-        case_events(case),
-        **{name: case[name] for name in ("aggregation", "period", "lateness", "group_by") if name in case},
-    )
+    state = metered(case_events(case), **meter_of(case))
     check(state.table("counters"), case["counters"])
     check(state.table("adjustments"), case["adjustments"])
     check(state.table("counter_groups"), case.get("groups", []))

@@ -19,9 +19,9 @@ from tidelock.fold.errorrows import FAULTY, FAULTY_COLUMNS, error_rows
 from tidelock.fold.keys import joined, json_strings, number_strings, period_strings
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
-from tidelock.fold.readings import objection_sql, readings
+from tidelock.fold.readings import decoded_sql, objection_sql, readings
 from tidelock.fold.session import Spark
-from tidelock.fold.slots import slots_of
+from tidelock.fold.slots import Slots, slots_of
 from tidelock.fold.source import SMALL_EVENTS, Source, single_partition
 from tidelock.fold.store import Store
 from tidelock.fold.tables import (
@@ -63,7 +63,7 @@ class Folder:
         }
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
-        self._prepared = self._preparation(objection_sql(slots))
+        self._prepared = self._preparation(slots)
         self._source = Source(spark, store, database, slots, small_events=small_events)
         types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
         #: every table that these definitions make
@@ -71,11 +71,8 @@ class Folder:
 
     def fold(self, lo: int, hi: int) -> int:
         """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
-        small = self._source.small(lo, hi)
-        self._compile(not small)
         try:
-            with self._view(lo, hi, small) as prepared:
-                outcomes = list(self._outcomes(lo, hi, prepared, _ONE_PARTITION if small else ""))
+            outcomes = self._folded(lo, hi) if self._source.concerns(lo, hi) else []
             self._store.apply(lo, hi, outcomes, changes=self._changes)
         except BaseException:
             self._store.rollback()
@@ -90,14 +87,20 @@ class Folder:
                 pass
         self._store.rollback()
 
-    def _preparation(self, objection: str) -> str:
+    def _folded(self, lo: int, hi: int) -> list[Outcome]:
+        small = self._source.small(lo, hi)
+        self._compile(not small)
+        with self._view(lo, hi, small) as prepared:
+            return list(self._outcomes(lo, hi, prepared, _ONE_PARTITION if small else ""))
+
+    def _preparation(self, slots: Slots) -> str:
         """All that is to be known of single events, in one step: its expressions are many, the later steps' few."""
         meters = f"{self._meters.prepared()} AS entries" if self._meters.meters else "NULL AS entries"
         columns = ", ".join([meters, *(self._latest.prepared() if self._latest.latest else [])])
         return f"""
             SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
-                op = 'delete' AS deleted, {objection} AS objection, {columns}
-            FROM events"""
+                op = 'delete' AS deleted, {objection_sql(slots)} AS objection, {columns}
+            FROM ({decoded_sql(slots)})"""
 
     @contextmanager
     def _view(self, lo: int, hi: int, small: bool) -> Iterator[pa.Table | None]:

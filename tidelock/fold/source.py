@@ -36,6 +36,10 @@ class Source:
         """Whether the driver reads the range. It then has one partition, and no step needs an exchange."""
         return self._jdbc is None or hi - lo <= self._small_events
 
+    def concerns(self, lo: int, hi: int) -> bool:
+        """Whether the range has any event of these definitions' streams; a control event's has none."""
+        return bool(self._store.query(f"{self._bounded(lo, hi)} LIMIT 1").num_rows)
+
     def read(self, lo: int, hi: int) -> DataFrame:
         return self._driver_read(lo, hi) if self.small(lo, hi) else self._executor_read(lo, hi)
 
@@ -54,7 +58,7 @@ class Source:
             partitionColumn="ingress_sequence",
             lowerBound=str(lo + 1),
             upperBound=str(hi + 1),
-            numPartitions=str(partitions),
+            numPartitions=str(min(partitions, hi - lo)),
             fetchsize=str(_FETCH_ROWS),
         ).load()
 
