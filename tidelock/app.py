@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import uvloop
@@ -40,6 +40,9 @@ from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import found_ledger, migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
 from tidelock.settings import Settings
+
+if TYPE_CHECKING:
+    from tidelock.fold.recomputation import Recomputation
 
 logger = logging.getLogger(__name__)
 
@@ -245,6 +248,28 @@ def replay(
                 tell(f"waiting for the running fold to swap at sequence {sequence}")
                 await_fold(store.position, sequence, stop)
         tell(f"{', '.join(plan.units) or 'the definitions'}: done, as of sequence {sequence}")
+
+
+def recompute(
+    settings: Settings,
+    database: Database,
+    names: Sequence[str],
+    *,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> Recomputation | None:
+    """Fold the tables anew, those named or all, and compare; None: told to stop."""
+    from tidelock.fold import recomputation
+    from tidelock.fold.session import Spark
+    from tidelock.fold.sparkconf import check as check_spark
+
+    check_spark(settings.spark, settings.database_url)
+    tell("starting Spark ...")
+    with Spark(settings.spark, settings.data) as spark:
+        return recomputation.recompute(
+            spark, database, names, range_events_max=settings.fold.range_events_max, stop=stop, progress=progress
+        )
 
 
 def _record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> int:

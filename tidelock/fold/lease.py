@@ -14,9 +14,9 @@ QUERIES = load("tidelock.fold", "sql/lease.sql")
 LEASE = int.from_bytes(b"tidefold")
 
 
-def hold(connection: psycopg.Connection[Any]) -> bool:
-    """Take the lease for as long as the connection lives. False: another fold has it."""
-    row = connection.execute(QUERIES["take_lease"], {"lease": LEASE}).fetchone()
+def hold(connection: psycopg.Connection[Any], lease: int = LEASE) -> bool:
+    """Take the lease for as long as the connection lives. False: another has it."""
+    row = connection.execute(QUERIES["take_lease"], {"lease": lease}).fetchone()
     return row is not None and bool(row[0])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tidelock.definitions import Definitions
 from tidelock.errors import SettingsError
@@ -21,9 +21,9 @@ def plan_replay(catalog: Catalog, wanted: Definitions, names: Iterable[str]) -> 
     check_columns(catalog.definitions, wanted)
     changed = changed_units(catalog.hashes, wanted)
     known = sorted({*catalog.hashes, *unit_hashes(wanted)})
-    asked = [path for name in names for path in _paths(name, known)]
+    asked = paths(names, known)
     # The definitions change together: one that changed cannot be left behind by replaying another.
-    return Plan(wanted, tuple(sorted({*changed, *asked})))
+    return Plan(wanted, tuple(sorted({*changed, *asked})), asked)
 
 
 def build(
@@ -36,7 +36,10 @@ def build(
     stop: threading.Event,
     progress: Callable[[int, int], None],
 ) -> int | None:
-    """Build the shadow, then record the event at which it takes over; its sequence. None: told to stop."""
+    """Build the shadow, then record the event at which it takes over; its sequence. None: told to stop.
+
+    Raises ShadowGone when another change comes between.
+    """
     shadow = Shadow(spark, database, plan)
     try:
         end = ledger_end(shadow.store)
@@ -44,8 +47,8 @@ def build(
             try:
                 done = shadow.step(range_events_max) is None
             except CursorMoved:
-                # A fold that has read the same event builds the same shadow.
-                shadow.position = shadow.store.position()
+                # A fold that was started with the same definitions builds the same shadow.
+                shadow.look_again()
                 continue
             end = max(end, ledger_end(shadow.store))
             shadow.store.rollback()
@@ -65,9 +68,12 @@ def await_fold(position: Callable[[], int], sequence: int, stop: threading.Event
     return True
 
 
-def _paths(name: str, known: list[str]) -> list[str]:
-    found = [path for path in known if path == name or path.partition(".")[2] == name]
-    if not found:
-        names = ", ".join(known) or "none"
-        raise SettingsError(f'there is no definition "{name}" to replay; there are: {names}')
-    return found
+def paths(names: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Paths of the definitions that are named, with or without their kind."""
+    found: set[str] = set()
+    for name in names:
+        own = {path for path in known if path == name or path.partition(".")[2] == name}
+        if not own:
+            raise SettingsError(f'there is no definition "{name}"; there are: {", ".join(known) or "none"}')
+        found |= own
+    return tuple(sorted(found))

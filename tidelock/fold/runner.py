@@ -13,18 +13,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import psycopg
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from tidelock.definitions import Definitions, parse_definitions
-from tidelock.errors import SettingsError, TidelockError, Unreachable
+from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import lease
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Range, control_events, ledger_end, next_range
-from tidelock.fold.session import Spark
+from tidelock.fold.session import Spark, reason
 from tidelock.fold.shadow import Plan, Shadow
-from tidelock.fold.shapes import reshape
+from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.store import CursorMoved, Store
 from tidelock.fold.swap import swap
 from tidelock.fold.tables import ALWAYS, SCHEMA
@@ -81,21 +79,29 @@ class Runner:
         self._catalog: Catalog | None = None
         self._folder: Folder | None = None
         self._shadow: Shadow | None = None
-        self._announced = False
+        #: version of the definitions that the settings may still propose to change; later ones are newer than they
+        self._version_known: int | None = None
+        self._stop = threading.Event()
+        #: what is waited for, once it has been told
+        self._told = ""
+        self._lost = False
         self._warm = False
-        self._failures = 0
+        #: in a row, of any kind; and those that nothing lost explains
+        self._failures = self._attempts = 0
         #: everything up to here is in the tables
         self.position = 0
 
     def run(self, stop: threading.Event, *, through: int | None = None) -> None:
         """Fold until told to stop, or until everything through a sequence is folded."""
+        self._stop = stop
         try:
             while not stop.is_set() and (through is None or self.position < through):
                 try:
                     if self._ready(stop) and not self._step(through):
                         self._wait(stop)
-                    self._failures = 0
-                except (TidelockError, psycopg.Error, Py4JError, PySparkException, OSError, ValueError) as error:
+                    self._failures = self._attempts = 0
+                # Whatever it is: a JVM that dies shows itself in many ways, and a defect ends after some attempts.
+                except Exception as error:
                     self._recover(error, stop)
         finally:
             self.close()
@@ -110,14 +116,18 @@ class Runner:
 
     def _ready(self, stop: threading.Event) -> bool:
         """Whether this process is the one that folds; it stands by while another does."""
+        if self._lost:
+            self._spark.restart()
+            self._lost = self._warm = False
         if self._listener is None or self._listener.closed:
             self._listener = self._database.connect_sync(name="tidelock fold")
             self._listener.execute(f"LISTEN {_CHANNEL}")
             self._folder = None
         if self._folder is None:
+            self._look_once()
             self._warm_up()
             if not lease.hold(self._listener):
-                self._tell_once("another fold runs on this ledger; standing by")
+                self._tell_once("the lease", "another fold runs on this ledger; standing by")
                 stop.wait(_POLL_S)
                 return False
             self._open()
@@ -129,6 +139,14 @@ class Runner:
             Folder(self._spark, self._store, self._database, self._wanted).warm_up()
             self._warm = True
 
+    def _look_once(self) -> None:
+        """Before the lease: whatever is decided while this process stands by is newer than its settings."""
+        if self._version_known is None:
+            catalog = read_catalog(self._store)
+            pending = pending_definitions(self._store, self._store.position())
+            self._store.rollback()
+            self._version_known = (catalog.version if catalog is not None else 0) + len(pending)
+
     def _open(self) -> None:
         """Find out where the tables are, and by which definitions."""
         self._store.close()
@@ -139,7 +157,7 @@ class Runner:
             catalog = self._begin(catalog)
         self._adopt(catalog)
         self._propose(catalog)
-        self._announced = False
+        self._told = ""
         behind = end - self.position
         self._tell(f"folding from sequence {self.position}" + (f", {behind} behind the ledger" if behind else ""))
 
@@ -147,7 +165,7 @@ class Runner:
         """Tables of a ledger that nothing was folded of: the definitions need no event."""
         folder = Folder(self._spark, self._store, self._database, self._wanted)
         present = ALWAYS if before is None else before.tables
-        for statement in reshape(present, folder.tables):
+        for statement in (*drop(present, folder.tables), *reshape(present, folder.tables)):
             self._store.execute(statement)
         version = 1 if before is None else before.version + 1
         self._store.execute(write_catalog_sql(version, self._wanted, folder.tables.values()))
@@ -161,18 +179,26 @@ class Runner:
     def _propose(self, catalog: Catalog) -> None:
         """Prepare the change to the definitions of the settings, where they differ from those of the tables."""
         self._drop_shadow()
-        coming = pending_definitions(self._store, self.position) or catalog.definitions
+        pending = pending_definitions(self._store, self.position)
         self._store.rollback()
+        coming = pending[-1] if pending else catalog.definitions
         if self._wanted.canonical() == coming.canonical():
             return
-        check_columns(catalog.definitions, self._wanted)
-        units = changed_units(catalog.hashes, self._wanted)
-        names = ", ".join(units) or "what is recorded as changes"
+        assert self._version_known is not None
+        if catalog.version + len(pending) > self._version_known:
+            self._tell("the definitions were changed by another since this fold was started; it folds by the new ones")
+            return
+        check_columns(coming, self._wanted)
+        units = changed_units(unit_hashes(coming) if pending else catalog.hashes, self._wanted)
+        names = ", ".join(units) or "what makes no rows"
         if not self._rebuild:
             raise SettingsError(
                 f"{names} changed since the tables were made; `tidelock replay` makes them anew beside the old ones "
                 "and swaps them, or put the definitions back as they were"
             )
+        if pending:
+            # What was decided before comes first; then it is this one's turn.
+            return
         self._tell(f"definitions changed: {names}; the tables are made anew and swapped when they are complete")
         self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units)))
 
@@ -184,12 +210,14 @@ class Runner:
         if found is None:
             self._store.rollback()
             return worked
-        self._apply(found)
+        if not self._apply(found):
+            return False
         self.position = found.hi
         self._events_max = min(2 * self._events_max, self._range_events_max)
         return True
 
-    def _apply(self, found: Range) -> None:
+    def _apply(self, found: Range) -> bool:
+        """Whether it was applied; not when told to stop on the way."""
         assert self._folder is not None
         if found.control is None:
             started = time.monotonic()
@@ -197,9 +225,10 @@ class Runner:
             took_s = time.monotonic() - started
             log.debug("folded %d to %d in %.3f s", found.lo + 1, found.hi, took_s)
         elif found.control.get("type") == "definition":
-            self._swap(found)
+            return self._swap(found)
         else:
             self._store.apply(found.lo, found.hi, (), changes=True)
+        return True
 
     def _step_shadow(self) -> bool:
         """One more range of the shadow, or the event at which it takes over."""
@@ -212,25 +241,39 @@ class Runner:
                 return True
         plan = self._shadow.plan
         self._drop_shadow()
-        self._control(definition_event(plan))
+        decided = pending_definitions(self._store, self.position)
+        self._store.rollback()
+        if not decided:
+            self._control(definition_event(plan))
         return True
 
-    def _swap(self, found: Range) -> None:
+    def _swap(self, found: Range) -> bool:
         """The event alone decides which definitions hold from here on; the settings only proposed it."""
         assert self._catalog is not None
         assert found.control is not None
         self._drop_shadow()
+        # The transaction that found the event must not stay open for as long as the shadow takes.
+        self._store.rollback()
         plan = read_definition_event(found.control, self._catalog)
         shadow = Shadow(self._spark, self._database, plan)
         try:
-            while shadow.position < found.lo and shadow.step(self._events_max, found.lo) is not None:
+            if shadow.position > found.lo:
+                # Built by one who did not know of this event: it has events that are yet to be folded.
+                shadow.begin_anew()
+            while not shadow.complete(found.lo):
+                if self._stop.is_set():
+                    return False
+                shadow.step(self._events_max, found.lo)
                 log.info("made anew through sequence %d of %d", shadow.position, found.lo)
             shadow.store.close()
             catalog = swap(self._store, self._catalog, shadow, found)
         finally:
             shadow.close()
+        self.position = found.hi
         self._adopt(catalog)
         self._tell(f"the tables of {', '.join(plan.units) or 'no definition'} were swapped at sequence {found.hi}")
+        self._propose(catalog)
+        return True
 
     def _wait(self, stop: threading.Event) -> None:
         """Until a commit is announced, or it is time to look."""
@@ -243,6 +286,8 @@ class Runner:
             looks += 1
             for _ in self._listener.notifies(timeout=_PATIENCE_S, stop_after=1):
                 return
+        if not self._spark.alive():
+            raise Unreachable("Spark's JVM ended while there was nothing to do")
 
     def _recover(self, error: Exception, stop: threading.Event) -> None:
         """Leave everything half done, and be ready to try again; raises what trying again does not mend."""
@@ -253,48 +298,52 @@ class Runner:
             raise error
         if isinstance(error, CursorMoved):
             return
+        self._failures += 1
         if self._spark.lost(error):
+            self._lost, self._told = True, ""
             self._tell("Spark's JVM is gone; starting another ...")
-            self._spark.restart()
-            self._warm = False
-            return
-        if isinstance(error, Unreachable | psycopg.OperationalError):
-            self._tell_once(f"waiting for Postgres: {' '.join(str(error).split())}")
+            log.debug("Spark's JVM was gone at: %s", reason(error))
+            # In case the range was too large for its memory.
+            self._events_max = max(_EVENTS_MIN, self._events_max // 2)
+        elif isinstance(error, Unreachable | psycopg.OperationalError | psycopg.InterfaceError):
+            self._tell_once("Postgres", f"waiting for Postgres: {' '.join(str(error).split())}")
             self._store.close()
         else:
-            self._failures += 1
-            self._events_max = max(_EVENTS_MIN, self._events_max // 2)
-            log.warning("the range after %d failed, trying again: %s", self.position, error)
-            if self._failures >= _ATTEMPTS_MAX:
+            self._attempts += 1
+            if self._attempts >= _ATTEMPTS_MAX:
                 raise error
-        stop.wait(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
+            log.warning("the range after %d failed, trying again: %s", self.position, reason(error))
+            log.debug("it failed so", exc_info=error)
+            self._events_max = max(_EVENTS_MIN, self._events_max // 2)
+        stop.wait(_PAUSES_S[min(self._failures, len(_PAUSES_S)) - 1])
 
     def _drop_shadow(self) -> None:
         if self._shadow is not None:
             self._shadow.close()
             self._shadow = None
 
-    def _tell_once(self, text: str) -> None:
-        if not self._announced:
+    def _tell_once(self, waiting_for: str, text: str) -> None:
+        if self._told != waiting_for:
             self._tell(text)
-            self._announced = True
+            self._told = waiting_for
 
 
-def pending_definitions(store: Store, position: int) -> Definitions | None:
-    """The definitions that an event after this position will bring; None: there is no such event."""
-    for data in control_events(store, position):
-        if data.get("type") == "definition":
-            return parse_definitions(data["definitions"], eventtime_types=None)
-    return None
+def pending_definitions(store: Store, position: int) -> list[Definitions]:
+    """The definitions that events after this position will bring, one after another."""
+    events = [data for data in control_events(store, position) if data.get("type") == "definition"]
+    return [parse_definitions(data["definitions"], eventtime_types=None) for data in reversed(events)]
 
 
 def definition_event(plan: Plan) -> dict[str, Any]:
-    """The control event that makes a plan hold; the filters in it are texts, so its numbers are exact."""
-    return {"type": "definition", "definitions": plan.definitions.canonical(), "rebuild": list(plan.units)}
+    """The control event that makes a plan hold; the filters in it are texts, so its numbers are exact.
+
+    It names what was asked for only: what has changed is told by comparing, when it is read.
+    """
+    return {"type": "definition", "definitions": plan.definitions.canonical(), "rebuild": list(plan.asked)}
 
 
 def read_definition_event(data: Any, catalog: Catalog) -> Plan:
     definitions = parse_definitions(data["definitions"], eventtime_types=None)
     known = unit_hashes(definitions).keys() | catalog.hashes.keys()
-    asked = {unit for unit in data.get("rebuild", ()) if unit in known}
-    return Plan(definitions, tuple(sorted({*changed_units(catalog.hashes, definitions), *asked})))
+    asked = tuple(sorted(unit for unit in data.get("rebuild", ()) if unit in known))
+    return Plan(definitions, tuple(sorted({*changed_units(catalog.hashes, definitions), *asked})), asked)

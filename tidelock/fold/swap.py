@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 from tidelock.definitions import Definitions
 from tidelock.fold.catalog import Catalog, unit_hashes, write_catalog_sql
+from tidelock.fold.differences import differences
 from tidelock.fold.ranges import Range
-from tidelock.fold.shadow import Shadow, differences, drop_shadow
+from tidelock.fold.shadow import Shadow
 from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, tables_of
@@ -24,12 +25,14 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range) -> Catalog:
     # Tables that were not rebuilt keep the shape they have.
     kept = {name: catalog.tables[name] for name in tables_of(definitions) if name in catalog.tables}
     tables = {**kept, **built}
+    assert shadow.complete(at.lo), "a shadow that is behind or ahead would lose events or count them twice"
     store.move(at.lo, at.hi)
+    found = differences(store, shadow, catalog.tables, at.source_timestamp)
+    # From here on readers of the tables that get another shape wait: the long work is done.
     for statement in reshape(catalog.tables, tables):
         store.execute(statement)
-    found = differences(store, shadow, catalog.tables, at.source_timestamp)
-    store.write(at.hi, _watched(found, definitions), changes=True)
-    for statement in (*drop(catalog.tables, tables), *drop_shadow()):
+    store.write(at.hi, _watched(found, catalog.definitions, definitions), changes=True)
+    for statement in (*drop(catalog.tables, tables), *shadow.place.drop()):
         store.execute(statement)
     version = catalog.version + 1
     store.execute(write_catalog_sql(version, definitions, tables.values()))
@@ -37,10 +40,10 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range) -> Catalog:
     return Catalog(version, definitions, unit_hashes(definitions), tables)
 
 
-def _watched(outcomes: Iterable[Outcome], definitions: Definitions) -> list[Outcome]:
-    """Without the changes of tables that nobody may watch."""
-    meters = [name for name, meter in definitions.meters.items() if not meter.live]
-    streams = {name for name, stream in definitions.streams.items() if not stream.live}
+def _watched(outcomes: Iterable[Outcome], before: Definitions, after: Definitions) -> list[Outcome]:
+    """Without the changes of what nobody may watch; for what is removed, that is as it was."""
+    meters = [name for name, meter in {**before.meters, **after.meters}.items() if not meter.live]
+    streams = {name for name, stream in {**before.streams, **after.streams}.items() if not stream.live}
     counted = {table.name for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)}
     watched = []
     for outcome in outcomes:

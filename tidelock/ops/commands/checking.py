@@ -3,52 +3,86 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from tidelock.errors import Difference
+from tidelock.ledger.queries import load
 from tidelock.ops import terminal
+from tidelock.ops.commands import folding
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings, setting
+from tidelock.settings import Settings
+
+if TYPE_CHECKING:
+    from tidelock.fold.recomputation import Recomputation
+    from tidelock.ledger.database import Database
+    from tidelock.ledger.findings import Check
 
 app = typer.Typer()
 
 
 @app.command(rich_help_panel="Look after")
 def verify(
+    context: typer.Context,
     anchor: Annotated[str | None, setting("anchor", "FILE")] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
+    tables: Annotated[
+        bool, typer.Option("--tables/--no-tables", help="Fold the tables anew too, on Spark, once a fold has run.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Prove that the ledger is what was recorded: nothing changed, missing, moved or cut off.
 
-    Checks the chain over every column, numbering, order, each event's content and identity, and the anchor file.
+    Checks the chain over every column, numbering, order, each event's content and identity, the anchor file, and that
+    the tables are what folding the ledger anew gives.
 
     Exits with 1 and names the first difference. Writers may go on meanwhile.
 
     [dim]tidelock verify --anchor /mnt/elsewhere/anchor.jsonl[/]
     """
     from tidelock.ledger import verify as verification
+    from tidelock.ledger.findings import Report
 
     settings = read_settings(config, data=data, database_url=database_url, anchor=anchor)
     started = time.monotonic()
-    with found_ledger(settings) as database, terminal.Work("verifying", "events") as work:
-        found = verification.verify(
-            database, settings.anchor_path, lambda done, total: work.told(done, done / max(total, 1))
-        )
+    with found_ledger(settings) as database:
+        with terminal.Work("verifying", "events") as work:
+            found = verification.verify(
+                database, settings.anchor_path, lambda done, total: work.told(done, done / max(total, 1))
+            )
+        compared = _recomputed(context, settings, database) if tables else None
+    checks = [*found.report.checks, *([] if compared is None else [_check(compared)])]
     if json:
-        terminal.write_json(found.report)
+        terminal.write_json(Report.of(checks))
     else:
         terminal.show_table(
             ["check", "", "detail"],
             [
                 (check.name, "[green]ok[/]" if check.ok else "[bold red]DIFFERS[/]", escape(check.detail))
-                for check in found.report.checks
+                for check in checks
             ],
         )
         terminal.say(f"[dim]{time.monotonic() - started:.1f} s[/]")
     if found.first is not None:
         raise Difference(f"the ledger is not what was recorded; first difference: {found.first}")
+    if compared is not None and not compared.ok:
+        raise Difference(f"the tables are not what the ledger gives; first difference: {compared.differences[0]}")
+
+
+def _recomputed(context: typer.Context, settings: Settings, database: Database) -> Recomputation | None:
+    """None: no fold has ever run, so there are no tables."""
+    with database.connect_sync(name="tidelock verify") as connection:
+        if connection.execute(load("tidelock.ops", "sql/tables.sql")["read_version"]).fetchone() is None:
+            return None
+    return folding.recomputed(context, settings, database, [], folding.stop_on_signals())
+
+
+def _check(compared: Recomputation) -> Check:
+    from tidelock.ledger.findings import Check
+
+    first = "" if compared.ok else f"; first: {compared.differences[0]}"
+    return Check("tables", compared.ok, compared.summary() + first)

@@ -1,4 +1,4 @@
-"""Commands that make tables: `fold`, `replay`."""
+"""Commands that make tables, and check them: `fold`, `replay`, `recompute`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
+from tidelock.errors import Difference
 from tidelock.ops import terminal
 from tidelock.ops.commands.running import LogLevel, Told, log_to_stderr, tell_programs
-from tidelock.ops.commands.session import Config, Data, DatabaseUrl, composition, read_settings
+from tidelock.ops.commands.session import (
+    Config,
+    Data,
+    DatabaseUrl,
+    Json,
+    composition,
+    found_ledger,
+    read_settings,
+)
+from tidelock.settings import Settings
+
+if TYPE_CHECKING:
+    from tidelock.fold.recomputation import Recomputation
+    from tidelock.ledger.database import Database
 
 app = typer.Typer()
 
@@ -77,6 +91,65 @@ def replay(
             work.told(done, done / end if end else 1.0)
 
         composition(context).replay(settings, names or [], stop=stop, tell=_teller("replay", json), progress=progress)
+
+
+@app.command(rich_help_panel="Look after")
+def recompute(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Meters or streams; none: all tables, every row.")
+    ] = None,
+    _check: Annotated[
+        bool, typer.Option("--check", help="Compare and change nothing, which is all it does; may be left out.")
+    ] = False,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Fold the ledger anew beside the tables, and compare every column of every row.
+
+    Exits with 1 and shows the first differences. Nothing is repaired: `tidelock replay NAME` does that. A running fold
+    goes on meanwhile.
+
+    [dim]tidelock recompute --check api_calls[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url)
+    log_to_stderr(settings.log_level)
+    stop = stop_on_signals()
+    with found_ledger(settings) as database:
+        found = recomputed(context, settings, database, names or [], stop)
+    if json:
+        terminal.write_json(found)
+    elif found.ok:
+        terminal.show(f"[green]equal[/]  {found.summary()}")
+    else:
+        shown = [(d.table, d.tenant_id, d.key, d.column or "(row)", d.stored, d.recomputed) for d in found.differences]
+        terminal.show_table(
+            ["table", "tenant", "key", "column", "stored", "recomputed"],
+            [["[dim]-[/]" if cell is None else escape(cell) for cell in row] for row in shown],
+        )
+    if not found.ok:
+        repair = f"tidelock replay {' '.join(names)}" if names else "tidelock replay NAME"
+        raise Difference(f"the tables are not what the ledger gives: {found.summary()}; `{repair}` makes them anew")
+
+
+def recomputed(
+    context: typer.Context, settings: Settings, database: Database, names: Sequence[str], stop: threading.Event
+) -> Recomputation:
+    """Tables folded anew and compared, with a bar to look at meanwhile."""
+    with terminal.Work("recomputing", "events") as work:
+
+        def progress(done: int, end: int) -> None:
+            work.told(done, done / end if end else 1.0)
+
+        found = composition(context).recompute(
+            settings, database, names, stop=stop, tell=_teller("recompute", False), progress=progress
+        )
+    if found is None:
+        terminal.say("[bold]recompute[/]  stopped; nothing was compared")
+        raise typer.Exit(128 + signal.SIGINT)
+    return found
 
 
 def _teller(what: str, json: bool) -> Callable[[str], None]:

@@ -15,6 +15,7 @@ from tidelock.settings import TABLE, Settings, load
 
 if TYPE_CHECKING:
     # Only when a command needs them: help must not wait for a database driver.
+    from tidelock.fold.recomputation import Recomputation
     from tidelock.ingest.intake import Recorder
     from tidelock.ledger.database import Database
 
@@ -87,6 +88,17 @@ class Composition(Protocol):
         tell: Callable[[str], None],
         progress: Callable[[int, int], None],
     ) -> None: ...
+
+    def recompute(
+        self,
+        settings: Settings,
+        database: Database,
+        names: Sequence[str],
+        *,
+        stop: Event,
+        tell: Callable[[str], None],
+        progress: Callable[[int, int], None],
+    ) -> Recomputation | None: ...
 
 
 def composition(context: typer.Context) -> Composition:
