@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tidelock.columns import ENVELOPE, STRING, ColumnType
 from tidelock.definitions import Stream
 from tidelock.fold import casts
 from tidelock.fold.slots import Slots, member_of
 from tidelock.where.sql import SPARK, literal
+
+#: types whose values are the texts themselves
+_TEXTS = ("string", "json")
 
 
 class Reading:
@@ -17,12 +20,24 @@ class Reading:
     def __init__(self, stream: Stream, slots: Slots) -> None:
         self.stream = stream
         self._slots = slots
+        self._number = list(slots.streams).index(stream.name)
+
+    def decoded(self) -> Iterator[str]:
+        """The declared columns in their types, each under a name of its own: `typed` is often used, and long."""
+        stream = sql_text(self.stream.name)
+        for column, type_ in self.stream.columns.items():
+            if type_.name not in _TEXTS:
+                yield (
+                    f"CASE WHEN stream = {stream} THEN {casts.typed(type_, self._source(column))} END AS "
+                    f"{self.typed(column)}"
+                )
 
     def typed(self, column: str) -> str:
         """The value in its type; of a path its text."""
-        source = self._source(column)
         type_ = self.stream.columns.get(column)
-        return source if type_ is None else casts.typed(type_, source)
+        if type_ is None or type_.name in _TEXTS:
+            return self._source(column)
+        return f"typed_{self._number}_{list(self.stream.columns).index(column)}"
 
     def as_type(self, column: str, type_: ColumnType) -> str:
         """The value as a filter compares it: a path is of the operand's type, or null."""
@@ -44,9 +59,9 @@ class Reading:
     def objection(self) -> str | None:
         """Why an event is an error row and touches no table; null where nothing is wrong."""
         misfits = [
-            (f"NOT {casts.fits(type_, self._source(name))}", f'column "{name}" must be {type_}')
+            (f"{self._source(name)} IS NOT NULL AND {self.typed(name)} IS NULL", f'column "{name}" must be {type_}')
             for name, type_ in self.stream.columns.items()
-            if type_.name not in ("string", "json")
+            if type_.name not in _TEXTS
         ]
         missing = [(f"{self.typed(name)} IS NULL", f'key column "{name}" is missing') for name in self.stream.key]
         cases = " ".join(f"WHEN {wrong} THEN {sql_text(message)}" for wrong, message in misfits + missing)
@@ -62,6 +77,12 @@ class Reading:
 
 def readings(slots: Slots) -> dict[str, Reading]:
     return {name: Reading(stream, slots) for name, stream in slots.streams.items()}
+
+
+def decoded_sql(slots: Slots) -> str:
+    """The events of a range with their declared columns, in their types."""
+    columns = [column for reading in readings(slots).values() for column in reading.decoded()]
+    return f"SELECT {', '.join(['*', *columns])} FROM events"
 
 
 def objection_sql(slots: Slots) -> str:
