@@ -1,0 +1,111 @@
+"""The catalog and the shapes: which change of a definition makes rows anew, and what becomes of the columns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tidelock.columns import parse_column_type
+from tidelock.definitions import Definitions, parse_definitions
+from tidelock.errors import SettingsError
+from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
+from tidelock.fold.runner import definition_event, read_definition_event
+from tidelock.fold.shadow import Plan
+from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.tables import ALWAYS, Table, read_tables, tables_of
+
+COLUMNS = {"n": "bigint", "region": "string"}
+
+
+def definitions(stream: Any = None, meter: Any = None, **more: Any) -> Definitions:
+    streams = {"typed": {"key": "n", "columns": COLUMNS, **(stream or {})}, "plain": {}}
+    meters = {"m": {"stream": "typed", "value": "n", **(meter or {})}, "calls": {}, **more}
+    return parse_definitions({"streams": streams, "meters": meters})
+
+
+@pytest.mark.parametrize(
+    ("after", "changed"),
+    [
+        (definitions(), []),
+        (definitions({"columns": {"region": "string", "n": "bigint"}}), []),
+        (definitions({"live": False}, {"live": False}), []),
+        (definitions(meter={"period": "day"}), ["meters.m"]),
+        (definitions(meter={"lateness": "1h"}), ["meters.m"]),
+        (definitions(meter={"where": {"n": {"_gt": 1}}}), ["meters.m"]),
+        (definitions(lateness="2h"), ["meters.calls", "meters.m"]),
+        # A stream's columns and key decide which of its events a meter sees; calculated columns do not.
+        (definitions({"columns": COLUMNS | {"more": "int"}}), ["meters.m", "streams.typed"]),
+        (definitions({"key": "region"}), ["meters.m", "streams.typed"]),
+        (definitions({"calculated": {"twice": "n * 2"}}), ["streams.typed"]),
+        (definitions(new={"stream": "plain"}), ["meters.new"]),
+    ],
+)
+def test_what_decides_rows_is_what_is_made_anew(after: Definitions, changed: list[str]) -> None:
+    before = definitions()
+    assert changed_units(unit_hashes(before), after) == changed
+    assert changed_units(unit_hashes(after), before) == changed
+
+
+def test_filters_that_mean_the_same_are_the_same() -> None:
+    one = definitions(meter={"where": {"n": {"_gt": 1}, "region": {"_eq": "eu"}}})
+    other = definitions(meter={"where": '{"region": {"_eq": "eu"}, "n": {"_gt": 1}}'})
+    assert unit_hashes(one) == unit_hashes(other)
+
+
+def test_columns_may_be_added_and_streams_removed() -> None:
+    check_columns(definitions(), definitions({"columns": COLUMNS | {"more": "int"}}))
+    check_columns(definitions(), Definitions())
+    for columns in ({"n": "bigint"}, COLUMNS | {"region": "json"}):
+        with pytest.raises(SettingsError, match="columns may only be added") as raised:
+            check_columns(definitions(), definitions({"columns": columns}))
+        assert raised.value.field == "streams.typed.columns.region"
+
+
+def test_a_plan_folds_what_its_units_need_and_no_more() -> None:
+    wanted = definitions()
+    plan = Plan(wanted, ("meters.gone", "meters.m", "streams.gone"))
+    assert set(plan.subset().meters) == {"m"}
+    assert set(plan.subset().streams) == {"typed"}
+    assert plan.name == Plan(wanted, plan.units, ("meters.m",)).name
+    assert plan.name != Plan(wanted, ("meters.m",)).name
+
+
+def test_tables_come_back_as_they_were_written_down() -> None:
+    tables = tables_of(
+        definitions({"calculated": {"twice": "n * 2"}}), {"typed": {"twice": parse_column_type("bigint")}}
+    )
+    assert read_tables([table.canonical() for table in tables.values()]) == tables
+
+
+def test_shapes_change_by_the_columns_that_differ() -> None:
+    def table(**columns: str) -> dict[str, Table]:
+        return {"t": Table("t", {name: parse_column_type(type_) for name, type_ in columns.items()}, ("a",))}
+
+    before = ALWAYS | table(a="int", b="string", c="decimal(9,2)")
+    after = ALWAYS | table(a="int", c="decimal(9,3)", d="json")
+    assert list(reshape(before, after)) == [
+        'ALTER TABLE "tidelock_tables"."t" DROP COLUMN "b"',
+        'ALTER TABLE "tidelock_tables"."t" DROP COLUMN "c"',
+        'ALTER TABLE "tidelock_tables"."t" ADD COLUMN "c" numeric(9,3)',
+        'ALTER TABLE "tidelock_tables"."t" ADD COLUMN "d" json',
+    ]
+    assert list(reshape(before, before)) == []
+    assert [statement.split(" (")[0] for statement in reshape(ALWAYS, after)] == ['CREATE TABLE "tidelock_tables"."t"']
+    assert list(drop(before, ALWAYS)) == ['DROP TABLE "tidelock_tables"."t"']
+    assert list(drop(ALWAYS, before)) == []
+
+
+def test_the_event_of_a_plan_says_the_same_plan() -> None:
+    before = definitions()
+    known = Catalog(1, before, unit_hashes(before), tables_of(before))
+    wanted = definitions(meter={"where": {"n": {"_gt": 9007199254740993}}, "lateness": "90m"}, new={"stream": "plain"})
+    plan = Plan(wanted, ("meters.calls", "meters.m", "meters.new"), ("meters.calls",))
+    event = json.loads(msgspec.json.encode(definition_event(plan)))
+    again = read_definition_event(event, known)
+    assert (again.name, again.units, again.asked) == (plan.name, plan.units, plan.asked)
+    # What it changes is changed once: read again it only makes anew what was asked for.
+    after = Catalog(2, wanted, unit_hashes(wanted), tables_of(wanted))
+    assert read_definition_event(event, after).units == ("meters.calls",)
