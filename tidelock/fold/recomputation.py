@@ -92,11 +92,12 @@ def recompute(
         try:
             while not stop.is_set():
                 _remove(connection)
-                attempt = _Attempt(spark, database, names, range_events_max, stop, progress)
-                try:
-                    found = attempt.run()
-                finally:
-                    attempt.close()
+                with closing(Store(database, SCHEMA, CURSOR)) as store:
+                    catalog = _catalog(store)
+                    plan = _plan(catalog, names)
+                    with closing(Shadow(spark, database, plan, CHECK)) as shadow:
+                        attempt = _Attempt(database, store, catalog, shadow, range_events_max, stop, progress)
+                        found = attempt.run(everything=not names)
                 if found is not None:
                     return found
             return None
@@ -109,51 +110,39 @@ class _Attempt:
 
     def __init__(
         self,
-        spark: Spark,
         database: Database,
-        names: Sequence[str],
+        store: Store,
+        catalog: Catalog,
+        shadow: Shadow,
         range_events_max: int,
         stop: threading.Event,
         progress: Callable[[int, int], None],
     ) -> None:
         self._database = database
+        self._store = store
+        self._catalog = catalog
+        self._shadow = shadow
         self._range_events_max = range_events_max
         self._stop = stop
         self._progress = progress
-        self._store = Store(database, SCHEMA, CURSOR)
-        self._catalog = self._read_catalog()
-        known = sorted(self._catalog.hashes)
-        units = paths(names, known) if names else tuple(known)
-        self._everything = not names
-        self._shadow = Shadow(spark, database, Plan(self._catalog.definitions, units), CHECK)
 
-    def close(self) -> None:
-        self._shadow.close()
-        self._store.close()
-
-    def run(self) -> Recomputation | None:
+    def run(self, *, everything: bool) -> Recomputation | None:
         """None: told to stop, or the definitions have changed meanwhile."""
         if not self._catch_up(self._store.position()) or not self._catch_up(self._store.position()):
             return None
         # The fold waits from here on, until the snapshot that is compared has been taken.
         through = self._hold_fold()
-        if self._read_catalog().version != self._catalog.version or not self._catch_up(through):
+        if _catalog(self._store).version != self._catalog.version or not self._catch_up(through):
             return None
         with closing(self._database.connect_sync(autocommit=False, name="tidelock recompute tables")) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             connection.execute("SELECT 1")
             self._store.rollback()
-            compared = [_compare(connection, table, scope) for table, scope in self._scopes()]
+            compared = [_compare(connection, table, scope) for table, scope in self._scopes(everything)]
         differing = sum(each.differing for each in compared)
         findings = [finding for each in compared for finding in each.findings]
         return Recomputation(differing == 0, through, sum(each.rows for each in compared), differing, findings)
-
-    def _read_catalog(self) -> Catalog:
-        catalog = read_catalog(self._store)
-        if catalog is None:
-            raise SettingsError("nothing has been folded yet, so there are no tables to check; `tidelock fold` folds")
-        return catalog
 
     def _catch_up(self, through: int) -> bool:
         """False: told to stop."""
@@ -169,12 +158,24 @@ class _Attempt:
         found = self._store.query(f"SELECT sequence FROM cursors WHERE name = '{CURSOR}' FOR UPDATE")
         return int(found["sequence"][0].as_py())
 
-    def _scopes(self) -> list[tuple[Table, str]]:
+    def _scopes(self, everything: bool) -> list[tuple[Table, str]]:
         """A check of everything looks at every row, of whatever meter or stream it says it is."""
-        if self._everything:
+        if everything:
             return [(table, "TRUE") for table in self._shadow.tables.values()]
         found = scopes(self._shadow.plan, self._shadow.tables)
         return [(table, scope) for table, scope in found if scope != "FALSE"]
+
+
+def _catalog(store: Store) -> Catalog:
+    catalog = read_catalog(store)
+    if catalog is None:
+        raise SettingsError("nothing has been folded yet, so there are no tables to check; `tidelock fold` folds")
+    return catalog
+
+
+def _plan(catalog: Catalog, names: Sequence[str]) -> Plan:
+    known = sorted(catalog.hashes)
+    return Plan(catalog.definitions, paths(names, known) if names else tuple(known))
 
 
 def _remove(connection: psycopg.Connection[Any]) -> None:

@@ -82,10 +82,14 @@ class Shadow:
         self.plan = plan
         self.place = place
         self.store = Store(database, place.schema, f"{place.cursors}{plan.name}")
-        self._folder = Folder(spark, self.store, database, plan.subset(), changes=False)
-        self.tables: Mapping[str, Table] = self._folder.tables
-        #: everything up to here is in its tables
-        self.position = self._prepare()
+        try:
+            self._folder = Folder(spark, self.store, database, plan.subset(), changes=False)
+            self.tables: Mapping[str, Table] = self._folder.tables
+            #: everything up to here is in its tables
+            self.position = self._prepare()
+        except BaseException:
+            self.store.close()
+            raise
 
     def step(self, events_max: int, through: int | None = None) -> Range | None:
         """Fold one more range; None: there is nothing left to fold. Raises CursorMoved."""
