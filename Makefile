@@ -39,8 +39,10 @@ format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure ingest against raw COPY, in one run
+bench: setup ## measure ingest and fold beside their limits
 	@$(BIN)/tidelock bench ingest
+	@$(BIN)/tidelock bench fold
+	@$(BIN)/tidelock bench latency
 
 soak: setup ## the long proofs (kills, many examples); takes a while
 	@$(BIN)/python -m pytest -m soak -s

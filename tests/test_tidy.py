@@ -30,6 +30,7 @@ VENDORS = {
     "pyspark": {"fold", "spark"},
     "py4j": {"fold", "spark"},
     "zstandard": {"ingest", "ops"},
+    "duckdb": {"ops"},
 }
 
 

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import socket
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +13,6 @@ import msgspec
 import psycopg
 
 from tidelock.definitions import Definitions
-from tidelock.errors import Unreachable
 from tidelock.ingest.admit import Admission
 from tidelock.ingest.body import JSON, decode
 from tidelock.ingest.identity import Salts
@@ -31,7 +21,7 @@ from tidelock.ledger import rows
 from tidelock.ledger.database import Database
 from tidelock.ledger.queries import load as load_queries
 from tidelock.model import Event
-from tidelock.ops.bench import load
+from tidelock.ops.bench import load, scratch
 
 QUERIES = load_queries("tidelock.ops.bench", "ingest.sql")
 
@@ -81,19 +71,16 @@ def measure(
     place: Path | None = None,
 ) -> list[dict[str, float | int]]:
     """Figures at each size of the ledger (0: as it is after start), which is made in `place`."""
-    if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="tidelock-bench-", dir=place) as scratch:
-        data = Path(scratch).resolve()
-        data.chmod(0o755)
-        with _server(data, config) as (host, port):
-            database = Database.open(None, data, None, {})
-            try:
-                bench = _Bench(database, host, port, say)
-                bench.warm_up()
-                return [bench.at_size(size, rounds, events_per_round) for size in sizes]
-            finally:
-                database.close()
+    # Without the fold: it would fold on the processor time that is to be measured.
+    alone = {"TIDELOCK_FOLD_ENABLED": "false"}
+    with scratch.directory(place) as data, scratch.server(data, config, alone) as served:
+        database = Database.open(None, data, None, {})
+        try:
+            bench = _Bench(database, served.host, served.port, say)
+            bench.warm_up()
+            return [bench.at_size(size, rounds, events_per_round) for size in sizes]
+        finally:
+            database.close()
 
 
 class _Bench:
@@ -198,39 +185,3 @@ class _Bench:
 def _copy(connection: psycopg.Connection[tuple[object, ...]], statement: str, encoded: bytes) -> None:
     with connection.cursor() as cursor, cursor.copy(f"{statement} FROM STDIN (FORMAT BINARY)".encode()) as copy:
         copy.write(encoded)
-
-
-@contextmanager
-def _server(data: Path, config: Path | None) -> Iterator[tuple[str, int]]:
-    """`tidelock up` in a process of its own, as users run it, whose settings lead to nothing but the scratch ledger."""
-    host = "127.0.0.1"
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port = probe.getsockname()[1]
-    flags = ["--data", str(data), "--host", host, "--port", str(port), "--streams-open", "true"]
-    if config is not None:
-        flags += ["--config", str(config)]
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("DATABASE_URL")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tidelock", "up", *flags],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-        env={**environment, "TIDELOCK_ANCHOR": str(data / "anchor.jsonl")},
-    )  # fmt: skip
-    try:
-        _wait_until_ready(process, f"http://{host}:{port}/readyz")
-        yield host, port
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
-    for _ in range(600):
-        with suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(url, timeout=5) as answer:
-            json.load(answer)
-            return
-        if process.poll() is not None:
-            _, error = process.communicate()
-            raise Unreachable(f"the server to measure did not start: {error.decode(errors='replace')[-500:]}")
-        time.sleep(0.1)
-    raise Unreachable("the server to measure did not become ready within a minute")

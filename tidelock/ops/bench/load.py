@@ -85,7 +85,7 @@ async def _send(host: str, port: int, requests: Sequence[bytes], expected: int, 
     for sent in requests:
         before = time.perf_counter()
         writer.write(sent)
-        status, body = await _answer(reader)
+        status, body = await read_answer(reader)
         latencies.append(time.perf_counter() - before)
         if status != 200 or _counts.decode(body).accepted != expected:
             raise Difference(f"the server answered {status}: {body[:300].decode(errors='replace')}")
@@ -93,7 +93,8 @@ async def _send(host: str, port: int, requests: Sequence[bytes], expected: int, 
     await writer.wait_closed()
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body of the next answer."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(
         int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")

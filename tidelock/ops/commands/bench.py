@@ -1,4 +1,4 @@
-"""Commands that measure: `bench ingest`."""
+"""Commands that measure: `bench ingest`, `bench fold`, `bench latency`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ import typer
 from tidelock.errors import SettingsError
 from tidelock.ops import terminal
 from tidelock.ops.commands.session import Config, Json
-from tidelock.settings import load
+from tidelock.settings import Settings, load
 
 app = typer.Typer(no_args_is_help=True, help="Measure Tidelock beside its limits, in one run, on a scratch ledger.")
 
-_ROWS = {
+Place = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Where the scratch ledger is made and thrown away.",
+        show_default="the system's place",
+    ),
+]
+
+_INGEST_ROWS = {
     "copyEventsPerSecond": "raw COPY into the same tables, 1,000 rows a transaction (the limit), events/s",
     "batchEventsPerSecond": "HTTP, 1,000 events a request, 8 connections, events/s",
     "batchRatioToCopy": "    against raw COPY",
@@ -25,11 +35,45 @@ _ROWS = {
     "singleP50Ms": "    p50 of a request, ms",
     "singleP99Ms": "    p99 of a request, ms",
 }
-
-
-@app.callback()
-def bench() -> None:
-    """Commands below; a callback keeps `bench ingest` a command of its own while it is the only one."""
+_FOLD_ROWS = {
+    "sparkSumsEventsPerSecond": "plain Spark sums per customer and month from Postgres (the limit), events/s",
+    "sparkParquetSumsEventsPerSecond": "the same from Parquet, events/s",
+    "duckdbSumsEventsPerSecond": "the same by DuckDB on one thread from Parquet, events/s",
+    "foldEventsPerSecond": "fold with exact changes, end to end, events/s",
+    "foldRatioToSparkSums": "    against plain Spark sums from Postgres",
+    "foldRatioToDuckdbSums": "    against DuckDB",
+    "shareRead": "    share of its time: read and prepare",
+    "shareStored": "    ... stored counters",
+    "shareCounters": "    ... counters, until they are in the driver",
+    "shareVersions": "    ... versions to changes and rows",
+    "shareWrite": "    ... write the tables",
+    "shareRecord": "    ... record the changes",
+    "shareRest": "    ... the rest",
+    "counters": "    counters",
+    "adjustments": "    adjustments",
+    "changes": "    changes",
+    "bytesPerChange": "    bytes of a change",
+    "driverPeakMb": "    peak of the Python driver's memory, MB",
+    "jvmPeakMb": "    peak of the JVM's memory, MB",
+    "foldAloneEventsPerSecond": "fold with live = false, end to end, events/s",
+    "foldAloneRatioToSparkSums": "    against plain Spark sums from Postgres",
+    "foldAloneRatioToDuckdbSums": "    against DuckDB",
+}
+_LATENCY_ROWS = {
+    "events": "events",
+    "eventsPerSecond": "sent, events/s",
+    "ackP50Ms": "p50 of a request until it is acknowledged, ms",
+    "ackP99Ms": "    p99",
+    "visibleP50Ms": "p50 from acknowledgement to visible counter, ms",
+    "visibleP95Ms": "    p95",
+    "visibleP99Ms": "    p99",
+    "serverMb": "memory of the server: first quarter, MB",
+    "serverLastMb": "    last quarter",
+    "driverMb": "memory of the fold's Python driver: first quarter, MB",
+    "driverLastMb": "    last quarter",
+    "jvmMb": "memory of the JVM: first quarter, MB",
+    "jvmLastMb": "    last quarter",
+}
 
 
 @app.command()
@@ -40,12 +84,7 @@ def ingest(
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds at each size; the medians count.")] = 5,
     events: Annotated[int, typer.Option(min=8_000, max=10_000_000, help="Events in each round and way.")] = 40_000,
     config: Config = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Where the scratch ledger is made and thrown away.", show_default="the system's place"
-        ),
-    ] = None,
+    data: Place = None,
     json: Json = False,
 ) -> None:
     """Measure the ingest route beside raw COPY into the same tables, `synchronous_commit` on.
@@ -56,15 +95,14 @@ def ingest(
     """
     from tidelock.ops.bench.ingest import measure
 
-    if load(config, {}, {}).database_url is not None:
-        raise SettingsError("database_url is set; `bench` measures a scratch ledger only", field="database_url")
-    figures = measure(_sizes(sizes), rounds, events, terminal.say, config=config, place=data)
+    _scratch_settings(config)
+    figures = measure(_numbers(sizes, "sizes"), rounds, events, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(*figures)
         return
     headings = ["", *(f"at {figure['ledgerEvents']:,} events#" for figure in figures)]
     terminal.show_table(
-        headings, [[text, *(f"{figure[name]:,}" for figure in figures)] for name, text in _ROWS.items()]
+        headings, [[text, *(f"{figure[name]:,}" for figure in figures)] for name, text in _INGEST_ROWS.items()]
     )
     if len(figures) > 1:
         first, last = figures[0], figures[-1]
@@ -72,8 +110,72 @@ def ingest(
         terminal.show(f"cost per event at {last['ledgerEvents']:,} against {first['ledgerEvents']:,}: {cost:.2f}x")
 
 
-def _sizes(text: str) -> list[int]:
+@app.command()
+def fold(
+    events: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="Events in the backlog.")] = 2_000_000,
+    counters: Annotated[
+        str, typer.Option(help="Customers, each with a counter; several, by commas, are measured in turn.")
+    ] = "10000,1000000",
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure the fold of a backlog beside plain sums over the same events, by Spark and by DuckDB.
+
+    Runs a Spark and a Postgres of its own in a scratch directory. Use a quiet machine; trust ratios.
+
+    [dim]tidelock bench fold --events 2000000 --counters 10000,1000000[/]
+    """
+    from tidelock.ops.bench.fold import measure
+
+    settings, customers = _scratch_settings(config), _numbers(counters, "counters")
+    figures = measure(settings, customers, events, terminal.say, place=data)
+    if json:
+        terminal.write_json(*figures)
+        return
+    headings = ["", *(f"{figure['customers']:,} customers#" for figure in figures)]
+    terminal.show_table(
+        headings, [[text, *(_shown(figure[name]) for figure in figures)] for name, text in _FOLD_ROWS.items()]
+    )
+
+
+@app.command()
+def latency(
+    seconds: Annotated[int, typer.Option(min=2, max=86_400, help="How long to send, after a warm-up.")] = 60,
+    rate: Annotated[int, typer.Option(min=1, max=10_000, help="Events sent a second, one a request.")] = 100,
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure how long after its acknowledgement an event is in its counter, and the memory of all that runs.
+
+    Runs `tidelock up` with one meter in a scratch directory.
+
+    [dim]tidelock bench latency --seconds 1800[/]
+    """
+    from tidelock.ops.bench.latency import measure
+
+    figures = measure(_scratch_settings(config), seconds, rate, terminal.say, config=config, place=data)
+    if json:
+        terminal.write_json(figures)
+        return
+    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in _LATENCY_ROWS.items()])
+
+
+def _scratch_settings(config: Path | None) -> Settings:
+    """Of the file only: the environment names the ledger that people work on."""
+    settings = load(config, {}, {})
+    if settings.database_url is not None:
+        raise SettingsError("database_url is set; `bench` measures a scratch ledger only", field="database_url")
+    return settings
+
+
+def _shown(figure: object) -> str:
+    return f"{figure:,}" if isinstance(figure, int | float) else "unknown"
+
+
+def _numbers(text: str, field: str) -> list[int]:
     try:
         return sorted(int(part.replace("_", "")) for part in text.split(","))
     except ValueError:
-        raise SettingsError(f"{text!r} is not a list of numbers such as 0,1000000", field="sizes") from None
+        raise SettingsError(f"{text!r} is not a list of numbers such as 0,1000000", field=field) from None

@@ -1,0 +1,70 @@
+"""The backlog: a ledger of so many events that waits to be folded, again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidelock.errors import Difference
+from tidelock.instants import parse_rfc3339
+from tidelock.ledger.database import Database
+from tidelock.ledger.queries import load
+
+QUERIES = load("tidelock.ops.bench", "backlog.sql")
+
+_STEP_EVENTS = 500_000
+# The third of a month: events that lie a day behind stay in it.
+_START = parse_rfc3339("2026-03-03T00:00:00Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What lies in the tables."""
+
+    counters: int
+    adjustments: int
+    changes: int
+    #: of all segments
+    change_bytes: int
+
+
+class Backlog:
+    """Events of as many customers in an empty, migrated ledger."""
+
+    def __init__(self, database: Database, events: int, customers: int, partition_events: int) -> None:
+        self.database = database
+        self.events = events
+        given = {"start": _START, "events": events, "customers": customers}
+        with database.connect_sync() as connection:
+            for sequence in range(0, events + partition_events, partition_events):
+                connection.execute("SELECT ensure_events_partition(%s, %s)", [sequence, partition_events])
+            for first in range(1, events + 1, _STEP_EVENTS):
+                last = min(first + _STEP_EVENTS - 1, events)
+                connection.execute(QUERIES["events"], {**given, "first": first, "last": last})
+            connection.execute(QUERIES["commits"])
+            connection.execute(QUERIES["head"])
+            # What the first reader would do, and what would be written while the first fold runs.
+            connection.execute("VACUUM ANALYZE events, commits")
+            connection.execute("CHECKPOINT")
+
+    def forget(self) -> None:
+        """Empty tables, and everything still to be folded."""
+        with self.database.connect_sync() as connection:
+            connection.execute(QUERIES["forget"])
+            connection.execute(QUERIES["forget_cursor"])
+            connection.execute("CHECKPOINT")
+
+    def folded(self) -> Folded:
+        """Raises Difference where the tables do not count every event: what is wrong is not fast."""
+        with self.database.connect_sync() as connection:
+            events, counters, adjustments, total = _row(connection.execute(QUERIES["counted"]).fetchone())
+            expected = _row(connection.execute(QUERIES["quantities"]).fetchone())
+            changes, change_bytes = _row(connection.execute(QUERIES["changes"]).fetchone())
+        if (events, total) != expected:
+            raise Difference(f"the fold counted {events} events worth {total}; the ledger has {expected}")
+        return Folded(counters, adjustments, changes, change_bytes)
+
+
+def _row(row: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    assert row is not None, "an aggregate has one row"
+    return row

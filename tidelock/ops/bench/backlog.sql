@@ -1,0 +1,48 @@
+-- A ledger for the fold to work on, made inside the database: seconds for millions of events. Its chain is not kept.
+
+-- name: events
+-- Collections of 1,000 in commits of 10,000, over 20 days of one month; every fiftieth event lies a day behind.
+INSERT INTO events (ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream,
+    customer_ref, op, quantity, data, source, idempotency_key, key_source, content_hash)
+SELECT i, (i - 1) / 10000 + 1, %(start)s::bigint + (i - 1) / 1000 * 1000000, %(start)s::bigint,
+    %(start)s::bigint + i * (1728000000000000 / %(events)s::bigint)
+        - CASE WHEN i %% 50 = 0 THEN 86400000000000 ELSE 0 END,
+    'acme', 'api_calls', 'cus_' || (hashint8(i) & 2147483647) %% %(customers)s::integer, 'upsert',
+    ((hashint8(i + 1) & 65535) / 100.0)::numeric(12, 2),
+    ('{"region":"eu","path":"/v1/things","status":200,"ms":' || i %% 977 || '}')::json, 'sdk',
+    i::text, 'd', '\x00'::bytea
+FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS i;
+
+-- name: commits
+-- The commits of all of them.
+INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest)
+SELECT commit_id, min(ingress_sequence), max(ingress_sequence), max(source_timestamp), false, '\x00'::bytea
+FROM events GROUP BY commit_id;
+
+-- name: head
+-- The end of the ledger.
+UPDATE ledger_head SET (ingress_sequence, commit_id, source_timestamp)
+    = (SELECT max(last_sequence), max(commit_id), max(last_source_timestamp) FROM commits);
+
+-- name: forget
+-- As if nothing had been folded.
+TRUNCATE tidelock_tables.counters, tidelock_tables.counter_groups, tidelock_tables.adjustments,
+    tidelock_tables.error_rows, changes;
+
+-- name: forget_cursor
+-- The same of the cursor.
+DELETE FROM cursors WHERE name = 'fold';
+
+-- name: counted
+-- What the tables count, and how many counters and adjustments that are.
+SELECT coalesce(sum(agg_count + adj_count), 0)::bigint, count(*),
+    (SELECT count(*) FROM tidelock_tables.adjustments), coalesce(sum(total), 0)::numeric
+FROM tidelock_tables.counters;
+
+-- name: quantities
+-- What they should.
+SELECT count(*), sum(quantity) FROM events;
+
+-- name: changes
+-- How many changes were recorded, and their bytes.
+SELECT coalesce(sum(rows), 0)::bigint, coalesce(sum(octet_length(segment)), 0)::bigint FROM changes;

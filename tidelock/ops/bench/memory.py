@@ -1,0 +1,47 @@
+"""Memory of processes, as Linux counts it; nothing elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def peak_mb(pid: int) -> int | None:
+    """The most that was resident since `forget_peak`."""
+    return _status_mb(pid, "VmHWM:")
+
+
+def resident_mb(pid: int) -> int | None:
+    return _status_mb(pid, "VmRSS:")
+
+
+def forget_peak(pid: int) -> None:
+    with suppress(OSError):
+        (_PROC / str(pid) / "clear_refs").write_text("5")
+
+
+def descendants(pid: int) -> Iterator[tuple[int, str]]:
+    """Children, theirs and so on, with their command lines."""
+    parents: dict[int, list[int]] = {}
+    for status in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name before it may have spaces and parentheses.
+            parents.setdefault(int(status.read_text().rpartition(")")[2].split()[1]), []).append(
+                int(status.parent.name)
+            )
+    found = list(parents.get(pid, []))
+    for child in found:
+        found += parents.get(child, [])
+        with suppress(OSError):
+            yield child, (_PROC / str(child) / "cmdline").read_text().replace("\0", " ")
+
+
+def _status_mb(pid: int, name: str) -> int | None:
+    with suppress(OSError):
+        for line in (_PROC / str(pid) / "status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) // 1024
+    return None
