@@ -1,13 +1,15 @@
-"""Ledgers of the reference model's events, written straight into Postgres: fast, and in any shape."""
+"""Ledgers of the reference model's events: written straight into Postgres, fast and in any shape, and read from it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from itertools import groupby
 
 from tests.model import Event
 from tidelock.ledger.database import Database
 
+_MODEL_COLUMNS = [field.name for field in fields(Event)]
 _EVENT_COLUMNS = (
     "ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
     "resource_id, row_key, op, quantity, data, causality_key, correlation_id, causation_id, source, idempotency_key, "
@@ -16,9 +18,12 @@ _EVENT_COLUMNS = (
 _COMMIT_COLUMNS = "commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest"
 
 
-def write_ledger(database: Database, events: Sequence[Event], ends: Iterable[int] | None = None) -> list[int]:
+def write_ledger(
+    database: Database, events: Sequence[Event], ends: Iterable[int] | None = None, *, commit_id: int = 1
+) -> list[int]:
     """Record events; `ends` are the sequences that end commits, by default those that end collections.
 
+    `commit_id` is that of the first, where the ledger is not empty.
     Gives the last sequences of the commits, control events being commits of their own.
     """
     by_sequence = {event.ingress_sequence: event for event in events}
@@ -39,7 +44,7 @@ def write_ledger(database: Database, events: Sequence[Event], ends: Iterable[int
         commits.append(open_commit)
     with database.connect_sync(autocommit=False) as connection, connection.cursor() as cursor:
         with cursor.copy(f"COPY events ({_EVENT_COLUMNS}) FROM STDIN".encode()) as copy:
-            for number, commit in enumerate(commits, start=1):
+            for number, commit in enumerate(commits, start=commit_id):
                 for e in commit:
                     copy.write_row(
                         (
@@ -49,7 +54,7 @@ def write_ledger(database: Database, events: Sequence[Event], ends: Iterable[int
                         )
                     )  # fmt: skip
         with cursor.copy(f"COPY commits ({_COMMIT_COLUMNS}) FROM STDIN".encode()) as copy:
-            for number, commit in enumerate(commits, start=1):
+            for number, commit in enumerate(commits, start=commit_id):
                 first, last = commit[0], commit[-1]
                 control = first.stream == "_tidelock"
                 copy.write_row(
@@ -58,7 +63,15 @@ def write_ledger(database: Database, events: Sequence[Event], ends: Iterable[int
         last = commits[-1][-1]
         cursor.execute(
             "UPDATE ledger_head SET ingress_sequence = %s, commit_id = %s, source_timestamp = %s",
-            (last.ingress_sequence, len(commits), last.source_timestamp),
+            (last.ingress_sequence, commit_id + len(commits) - 1, last.source_timestamp),
         )
     assert len(by_sequence) == len(events)
     return [commit[-1].ingress_sequence for commit in commits]
+
+
+def read_ledger(database: Database) -> list[Event]:
+    """Everything that is recorded, whoever recorded it."""
+    columns = ", ".join(f"{name}::text" if name == "data" else name for name in _MODEL_COLUMNS)
+    with database.connect_sync() as connection:
+        rows = connection.execute(f"SELECT {columns} FROM events ORDER BY ingress_sequence".encode())
+        return [Event(**dict(zip(_MODEL_COLUMNS, row, strict=True))) for row in rows]

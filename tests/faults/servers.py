@@ -19,10 +19,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Server:
-    """`tidelock up` on a data directory and a fixed port."""
+    """`tidelock up` on a data directory and a fixed port; without a fold, unless it has a config that asks for one."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, config: Path | None = None) -> None:
         self.data = data
+        self._flags = ["--config", str(config)] if config else []
+        self._environ = os.environ | ({} if config else {"TIDELOCK_FOLD_ENABLED": "false"})
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -32,8 +34,9 @@ class Server:
     def start(self) -> None:
         log = (self.data / "up.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tidelock", "up", "--data", str(self.data), "--port", str(self.port)],
-            cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "tidelock", "up", "--data", str(self.data), "--port", str(self.port),
+             *self._flags],
+            cwd=ROOT, env=self._environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         log.close()
 
@@ -47,6 +50,11 @@ class Server:
             assert self._process.poll() is None, f"up ended:\n{self.log()}"
             time.sleep(0.05)
         raise AssertionError(f"up is not ready after {seconds} s:\n{self.log()}")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         assert self._process is not None
@@ -68,9 +76,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(data: Path) -> Iterator[Server]:
+def running(data: Path, config: Path | None = None) -> Iterator[Server]:
     data.mkdir(parents=True, exist_ok=True)
-    server = Server(data)
+    server = Server(data, config)
     server.start()
     try:
         server.wait_until_ready()
@@ -89,6 +97,8 @@ class Producer:
         #: key -> sequence it was acknowledged with
         self.acknowledged: dict[str, int] = {}
         self.retries = 0
+        #: between requests
+        self.pause_s = 0.0
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -99,9 +109,14 @@ class Producer:
                 keys = [f"{self._name}/{number}/{position}" for position in range(chance.randint(1, 50))]
                 await self._send_until_answered(client, keys)
                 number += 1
+                await asyncio.sleep(self.pause_s)
+
+    def events(self, keys: list[str]) -> list[dict[str, Any]]:
+        """What a request brings."""
+        return [{"stream": "s", "idempotencyKey": key, "data": {"text": "x" * 100}} for key in keys]
 
     async def _send_until_answered(self, client: httpx.AsyncClient, keys: list[str]) -> None:
-        events = [{"stream": "s", "idempotencyKey": key, "data": {"text": "x" * 100}} for key in keys]
+        events = self.events(keys)
         attempts = 0
         while True:
             attempts += 1

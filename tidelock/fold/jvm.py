@@ -19,7 +19,7 @@ import pyspark
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import launch_gateway
 
-from tidelock.errors import SettingsError
+from tidelock.errors import SettingsError, Unreachable
 
 logger = logging.getLogger(__name__)
 # Its errors reach us as exceptions; what it logs beside them, some of it at the root, frightens people and says less.
@@ -42,7 +42,7 @@ class Jvm:
     """A running JVM and the gateway to it."""
 
     def __init__(self, conf: Mapping[str, str], environ: Mapping[str, str], directory: Path) -> None:
-        """Launch it; `directory` is for what it says at the start. Raises SettingsError with its last words."""
+        """Launch it; `directory` is for what it says at the start. Raises SettingsError or Unreachable, with its words."""
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._started = False
         self.process, self._reader = self._spawn(conf, environ, directory / "gateway")
@@ -107,9 +107,12 @@ class Jvm:
         while not info.exists():
             if not self.alive:
                 self._reader.join(_POLL_S * 10)
+                # By a signal, or as a shell tells of one: somebody killed it, and it may live the next time.
+                if not 0 <= self.process.returncode <= 128:
+                    raise Unreachable(f"Spark's JVM was killed while it started: {self._last_words()}")
                 raise SettingsError(f"Spark's JVM did not start: {self._last_words()}", field="spark")
             if time.monotonic() > deadline:
-                raise SettingsError(f"Spark's JVM did not start within {_START_S:.0f} s: {self._last_words()}")
+                raise Unreachable(f"Spark's JVM did not start within {_START_S:.0f} s: {self._last_words()}")
             time.sleep(_POLL_S)
         content = info.read_bytes()
         info.unlink()

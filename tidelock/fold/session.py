@@ -106,9 +106,9 @@ class Spark:
             self.session = SparkSession(self._context)
             self.jdbc = has_jdbc(self.session)
         except (Py4JError, PySparkException, OSError) as error:
-            reason = _reason(error)
+            told = reason(error)
             self._end()
-            raise Unreachable(f"Spark did not start on {self.settings.master}: {reason}") from error
+            raise Unreachable(f"Spark did not start on {self.settings.master}: {told}") from error
         except BaseException:
             self._end()
             raise
@@ -167,7 +167,8 @@ def _conf(values: Mapping[str, str]) -> SparkConf:
     return conf
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What an error says, without its trace."""
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception).strip().splitlines()[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import adbc_driver_manager as adbc
@@ -39,7 +39,8 @@ class Store:
         connection, self._connection = self._connection, None
         self._staged.clear()
         if connection is not None:
-            with _translated():
+            # One that is lost cannot say goodbye.
+            with suppress(adbc.Error):
                 connection.close()
 
     def query(self, sql: str) -> pa.Table:
@@ -63,7 +64,7 @@ class Store:
             if self._connection is not None:
                 self._connection.rollback()
         except adbc.Error:
-            self._connection = None
+            self.close()
 
     def rows(self, table: Table, keys: pa.Table, schema: str | None = None) -> pa.Table:
         """The stored rows of some keys, of this schema or another."""

@@ -1,0 +1,54 @@
+"""Processes by what they are: the fold of a server, the JVM of a fold."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def fold_of(server: int) -> int | None:
+    return _child(server, b"fold")
+
+
+def jvm_of(fold: int | None) -> int | None:
+    return None if fold is None else _child(fold, b"pyspark-shell")
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def gone(pid: int) -> bool:
+    """Ended; one that its parent did not wait for yet is."""
+    return _state(pid) in (None, "Z")
+
+
+def until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+
+
+def _child(parent: int, word: bytes) -> int | None:
+    """The child of a process that has this word among its arguments."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            after_name = (path / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(after_name[1]) == parent and after_name[0] != "Z" and word in _words(path):
+                return int(path.name)
+    return None
+
+
+def _words(process: Path) -> list[bytes]:
+    return (process / "cmdline").read_bytes().split(b"\0")
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
