@@ -100,3 +100,10 @@ def test_only_a_scratch_ledger_is_measured(command: str, tmp_path: Path) -> None
     refused = CliRunner().invoke(app, ["bench", command, "--config", str(config)])
     assert refused.exit_code != 0
     assert "scratch ledger only" in f"{refused.stderr}{refused.exception}"
+
+
+@pytest.mark.parametrize("counters", ["0", "", "many", "-1", "1,,2", "99999999999"])
+def test_numbers_of_customers_that_mean_nothing_are_refused(counters: str) -> None:
+    refused = CliRunner().invoke(app, ["bench", "fold", f"--counters={counters}"])
+    assert refused.exit_code != 0
+    assert "is not a list of numbers" in f"{refused.stderr}{refused.exception}"

@@ -24,6 +24,7 @@ Place = Annotated[
     ),
 ]
 
+_NUMBER_MAX = 1_000_000_000
 _INGEST_ROWS = {
     "copyEventsPerSecond": "raw COPY into the same tables, 1,000 rows a transaction (the limit), events/s",
     "batchEventsPerSecond": "HTTP, 1,000 events a request, 8 connections, events/s",
@@ -96,7 +97,7 @@ def ingest(
     from tidelock.ops.bench.ingest import measure
 
     _scratch_settings(config)
-    figures = measure(_numbers(sizes, "sizes"), rounds, events, terminal.say, config=config, place=data)
+    figures = measure(_numbers(sizes, "sizes", 0), rounds, events, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(*figures)
         return
@@ -128,7 +129,7 @@ def fold(
     """
     from tidelock.ops.bench.fold import measure
 
-    settings, customers = _scratch_settings(config), _numbers(counters, "counters")
+    settings, customers = _scratch_settings(config), _numbers(counters, "counters", 1)
     figures = measure(settings, customers, events, terminal.say, place=data)
     if json:
         terminal.write_json(*figures)
@@ -174,8 +175,8 @@ def _shown(figure: object) -> str:
     return f"{figure:,}" if isinstance(figure, int | float) else "unknown"
 
 
-def _numbers(text: str, field: str) -> list[int]:
-    try:
-        return sorted(int(part.replace("_", "")) for part in text.split(","))
-    except ValueError:
-        raise SettingsError(f"{text!r} is not a list of numbers such as 0,1000000", field=field) from None
+def _numbers(text: str, field: str, least: int) -> list[int]:
+    parts = [part.strip().replace("_", "") for part in text.split(",")]
+    if not all(part.isdecimal() and least <= int(part) <= _NUMBER_MAX for part in parts):
+        raise SettingsError(f"{text!r} is not a list of numbers such as {least},1000000", field=field)
+    return sorted({int(part) for part in parts})
