@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_STDIN = 0
 _LAST_S = 10.0
 
 
@@ -178,7 +178,8 @@ def stop_on_signals() -> threading.Event:
 
 def _stop_with_parent(stop: threading.Event) -> None:
     """Our standard input ends when the parent closes it, or is gone."""
-    while sys.stdin.buffer.read(4096):
+    # Not through sys.stdin, whose lock this thread would still hold when the process ends by itself: that is an abort.
+    while os.read(_STDIN, 4096):
         pass
     stop.set()
     threading.Event().wait(_LAST_S)

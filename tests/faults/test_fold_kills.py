@@ -1,0 +1,265 @@
+"""kill -9 of the fold, of its JVM and of Postgres while events arrive: tables and changes are the model's all the same.
+
+`SOAK_SEED` repeats a run's choices.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.faults.processes import fold_of, gone, jvm_of, kill, until
+from tests.faults.servers import Producer, Server
+from tests.ledgers import read_ledger
+from tests.model import fold
+from tests.spark.folding import differences, expected, pictured
+from tidelock.changes.reader import read_changes
+from tidelock.definitions import parse_definitions
+from tidelock.fold.tables import tables_of
+from tidelock.instants import format_instant
+from tidelock.ledger.database import Database
+from tidelock.ledger.postgres import EmbeddedPostgres
+
+CONFIG = """
+[spark]
+master = "local[2]"
+driver_memory = "768MiB"
+
+[meters]
+lateness = "6h"
+[meters.calls]
+group_by = ["data.region"]
+[meters.calls_peak]
+stream = "calls"
+aggregation = "max"
+period = "day"
+lateness = "1h"
+[meters.calls_last]
+stream = "calls"
+aggregation = "last"
+period = "hour"
+lateness = "5m"
+where = { quantity = { _gt = 3 } }
+[meters.device_events]
+stream = "devices"
+aggregation = "count"
+live = false
+
+[streams.devices]
+key = ["site", "number"]
+[streams.devices.columns]
+site = "string"
+number = "bigint"
+level = "decimal(10,2)"
+"""
+DEFINITIONS = tomllib.loads(CONFIG)
+TABLES = tables_of(parse_definitions(DEFINITIONS))
+DAY = 86400 * 10**9
+START = 1_767_225_600 * 10**9
+BUSY_S, QUIET_S = 0.05, 1.0
+
+
+class Customer(Producer):
+    """Sends usage, late now and then, and rows of devices that come, change and go."""
+
+    def events(self, keys: list[str]) -> list[dict[str, Any]]:
+        return [self._event(key, random.Random(key)) for key in keys[:10]]
+
+    def _event(self, key: str, chance: random.Random) -> dict[str, Any]:
+        ts = format_instant(START + chance.randrange(3) * DAY + chance.randrange(DAY))
+        event = {"idempotencyKey": key, "tenantId": chance.choice("ab"), "customerRef": chance.choice("xyz"), "ts": ts}
+        if chance.random() < 0.6:
+            # Some have no quantity, which is an error row.
+            quantity = chance.choice([None, "1", "2.5", "-3", "7.000000001"])
+            return event | {
+                "stream": "calls",
+                "quantity": quantity,
+                "data": {"region": chance.choice(["eu", "us", None])},
+            }
+        device = {"site": chance.choice(["s1", 's"2']), "number": chance.randrange(5)}
+        if chance.random() < 0.3:
+            return event | {"stream": "devices", "op": "delete", "data": device}
+        return event | {"stream": "devices", "data": device | {"level": chance.choice([1, 2.5, None, "much"])}}
+
+    def _remember(self, keys: list[str], results: list[dict[str, Any]], attempts: int) -> None:
+        super()._remember(keys[: len(results)], results, attempts)
+
+
+class Folded(Server):
+    """An `up` with its fold."""
+
+    @property
+    def fold(self) -> int | None:
+        return fold_of(self.pid)
+
+    @property
+    def jvm(self) -> int | None:
+        return jvm_of(self.fold)
+
+    @property
+    def database(self) -> Database:
+        return Database(EmbeddedPostgres(self.data, None, {}).url)
+
+    def positions(self) -> tuple[int, int] | None:
+        """Where the ledger ends, and how far the fold is; None while nobody can say."""
+        try:
+            health = httpx.get(f"{self.url}/readyz", timeout=10).json()
+            return health["head"]["ingressSequence"], health["readers"][0]["ingressSequence"]
+        except (httpx.TransportError, TypeError, IndexError, KeyError):
+            return None
+
+    def head(self) -> int:
+        until(self.positions, "the ledger answers")
+        found = self.positions()
+        return found[0] if found else self.head()
+
+    def wait_until_folded(self, sequence: int) -> None:
+        def folded() -> bool:
+            found = self.positions()
+            return found is not None and found[1] >= sequence
+
+        until(folded, f"folded through {sequence}, with the log\n{self.log()}", 120)
+
+
+@pytest.fixture(scope="module")
+def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folded]:
+    data = tmp_path_factory.mktemp("folded")
+    shutil.copytree(jars / "jars", data / "jars")
+    config = data / "tidelock.toml"
+    config.write_text(CONFIG)
+    server = Folded(data, config)
+    server.start()
+    try:
+        yield server
+    finally:
+        if not gone(server.pid):
+            assert server.stop() == 0, server.log()
+
+
+def test_events_are_taken_before_the_fold_runs_and_then_the_server_is_ready(server: Folded) -> None:
+    until(server.positions, "the API answers")
+    waiting = httpx.get(f"{server.url}/readyz")
+    assert waiting.status_code == 503, waiting.text
+    sent = httpx.post(f"{server.url}/v1/events", json=[{"stream": "calls", "customerRef": "x", "quantity": "1"}])
+    assert sent.json()["accepted"] == 1
+    assert httpx.get(f"{server.url}/readyz").status_code == 503, "Spark takes longer than a request"
+    server.wait_until_ready(120)
+    server.wait_until_folded(1)
+
+
+class Killer:
+    """Kills what folds, again and again."""
+
+    def __init__(self, server: Folded, seed: int) -> None:
+        self._server = server
+        self._chance = random.Random(seed)
+        self.killed: list[str] = []
+
+    def victims(self, kills: int) -> list[str]:
+        """Mostly the JVM, since a fold that was killed is started after a pause; each kind where there are enough."""
+        wanted = ["jvm", "fold", "early", "postgres"] + [
+            self._chance.choice(["jvm", "jvm", "jvm", "fold", "fold", "early", "early", "postgres"])
+            for _ in range(kills - 4)
+        ]
+        self._chance.shuffle(wanted)
+        return wanted
+
+    def kill(self, victim: str) -> None:
+        """Now; `early` is the JVM of a fold that has just begun, or begun again."""
+        server = self._server
+        if victim == "postgres":
+            server.kill_postgres()
+        elif victim == "fold":
+            kill(_found(lambda: server.fold))
+        else:
+            kill(_found(lambda: server.jvm))
+        self.killed.append(victim)
+
+    def pause_s(self, victim: str) -> float:
+        return self._chance.uniform(0, 8 if victim == "early" else 3)
+
+
+def _found(process: Any) -> int:
+    until(process, "it runs")
+    pid = process()
+    return int(pid) if pid is not None else _found(process)
+
+
+async def kill_under_load(server: Folded, producers: list[Customer], kills: int, seed: int) -> Killer:
+    killer = Killer(server, seed)
+    sending = [asyncio.create_task(producer.run()) for producer in producers]
+    started = time.monotonic()
+    for number, victim in enumerate(killer.victims(kills), start=1):
+        if victim != "early":
+            # At work again, with what has come meanwhile; then events arrive faster.
+            _pace(producers, QUIET_S)
+            await asyncio.to_thread(server.wait_until_folded, await asyncio.to_thread(server.head))
+            _pace(producers, BUSY_S)
+        await asyncio.sleep(killer.pause_s(victim))
+        await asyncio.to_thread(killer.kill, victim)
+        if number % 10 == 0:
+            head = await asyncio.to_thread(server.head)
+            print(f"{number} kills, {head} events, {time.monotonic() - started:.0f} s", flush=True)
+    await asyncio.sleep(1)
+    for producer in producers:
+        producer.stopping.set()
+    await asyncio.gather(*sending)
+    return killer
+
+
+def _pace(producers: list[Customer], pause_s: float) -> None:
+    for producer in producers:
+        producer.pause_s = pause_s
+
+
+def check(server: Folded) -> str:
+    server.wait_until_folded(server.head())
+    database = server.database
+    events = read_ledger(database)
+    wanted = expected(fold(events, DEFINITIONS))
+    found = pictured(database, TABLES)
+    assert differences(found, wanted) == {}
+    with database.connect_sync() as connection:
+        places = [change.place for change in read_changes(connection, after=0)]
+    assert places == [(time, table, key, tenant) for time, (table, tenant, key), *_ in wanted.changes]
+    assert {table for table, *_ in wanted.rows} == set(TABLES), "the ledger has something for every table"
+    return f"{len(events)} events, {len(wanted.rows)} rows, {len(places)} changes"
+
+
+async def prove(server: Folded, kills: int) -> None:
+    seed = int(os.environ.get("SOAK_SEED", random.randrange(10**6)))
+    print(f"SOAK_SEED={seed}")
+    await asyncio.to_thread(server.wait_until_ready, 120)
+    started = time.monotonic()
+    producers = [Customer(server.url, f"{seed}/{kills}/{number}") for number in range(2)]
+    killer = await kill_under_load(server, producers, kills, seed)
+    compared = await asyncio.to_thread(check, server)
+    counts = ", ".join(f"{killer.killed.count(kind)} {kind}" for kind in sorted(set(killer.killed)))
+    print(f"{kills} kills ({counts}) in {time.monotonic() - started:.0f} s: {compared}")
+
+
+@pytest.mark.timeout(900)
+async def test_a_few_kills_of_what_folds_change_nothing(server: Folded) -> None:
+    await prove(server, kills=4)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+async def test_a_hundred_kills_of_what_folds_change_nothing(server: Folded) -> None:
+    await prove(server, kills=100)
+
+
+def test_a_fold_and_its_jvm_end_with_the_server_that_was_killed(server: Folded) -> None:
+    server.wait_until_ready(120)
+    processes = [_found(lambda: server.fold), _found(lambda: server.jvm)]
+    server.kill()
+    until(lambda: all(map(gone, processes)), "fold and JVM have ended", 20)
+    until(lambda: not (server.data / "postgres" / "postmaster.pid").exists(), "the last user stops Postgres", 20)
