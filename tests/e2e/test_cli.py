@@ -329,7 +329,9 @@ def test_a_start_is_told_to_programs_as_one_object_a_line(tmp_path: Path) -> Non
         running.send_signal(signal.SIGTERM)
         told, said = running.communicate(timeout=60)
         assert (running.returncode, said) == (0, "")
-        assert json.loads(told) == {"event": "stopped", "pid": running.pid}
+        *fold, stopped = map(json.loads, told.splitlines())
+        assert stopped == {"event": "stopped", "pid": running.pid}
+        assert {line["event"] for line in fold} <= {"fold"}
     finally:
         running.kill()
         running.communicate()

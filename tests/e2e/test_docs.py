@@ -30,7 +30,11 @@ def snippets(*kinds: str) -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("docs") / "data") as started:
+    """A server with the meter that README declares."""
+    here = tmp_path_factory.mktemp("docs")
+    config = here / "tidelock.toml"
+    config.write_text(next(text for page, _, text in snippets("toml") if page == "README.md"))
+    with running(here / "data", config) as started:
         yield started
 
 

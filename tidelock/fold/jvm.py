@@ -42,7 +42,7 @@ class Jvm:
     """A running JVM and the gateway to it."""
 
     def __init__(self, conf: Mapping[str, str], environ: Mapping[str, str], directory: Path) -> None:
-        """Launch it; `directory` is for what it says at the start. Raises SettingsError or Unreachable, with its words."""
+        """Launch it; `directory` is for what it says at start. Raises SettingsError or Unreachable, in its words."""
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._started = False
         self.process, self._reader = self._spawn(conf, environ, directory / "gateway")

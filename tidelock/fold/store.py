@@ -92,7 +92,8 @@ class Store:
 
     def finish(self, hi: int) -> None:
         """Make it durable, and tell those who wait for it."""
-        self.execute(f"SELECT pg_notify('tidelock_fold', '{hi}')")
+        name = literal(STRING, self.cursor)
+        self.execute(f"SELECT pg_notify('tidelock_fold', '{hi}') WHERE {name} = 'fold'")
         self.commit()
 
     def move(self, lo: int, hi: int) -> None:

@@ -143,7 +143,7 @@ def _differs(table: Table, everything: pa.Table, before: pa.Array, both: pa.Arra
 
 
 def _order(versions: pa.Table, wanted: pa.Array) -> pa.Array:
-    """Where the versions wanted are, by source timestamp, key and tenant: sorted as numbers, of which texts have few."""
+    """Where the versions wanted are, by source timestamp, key and tenant; texts are sorted once each, as ranks."""
     wanted = wanted.cast(pa.int64())
     ranks = {name: _ranks(column(versions, name).take(wanted)) for name in ("source_timestamp", KEY, "tenant_id")}
     by = [(name, "ascending") for name in ranks]
