@@ -195,16 +195,17 @@ def _found(process: Any) -> int:
 
 async def kill_under_load(server: Folded, producers: list[Customer], kills: int, seed: int) -> Killer:
     killer = Killer(server, seed)
+    _pace(producers, QUIET_S)
     sending = [asyncio.create_task(producer.run()) for producer in producers]
     started = time.monotonic()
     for number, victim in enumerate(killer.victims(kills), start=1):
         if victim != "early":
             # At work again, with what has come meanwhile; then events arrive faster.
-            _pace(producers, QUIET_S)
             await asyncio.to_thread(server.wait_until_folded, await asyncio.to_thread(server.head))
             _pace(producers, BUSY_S)
         await asyncio.sleep(killer.pause_s(victim))
         await asyncio.to_thread(killer.kill, victim)
+        _pace(producers, QUIET_S)
         if number % 10 == 0:
             head = await asyncio.to_thread(server.head)
             print(f"{number} kills, {head} events, {time.monotonic() - started:.0f} s", flush=True)
