@@ -19,6 +19,7 @@ from tidelock.fold.errorrows import FAULTY, FAULTY_COLUMNS, error_rows
 from tidelock.fold.keys import joined, json_strings, number_strings, period_strings
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
+from tidelock.fold.numbers import WIDE, Numbers, choose, narrowable
 from tidelock.fold.readings import decoded_sql, objection_sql, readings
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots, slots_of
@@ -136,12 +137,17 @@ class Folder:
     def _counted(self, lo: int, hi: int, views: dict[str, str], hint: str) -> Iterator[Outcome]:
         stored = self._store.select(COUNTERS, stored_counters_sql(self._store.schema, self._meters.meters, lo, hi))
         self._show("stored_counters", stored)
-        views |= {"chained": self._meters.chained(hint), "decided": self._meters.decided()}
-        found = self._named(self._run(views, self._meters.counter_versions()))
+        numbers = self._numbers(views, stored) if not hint else WIDE
+        views |= {"chained": self._meters.chained(hint, numbers), "decided": self._meters.decided()}
+        found = self._named(numbers.read(self._run(views, self._meters.counter_versions(numbers))))
         yield self._watched(chained(COUNTERS, found.filter(found["closing"]), stored))
         yield self._watched(appended(ADJUSTMENTS, self._adjusted(found.filter(pc.is_valid(found["amount"])))))
         if self._meters.grouped:
             yield self._grouped(views, hint)
+
+    def _numbers(self, views: dict[str, str], stored: pa.Table) -> Numbers:
+        """What a large range is counted in: worth a look at its quantities, which have to be read first anyway."""
+        return choose(self._run(views, self._meters.extent()), stored) if narrowable(self._meters.meters) else WIDE
 
     def _adjusted(self, late: pa.Table) -> pa.Table:
         """Adjustments, with keys of their own."""

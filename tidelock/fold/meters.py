@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tidelock.definitions import Definitions, Meter
 from tidelock.fold import casts
+from tidelock.fold.numbers import EXTENT, WIDE, Numbers
 from tidelock.fold.readings import Reading, by_stream, readings, sql_text
 from tidelock.fold.slots import Slots
 from tidelock.ledger.queries import load
@@ -21,33 +22,33 @@ _ENTRY = (
     "STRUCT<meter: INT, matches: BOOLEAN, period_start: BIGINT, quantity: DECIMAL(38,9), error: STRING, "
     "message: STRING, group_key: STRING, grouped: BOOLEAN>"
 )
-_COUNT = "CAST({} AS DECIMAL(38,9))"
-_VALUES = {
-    "sum": "agg_sum",
-    "count": _COUNT.format("agg_count"),
-    "max": "agg_max",
-    "min": "agg_min",
-    "last": "agg_last",
-    "avg": "CAST(agg_sum / NULLIF(agg_count, 0L) AS DECIMAL(38,9))",
-}
 
 
-def _sum(left: str, right: str, sign: str = "+") -> str:
-    """Exact: of two decimal(38,9) Spark would give up a decimal place."""
-    return f"CAST(CAST({left} AS DECIMAL(37,9)) {sign} CAST({right} AS DECIMAL(37,9)) AS DECIMAL(38,9))"
+def _values(numbers: Numbers) -> dict[str, str]:
+    return {
+        "sum": "agg_sum",
+        "count": numbers.count("agg_count"),
+        "max": "agg_max",
+        "min": "agg_min",
+        "last": "agg_last",
+        "avg": "CAST(agg_sum / NULLIF(agg_count, 0L) AS DECIMAL(38,9))",
+    }
 
 
-_TOTALS = {
-    "sum": _sum("agg_sum", "adj_sum"),
-    "count": _COUNT.format("agg_count + adj_count"),
-    "max": "greatest(agg_max, adj_max)",
-    "min": "least(agg_min, adj_min)",
-    # A late event lies behind the counter's latest, so it is never the last.
-    "last": "agg_last",
-    "avg": f"CAST({_sum('agg_sum', 'adj_sum')} / (agg_count + adj_count) AS DECIMAL(38,9))",
-}
+def _totals(numbers: Numbers) -> dict[str, str]:
+    return {
+        "sum": numbers.sum("agg_sum", "adj_sum"),
+        "count": numbers.count("agg_count + adj_count"),
+        "max": "greatest(agg_max, adj_max)",
+        "min": "least(agg_min, adj_min)",
+        # A late event lies behind the counter's latest, so it is never the last.
+        "last": "agg_last",
+        "avg": f"CAST({numbers.sum('agg_sum', 'adj_sum')} / (agg_count + adj_count) AS DECIMAL(38,9))",
+    }
+
+
 # Of a group it may be: the counter's latest can belong to another group.
-_GROUP_TOTALS = {**_TOTALS, "last": "IF(last_at IS NULL OR adj_last_at >= last_at, adj_last, agg_last)"}
+_GROUP_LAST = "IF(last_at IS NULL OR adj_last_at >= last_at, adj_last, agg_last)"
 
 
 class MeterSteps:
@@ -93,18 +94,22 @@ class MeterSteps:
             FROM entries WHERE error IS NOT NULL"""
         return found
 
-    def chained(self, hint: str) -> str:
-        return QUERIES.text("chained").format(hint=hint)
+    def chained(self, hint: str, numbers: Numbers) -> str:
+        written = {f"stored_{name}": numbers.written(name) for name in ("agg_sum", "agg_max", "agg_min", "agg_last",
+                   "adj_sum", "adj_max", "adj_min")}  # fmt: skip
+        quantity = numbers.written("quantity")
+        return QUERIES.text("chained").format(hint=hint, number=numbers.type, quantity=quantity, **written)
 
     def decided(self) -> str:
         lateness = self._by_meter(lambda meter: f"{meter.lateness_ns}L")
         return QUERIES.text("decided").format(lateness=lateness)
 
-    def counter_versions(self) -> str:
+    def counter_versions(self, numbers: Numbers) -> str:
         return QUERIES.text("counter_versions").format(
-            value=self._by_aggregation(_VALUES),
-            total=self._by_aggregation(_TOTALS),
-            amount=_sum("total", "previous_total", "-"),
+            zero=numbers.zero,
+            value=self._by_aggregation(_values(numbers)),
+            total=self._by_aggregation(_totals(numbers)),
+            amount=numbers.sum("total", "previous_total", "-"),
         )
 
     def touched_groups(self) -> str:
@@ -115,9 +120,13 @@ class MeterSteps:
 
     def group_versions(self) -> str:
         return QUERIES.text("group_versions").format(
-            value=self._by_aggregation(_VALUES),
-            group_total=self._by_aggregation(_GROUP_TOTALS),
+            value=self._by_aggregation(_values(WIDE)),
+            group_total=self._by_aggregation(_totals(WIDE) | {"last": _GROUP_LAST}),
         )
+
+    def extent(self) -> str:
+        """What decides in which numbers the range is counted."""
+        return f"{EXTENT} FROM entries WHERE error IS NULL"
 
     def _by_aggregation(self, expressions: dict[str, str]) -> str:
         return self._by_meter(lambda meter: expressions[meter.aggregation])

@@ -7,11 +7,12 @@ SELECT {hint} * FROM (
 SELECT
     xxhash64(meter, tenant_id, customer_ref, period_start) AS hash_1,
     xxhash64(customer_ref, period_start, tenant_id, meter) AS hash_2,
-    meter, tenant_id, customer_ref, period_start, ingress_sequence, source_timestamp, occurred_at, quantity,
+    meter, tenant_id, customer_ref, period_start, ingress_sequence, source_timestamp, occurred_at,
+    {quantity} AS quantity,
     IF(quantity IS NULL, NULL, occurred_at) AS last_at, group_key, grouped,
-    CAST(NULL AS STRUCT<agg_sum: DECIMAL(38,9), agg_count: BIGINT, agg_max: DECIMAL(38,9), agg_min: DECIMAL(38,9),
-        agg_last: DECIMAL(38,9), adj_sum: DECIMAL(38,9), adj_count: BIGINT, adj_max: DECIMAL(38,9),
-        adj_min: DECIMAL(38,9)>) AS stored
+    CAST(NULL AS STRUCT<agg_sum: {number}, agg_count: BIGINT, agg_max: {number}, agg_min: {number},
+        agg_last: {number}, adj_sum: {number}, adj_count: BIGINT, adj_max: {number},
+        adj_min: {number}>) AS stored
 FROM entries
 WHERE error IS NULL
 UNION ALL
@@ -19,8 +20,9 @@ SELECT
     xxhash64(meter, tenant_id, customer_ref, period_start),
     xxhash64(customer_ref, period_start, tenant_id, meter),
     meter, tenant_id, customer_ref, period_start, 0, source_timestamp, watermark_ts, NULL, last_at, NULL, FALSE,
-    named_struct('agg_sum', agg_sum, 'agg_count', agg_count, 'agg_max', agg_max, 'agg_min', agg_min,
-        'agg_last', agg_last, 'adj_sum', adj_sum, 'adj_count', adj_count, 'adj_max', adj_max, 'adj_min', adj_min)
+    named_struct('agg_sum', {stored_agg_sum}, 'agg_count', agg_count, 'agg_max', {stored_agg_max},
+        'agg_min', {stored_agg_min}, 'agg_last', {stored_agg_last}, 'adj_sum', {stored_adj_sum}, 'adj_count', adj_count,
+        'adj_max', {stored_adj_max}, 'adj_min', {stored_adj_min})
 FROM stored_counters
 )
 
@@ -50,14 +52,14 @@ FROM (
                 occurred_at, quantity, late,
                 lead(source_timestamp) OVER (PARTITION BY hash_1, hash_2 ORDER BY ingress_sequence)
                     AS next_source_timestamp,
-                COALESCE(sum(COALESCE(stored.agg_sum, IF(late, NULL, quantity))) OVER running, 0BD) AS agg_sum,
+                COALESCE(sum(COALESCE(stored.agg_sum, IF(late, NULL, quantity))) OVER running, {zero}) AS agg_sum,
                 sum(COALESCE(stored.agg_count, IF(late, 0L, 1L))) OVER running AS agg_count,
                 max(COALESCE(stored.agg_max, IF(late, NULL, quantity))) OVER running AS agg_max,
                 min(COALESCE(stored.agg_min, IF(late, NULL, quantity))) OVER running AS agg_min,
                 max_by(COALESCE(stored.agg_last, quantity), IF(late, NULL, last_at)) OVER running AS agg_last,
                 max(IF(late, NULL, occurred_at)) OVER running AS watermark_ts,
                 max(IF(late, NULL, last_at)) OVER running AS last_at,
-                COALESCE(sum(COALESCE(stored.adj_sum, IF(late, quantity, NULL))) OVER running, 0BD) AS adj_sum,
+                COALESCE(sum(COALESCE(stored.adj_sum, IF(late, quantity, NULL))) OVER running, {zero}) AS adj_sum,
                 sum(COALESCE(stored.adj_count, IF(late, 1L, 0L))) OVER running AS adj_count,
                 max(COALESCE(stored.adj_max, IF(late, quantity, NULL))) OVER running AS adj_max,
                 min(COALESCE(stored.adj_min, IF(late, quantity, NULL))) OVER running AS adj_min
