@@ -76,6 +76,7 @@ def test_usage_of_a_metric_that_nothing_defines_exits_with_two(used: Database) -
     failed = run(used, "usage", "nothing", "c")
     assert (failed.exit_code, "there are: calls" in failed.stderr) == (2, True)
     assert run(used, "usage", "calls", "c", "--from", "soon").exit_code == 2
+    assert run(used, "usage", "calls", "\udcff").exit_code == 2
 
 
 @pytest.fixture
@@ -126,6 +127,18 @@ def test_changes_are_one_object_a_line_for_programs(changed: Database) -> None:
 def test_changes_are_chosen_by_number_time_and_tenant(changed: Database, flags: list[str], times: list[str]) -> None:
     found = json_lines(run(changed, "changes", "trades", "--json", *flags))
     assert [each["sourceTimestamp"] for each in found] == times
+
+
+def test_all_changes_that_are_kept_are_printed_unless_told_otherwise(changed: Database) -> None:
+    def row(price: int) -> dict[str, Any]:
+        return {"id": 7, "price": Decimal(price), "at": None}
+
+    with changed.connect_sync() as connection:
+        for number in range(4, 40):
+            found = Change("trades", 10 * number, "default", "7", row(number - 1), row(number))
+            write(connection, number, found, columns=COLUMNS)
+    assert len(json_lines(run(changed, "changes", "trades", "--json"))) == 4 + 36
+    assert len(run(changed, "changes", "trades").stdout.splitlines()) == 4 + 36
 
 
 def test_changes_that_are_not_kept_any_more_are_told_of(changed: Database) -> None:

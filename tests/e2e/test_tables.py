@@ -127,6 +127,7 @@ async def test_the_tenant_can_be_filtered_by(client: httpx.AsyncClient, connecti
         ('{"source_timestamp": {"_gt": 1}}', "source_timestamp"), ('{"$key": {"_eq": "x"}}', "$key"),
         ('{"adj_sum": {"_eq": 1}}', "adj_sum"), ('{"value": {"_eq": "x"}}', "value._eq"),
         ('{"value": {"_like": "x"}}', "value._like"), ('{"metric": {"_eq": null}}', "metric._eq"),
+        (r'{"metric": {"_eq": "\ud800"}}', "metric._eq"), (r'{"\udfff": {"_eq": "x"}}', r"\udfff"),
     ],
 )  # fmt: skip
 async def test_a_filter_that_means_nothing_is_422_and_names_the_place(

@@ -32,8 +32,13 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 def problem(status: int, code: str, message: str, field: str | None = None) -> Response:
-    body = msgspec.json.encode(ErrorBody(Problem(code, message, field)))
+    body = msgspec.json.encode(ErrorBody(Problem(code, _text(message), field and _text(field))))
     return Response(body, status_code=status, media_type=JSON)
+
+
+def _text(text: str) -> str:
+    """With escapes for half surrogate pairs: a message may quote what was sent, and JSON can send them."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def problem_of(error: TidelockError, retry_after_s: int) -> Response:

@@ -41,8 +41,9 @@ def slice_of(
     from tidelock.ledger.reader import Slice
 
     for name, value in (("tenant", tenant), ("stream", stream), ("customer", customer), ("causality", causality)):
-        if value is not None and "\0" in value:
-            raise SettingsError(f"--{name} contains NUL")
+        # Python keeps bytes of an argument that are no UTF-8 as half surrogate pairs.
+        if value is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+            raise SettingsError(f"{name}: {value!r} is no text; it must be UTF-8 without NUL")
     for name, sequence in (("after", after), ("before", before)):
         if sequence is not None and not 0 <= sequence <= _SEQUENCE_MAX:
             raise SettingsError(f"--{name} is a whole number from 0 to {_SEQUENCE_MAX}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_CHANGES, _CHANGES_MAX = 10, 100_000
+_CHANGES_MAX = 100_000
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
 
 
@@ -71,8 +71,8 @@ def changes(
         typer.Option(
             "-n",
             metavar="COUNT",
-            help="How many of the last changes.",
-            show_default=f"{_CHANGES}; with --after all",
+            help="Only the last so many.",
+            show_default="all that are kept",
             min=1,
             max=_CHANGES_MAX,
         ),
@@ -96,8 +96,6 @@ def changes(
         raise SettingsError(f"--after is a whole number from 0 to {_SOURCE_TIMESTAMP_MAX}")
     with found_ledger(settings) as database:
         shape = asyncio.run(_table(database, settings, table))
-        if number is None and after is None:
-            number = _CHANGES
         found = _changes(database, table, after, tenant, number)
         _print(shape, found, json=json)
 
