@@ -29,12 +29,16 @@ def json_lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def process(*arguments: object, cwd: Path, **options: Any) -> subprocess.Popen[str]:
-    """A command as a process of its own, with nothing of the environment that names settings."""
+def process(*arguments: object, cwd: Path, fold: bool = False, **options: Any) -> subprocess.Popen[str]:
+    """A command as a process of its own, with nothing of the environment that names settings.
+
+    `fold`: `up` runs one, as it does by default; most tests of `up` have no use for a Spark.
+    """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDELOCK_", "DATABASE_URL"))}
     return subprocess.Popen(
         [sys.executable, "-m", "tidelock.cli", *map(str, arguments)],
-        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**clean, "NO_COLOR": "1"}, **options,
+        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, 
+        env={**clean, "NO_COLOR": "1", "TIDELOCK_FOLD_ENABLED": str(fold).lower()}, **options,
     )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_a_fold_that_stands_by_takes_over_from_one_that_was_killed(
 
 def test_up_ends_and_names_the_definition_that_cannot_work(place: Callable[[str, str], Path]) -> None:
     data = place("data", '[streams.s]\ncolumns = { a = "string" }\nkey = "a"\ncalculated = { x = "nosuch(a)" }\n')
-    server = process("up", "--data", data, "--config", data / "tidelock.toml", "--port", "0", cwd=data)
+    server = process("up", "--data", data, "--config", data / "tidelock.toml", "--port", "0", cwd=data, fold=True)
     try:
         out, told = server.communicate(timeout=150)
     finally:
