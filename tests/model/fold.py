@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, localcontext
@@ -15,6 +16,7 @@ from tests.model.tables import Row, State
 from tests.model.values import EXACT, instant_text, key_text
 
 CONTROL = "_tidelock"
+KEY_BYTES_MAX = 1024
 #: what a table of latest rows has when no columns are declared, beside its key. Choice: what the producer said; the
 #: ledger's own numbers and times are metadata, and with them every upsert would be a change.
 UNDECLARED = ("customer_ref", "resource_id", "occurred_at", "quantity")
@@ -71,6 +73,10 @@ def _keep_latest(
         # Ingest refuses such events; those recorded before the stream had this key are still in the ledger.
         missing = next(name for name in names if columns.text(name) is None)
         _error(state, event, event.stream, "invalid_column", f'key column "{missing}" is missing')
+        return False
+    if len(key.encode()) > KEY_BYTES_MAX:
+        message = f"the row key is longer than {KEY_BYTES_MAX} bytes"
+        _error(state, event, event.stream, "invalid_column", message)
         return False
     row: dict[str, Any] | None = None
     if event.op != "delete":
@@ -146,7 +152,13 @@ def _count(
         part = state.groups.setdefault((event.tenant_id, *key_texts, group), Counter())
         part.take(quantity, event.occurred_at, event.ingress_sequence, late=late)
         row = key | {"group_key": group} | part.columns(aggregation)
-        state.put("counter_groups", event.tenant_id, key_text([*key_texts, group]), row, live=live)
+        state.put("counter_groups", event.tenant_id, _bounded(key_text([*key_texts, group])), row, live=live)
+
+
+def _bounded(key: str) -> str:
+    """Choice: a key beyond a KiB, which no index holds, is its beginning and its digest; `group_key` is whole."""
+    long = len(key.encode()) > KEY_BYTES_MAX
+    return f"{key[:200]}...{hashlib.sha256(key.encode()).hexdigest()}" if long else key
 
 
 def _adjust(

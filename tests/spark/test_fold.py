@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -192,6 +193,22 @@ def test_groups_of_one_and_of_two_columns_have_a_place_for_what_is_missing(made:
         ("one", "eu"): 3, ("one", None): 4,
         ("two", '["eu","a\\"b"]'): 1, ("two", '["eu",null]'): 2, ("two", "[null,null]"): 4,
     }  # fmt: skip
+
+
+def test_a_group_or_a_key_that_no_index_holds_does_not_stop_the_fold(made: Folded) -> None:
+    one, two = (random.Random(seed).randbytes(10_000).hex() for seed in (1, 2))
+    state = made(
+        alone(
+            *({"quantity": Decimal(1), "data": {"id": text}} for text in (one, two, one, "x")),
+            *({"stream": "t", "data": {"id": text}} for text in (one, "x" * 1024, "x" * 1025)),
+        ),
+        {"meters": {"m": {"stream": "s", "group_by": "data.id"}}, "streams": {"t": {"key": "data.id"}}},
+    )
+    groups = {row["group_key"]: row["value"] for row in state.table("counter_groups").values()}
+    assert groups == {one: 2, two: 1, "x": 1}
+    assert max(len(key) for _, key in state.table("counter_groups")) == 200 + len("...") + 64
+    assert list(state.table("t")) == [("default", "x" * 1024)]
+    assert errors(state) == [("t", 5, "invalid_column"), ("t", 7, "invalid_column")]
 
 
 def test_an_absent_quantity_counts_for_count_and_is_an_error_row_for_all_else(made: Folded) -> None:

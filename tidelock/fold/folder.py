@@ -16,7 +16,7 @@ from tidelock.fold.arrow import column, typed
 from tidelock.fold.calculations import compile_calculations
 from tidelock.fold.counters import stored_counters_sql
 from tidelock.fold.errorrows import FAULTY, FAULTY_COLUMNS, error_rows
-from tidelock.fold.keys import joined, json_strings, number_strings, period_strings
+from tidelock.fold.keys import bounded, joined, json_strings, number_strings, period_strings
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.numbers import WIDE, Numbers, choose, narrowable
@@ -192,7 +192,9 @@ class Folder:
         parts.append(period_strings(column(rows, "period_start")))
         if "group_key" in rows.column_names:
             parts.append(json_strings(column(rows, "group_key")))
-        return _keyed(rows, *parts).append_column("metric", names.take(meters))
+        keys = joined(*parts)
+        keyed = rows.append_column(KEY, bounded(keys) if "group_key" in rows.column_names else keys)
+        return keyed.append_column("metric", names.take(meters))
 
     def _watched(self, outcome: Outcome) -> Outcome:
         """Without the changes of meters that nobody may watch."""

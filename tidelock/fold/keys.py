@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _SPECIAL = r'["\\\x00-\x1f]'
 _SECOND = 1_000_000_000
+#: longest key that stays as it is. With a tenant's name, of a KiB at most, it fits into an index, which Postgres ends
+#: at 2,704 bytes
+_BYTES_MAX = 1_024
+_LETTERS_KEPT = 200
 
 
 def joined(*members: pa.Array) -> pa.Array:
     """Compact JSON arrays of members that are JSON texts already; null becomes `null`."""
     texts = [pc.fill_null(member, "null") for member in members]
     return pc.binary_join_element_wise("[", pc.binary_join_element_wise(*texts, ","), "]", "")
+
+
+def bounded(keys: pa.Array) -> pa.Array:
+    """Keys that an index can hold: of a longer one the beginning, and the digest of all of it.
+
+    A group is as long a text as producers like, and no event may stop the fold. What was cut does not end with a
+    bracket, so it is nobody else's key.
+    """
+    long = pc.fill_null(pc.greater(pc.binary_length(keys), _BYTES_MAX), False)
+    if not pc.any(long).as_py():
+        return keys
+    cut = [f"{key[:_LETTERS_KEPT]}...{sha256(key.encode()).hexdigest()}" for key in keys.filter(long).to_pylist()]
+    return pc.replace_with_mask(keys, long, pa.array(cut, pa.string()))
 
 
 def json_strings(texts: pa.Array) -> pa.Array:

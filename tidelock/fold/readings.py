@@ -8,6 +8,7 @@ from tidelock.columns import ENVELOPE, STRING, ColumnType
 from tidelock.definitions import Stream
 from tidelock.fold import casts
 from tidelock.fold.slots import Slots, member_of
+from tidelock.ingest.wire import KEY_BYTES_MAX
 from tidelock.where.sql import SPARK, literal
 
 #: types whose values are the texts themselves
@@ -64,8 +65,17 @@ class Reading:
             if type_.name not in _TEXTS
         ]
         missing = [(f"{self.typed(name)} IS NULL", f'key column "{name}" is missing') for name in self.stream.key]
-        cases = " ".join(f"WHEN {wrong} THEN {sql_text(message)}" for wrong, message in misfits + missing)
+        cases = " ".join(
+            f"WHEN {wrong} THEN {sql_text(message)}" for wrong, message in misfits + missing + self._long_key()
+        )
         return f"CASE {cases} END" if cases else None
+
+    def _long_key(self) -> list[tuple[str, str]]:
+        """Ingest refuses such keys, which no index holds; the ledger may have some from before the stream had a key."""
+        if all((self.stream.type_of(name) or STRING) != STRING for name in self.stream.key):
+            return []
+        too_long = f"octet_length({self.joined(self.stream.key)}) > {KEY_BYTES_MAX}"
+        return [(too_long, f"the row key is longer than {KEY_BYTES_MAX} bytes")]
 
     def _source(self, column: str) -> str:
         member = member_of(self.stream, column)

@@ -170,6 +170,10 @@ class Store:
         return self._connection
 
 
+#: SQLSTATEs of what no waiting mends: data, constraints, syntax, limits
+_OBJECTIONS = ("22", "23", "42", "54")
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     """A lost server is an outage; what it objects to is our mistake and stays what it is."""
@@ -177,6 +181,8 @@ def _translated() -> Iterator[None]:
         yield
     except adbc.Error as error:
         state = error.sqlstate or ""
-        if isinstance(error, adbc.OperationalError) or state.startswith(("08", "57", "53")):
+        # Some of what it objects to comes as an operational error too, such as a key too long for an index.
+        lost = isinstance(error, adbc.OperationalError) and not state.startswith(_OBJECTIONS)
+        if lost or state.startswith(("08", "57", "53")):
             raise Unreachable(f"Postgres does not answer: {' '.join(str(error).split())}") from None
         raise
