@@ -16,6 +16,7 @@ from tests.contract.test_changes import write
 from tests.e2e.commandline import json_lines, run
 from tests.e2e.test_cli import fill
 from tidelock.changes.reader import Change
+from tidelock.columns import STRING
 from tidelock.definitions import parse_definitions
 from tidelock.ledger.database import Database
 
@@ -139,6 +140,15 @@ def test_all_changes_that_are_kept_are_printed_unless_told_otherwise(changed: Da
             write(connection, number, found, columns=COLUMNS)
     assert len(json_lines(run(changed, "changes", "trades", "--json"))) == 4 + 36
     assert len(run(changed, "changes", "trades").stdout.splitlines()) == 4 + 36
+
+
+def test_changes_from_before_a_column_had_another_type_are_shown_as_they_were(changed: Database) -> None:
+    before = {"id": STRING, "price": STRING, "at": STRING}
+    row = {"id": "a", "price": "b", "at": "c"}
+    with changed.connect_sync() as connection:
+        write(connection, 4, Change("trades", 40, "default", "9", None, row), columns=before)
+    (found,) = json_lines(run(changed, "changes", "trades", "--json", "-n", "1"))
+    assert found["new"] == {"tenant_id": "default", **row}
 
 
 def test_changes_that_are_not_kept_any_more_are_told_of(changed: Database) -> None:

@@ -104,7 +104,7 @@ def _measure(
     source = meter.get("value", "quantity")
     quantity = quantity_of(columns.type(source), columns.value(source))
     if quantity is None and aggregation != "count":
-        message = f'"{source}" is not a number below 10^19 with at most nine decimals'
+        message = f'"{source}" is missing, or no number below 10^19 with at most nine decimals'
         _error(state, event, name, "missing_quantity", message)
         return
     _count(state, event, columns, quantity, name, meter, duration(_lateness(meter, definitions)))

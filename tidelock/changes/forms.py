@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 
 from tidelock.changes.reader import Change, Row
 from tidelock.columns import ColumnType
-from tidelock.forms import forms_of, row_form
+from tidelock.forms import Form, decimal_form, forms_of, row_form
+
+#: what values of these types are inside
+_INSIDE = {"decimal": Decimal, "timestamp": int, "json": str}
 
 
 def change_forms(columns: Mapping[str, ColumnType]) -> Callable[[Change], dict[str, object]]:
     """What makes the forms of a table's changes, ready to be encoded."""
-    forms = forms_of(columns)
+    forms = {name: _tolerant(_INSIDE[columns[name].name], form) for name, form in forms_of(columns).items()}
 
     def row(values: Row | None, tenant_id: str) -> dict[str, object] | None:
         return None if values is None else row_form(values, forms, tenant_id)
@@ -25,3 +29,14 @@ def change_forms(columns: Mapping[str, ColumnType]) -> Callable[[Change], dict[s
         }
 
     return form
+
+
+def _tolerant(inside: type, form: Form) -> Form:
+    """A change from before the definition changed may have values of another type, which have no form here."""
+
+    def shown(value: object) -> object:
+        if isinstance(value, inside):
+            return form(value)
+        return decimal_form(value) if isinstance(value, Decimal) else value
+
+    return shown

@@ -148,7 +148,7 @@ def _entry(number: int, meter: Meter, reading: Reading) -> str:
     error = message = "CAST(NULL AS STRING)"
     if meter.aggregation != "count":
         error = f"IF({quantity} IS NULL, 'missing_quantity', NULL)"
-        message = sql_text(f'"{meter.value}" is not a number below 10^19 with at most nine decimals')
+        message = sql_text(f'"{meter.value}" is missing, or no number below 10^19 with at most nine decimals')
     group = reading.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)"
     return (
         f"named_struct('meter', {number}, 'matches', {matches}, "
