@@ -37,7 +37,7 @@ def process(*arguments: object, cwd: Path, fold: bool = False, **options: Any) -
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDELOCK_", "DATABASE_URL"))}
     return subprocess.Popen(
         [sys.executable, "-m", "tidelock.cli", *map(str, arguments)],
-        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, 
+        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**clean, "NO_COLOR": "1", "TIDELOCK_FOLD_ENABLED": str(fold).lower()}, **options,
     )  # fmt: skip
 
