@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.conftest import Start
 from tidelock.app import Serving
 from tidelock.errors import SettingsError
-from tidelock.fold.lease import hold
+from tidelock.fold.lease import READY, hold
 from tidelock.ledger.database import Database
 from tidelock.ledger.postgres import EmbeddedPostgres
 
@@ -71,7 +71,7 @@ async def test_where_a_fold_is_needed_the_server_is_ready_while_one_runs(start: 
     async with start(fold_needed=True) as server, httpx.AsyncClient(base_url=server.url) as client:
         with database.connect_sync() as elsewhere, server.ledger.database.connect_sync() as fold:
             # The fold of another database on the same server is none of ours.
-            assert hold(elsewhere)
+            assert hold(elsewhere, READY)
             waiting = await client.get("/readyz")
             assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
             assert waiting.json()["head"] == {"ingressSequence": 0, "sourceTimestamp": "0"}
@@ -80,10 +80,10 @@ async def test_where_a_fold_is_needed_the_server_is_ready_while_one_runs(start: 
             for path in ("/admin/event-health", "/metrics", "/v1/counters"):
                 assert (await client.get(path)).status_code == 200
             assert (await client.post("/v1/events", json={"stream": "s"})).status_code == 200
-            assert hold(fold)
+            assert hold(fold, READY)
             assert (await client.get("/readyz")).status_code == 200
             with server.ledger.database.connect_sync() as another:
-                assert not hold(another)
+                assert not hold(another, READY)
         assert (await client.get("/readyz")).status_code == 503
 
 

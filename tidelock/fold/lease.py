@@ -12,6 +12,8 @@ QUERIES = load("tidelock.fold", "sql/lease.sql")
 
 #: number of the advisory lock, of the ledger's own database
 LEASE = int.from_bytes(b"tidefold")
+#: held as well once the tables are by the definitions that the fold was started with, or by newer ones
+READY = int.from_bytes(b"tideread")
 
 
 def hold(connection: psycopg.Connection[Any], lease: int = LEASE) -> bool:
@@ -20,7 +22,7 @@ def hold(connection: psycopg.Connection[Any], lease: int = LEASE) -> bool:
     return row is not None and bool(row[0])
 
 
-async def held(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether any fold has it."""
-    row = await (await connection.execute(QUERIES["lease_held"], {"lease": LEASE})).fetchone()
+async def ready(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether a fold runs, and has nothing to make anew first."""
+    row = await (await connection.execute(QUERIES["lease_held"], {"lease": READY})).fetchone()
     return row is not None and bool(row[0])

@@ -158,6 +158,7 @@ class Runner:
         self._adopt(catalog)
         self._propose(catalog)
         self._told = ""
+        self._announce()
         behind = end - self.position
         self._tell(f"folding from sequence {self.position}" + (f", {behind} behind the ledger" if behind else ""))
 
@@ -202,11 +203,20 @@ class Runner:
         self._tell(f"definitions changed: {names}; the tables are made anew and swapped when they are complete")
         self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units)))
 
+    def _announce(self) -> None:
+        """Let servers know that what they take is folded by the definitions they were started with."""
+        pending = pending_definitions(self._store, self.position)
+        self._store.rollback()
+        if self._shadow is None and not pending:
+            assert self._listener is not None
+            lease.hold(self._listener, lease.READY)
+
     def _step(self, through: int | None) -> bool:
         """Fold what is next; False: there was nothing to do."""
         assert self._folder is not None
-        found = next_range(self._store, self.position, self._events_max, through)
+        # First, because no transaction of ours should be open for as long as that takes.
         worked = self._step_shadow() if self._shadow is not None else False
+        found = next_range(self._store, self.position, self._events_max, through)
         if found is None:
             self._store.rollback()
             return worked
@@ -273,6 +283,7 @@ class Runner:
         self._adopt(catalog)
         self._tell(f"the tables of {', '.join(plan.units) or 'no definition'} were swapped at sequence {found.hi}")
         self._propose(catalog)
+        self._announce()
         return True
 
     def _wait(self, stop: threading.Event) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from tidelock.fold.lease import held as lease_held
+from tidelock.fold.lease import ready as fold_ready
 from tidelock.instants import SECOND
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.queries import load
@@ -109,7 +109,7 @@ def fold_probe(*, needed: bool) -> Probe:
         lag_sequences = max(0, head.ingress_sequence - through)
         lag_seconds = max(0, waited_ns or 0) / SECOND
         reader = ReaderHealth("fold", through, lag_sequences, lag_seconds)
-        waits = needed and not await lease_held(connection)
+        waits = needed and not await fold_ready(connection)
         return Probed(reader, "the fold is starting" if waits else None)
 
     return probe
