@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.fold.arrow import arrow_type, column
+from tidelock.fold.segments import change_schema
 from tidelock.fold.tables import KEY, Table
 
 _META = ["tenant_id", KEY, "source_timestamp"]
@@ -157,7 +158,7 @@ def _ranks(values: pa.Array) -> pa.Array:
 
 def _structs(table: Table, rows: pa.Table, places: pa.Array, missing: pa.Array | None = None) -> pa.Array:
     """Rows at some places as one column of the table's columns; null where there is none."""
-    fields = [pa.field(name, arrow_type(type_)) for name, type_ in table.columns.items()]
+    fields = list(change_schema(table.columns).field("new").type)
     arrays = [column(rows, field.name).take(places) for field in fields]
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
 
