@@ -277,3 +277,8 @@ def test_nonsense_is_an_error_for_people_and_never_a_traceback(
     except SettingsError:
         return
     assert parse_definitions(definitions.canonical()) == definitions
+
+
+def test_a_meter_s_name_is_short_enough_for_the_key_of_every_counter() -> None:
+    assert parse_definitions({"meters": {"m" * 63: {}}}).meters
+    check({"meters": {"m" * 64: {}}}, f"meters.{'m' * 64}", "at most 63 bytes")

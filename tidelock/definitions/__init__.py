@@ -36,6 +36,8 @@ __all__ = [
 #: tables that are always there, and what GraphQL needs the name for
 RESERVED_TABLES = ("counters", "counter_groups", "adjustments", "late_rows", "error_rows", "triggers")
 NAME_LENGTH_MAX = 255
+#: a meter's name is in the key of every counter: with the longest tenant and customer it must still fit an index
+METER_NAME_BYTES_MAX = 63
 #: default of a meter's lateness
 LATENESS_NS = parse_duration("48h")
 
@@ -117,6 +119,10 @@ def _declared(top: Section, kind: str) -> Iterator[tuple[str, Section]]:
             continue
         table = section.table(name)
         _check_name(section, name, name)
+        if kind == "meters" and len(name.encode()) > METER_NAME_BYTES_MAX:
+            raise section.fail(
+                name, f"a meter's name must have at most {METER_NAME_BYTES_MAX} bytes; `stream` may be longer"
+            )
         if kind != "streams" and isinstance(stream := table.values.get("stream"), str):
             _check_name(table, "stream", stream)
         yield name, table
