@@ -175,13 +175,17 @@ async def _serve(
 def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool, tell: Callable[[str], None]) -> None:
     """Fold the ledger until told to stop, or once through its present end."""
     # Here, because a server should not wait for Spark's modules, which it has no use for.
-    from tidelock.fold.runner import Runner
+    from tidelock.fold.runner import CURSOR, Runner, check_definitions
     from tidelock.fold.session import Spark
     from tidelock.fold.sparkconf import check as check_spark
+    from tidelock.fold.store import Store
+    from tidelock.fold.tables import SCHEMA
 
     check_spark(settings.spark, settings.database_url)
     with open_database(settings) as database:
         migrate_ledger(database)
+        with closing(Store(database, SCHEMA, CURSOR)) as store:
+            check_definitions(store, settings.definitions, rebuild=rebuild)
         started = time.monotonic()
         tell("starting Spark ...")
         with Spark(settings.spark, settings.data) as spark:

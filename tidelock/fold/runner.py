@@ -193,10 +193,7 @@ class Runner:
         units = changed_units(unit_hashes(coming) if pending else catalog.hashes, self._wanted)
         names = ", ".join(units) or "what makes no rows"
         if not self._rebuild:
-            raise SettingsError(
-                f"{names} changed since the tables were made; `tidelock replay` makes them anew beside the old ones "
-                "and swaps them, or put the definitions back as they were"
-            )
+            raise _refusal(names)
         if pending:
             # What was decided before comes first; then it is this one's turn.
             return
@@ -337,6 +334,25 @@ class Runner:
         if self._told != waiting_for:
             self._tell(text)
             self._told = waiting_for
+
+
+def check_definitions(store: Store, wanted: Definitions, *, rebuild: bool) -> None:
+    """Refuse definitions that cannot be folded by, before anyone has waited for Spark. The runner looks again."""
+    catalog = read_catalog(store)
+    settled = ledger_end(store) == 0 or pending_definitions(store, store.position())
+    store.rollback()
+    if catalog is None or settled or catalog.definitions.canonical() == wanted.canonical():
+        return
+    check_columns(catalog.definitions, wanted)
+    if not rebuild:
+        raise _refusal(", ".join(changed_units(catalog.hashes, wanted)) or "what makes no rows")
+
+
+def _refusal(names: str) -> SettingsError:
+    return SettingsError(
+        f"{names} changed since the tables were made; `tidelock replay` makes them anew beside the old ones and swaps "
+        "them, or put the definitions back as they were"
+    )
 
 
 def pending_definitions(store: Store, position: int) -> list[Definitions]:
