@@ -27,7 +27,9 @@ class Member:
     raw: bool = False
 
     def postgres_sql(self) -> str:
-        """Its text; null where it is missing or null."""
+        """Its text; null where it is missing or null. The data itself is what was sent, whatever it is."""
+        if not self.path:
+            return "data::text"
         if self.raw:
             return "NULLIF((data" + "".join(f"->{_name(name)}" for name in self.path) + ")::text, 'null')"
         *steps, last = self.path
