@@ -122,7 +122,9 @@ class Folder:
 
     def _compile(self, wanted: bool) -> None:
         """Compiling a step costs more than it saves on few rows."""
-        self._spark.session.conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
+        conf = self._spark.session.conf
+        conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
+        conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if wanted else "NO_CODEGEN")
 
     def _outcomes(self, lo: int, hi: int, prepared: pa.Table | None, hint: str) -> Iterator[Outcome]:
         meters = self._meters.meters
