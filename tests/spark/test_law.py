@@ -38,6 +38,8 @@ DRIVER, EXECUTORS = 10**9, 1
 #: for making a failing ledger smaller
 SHRINK_S = 90
 
+_CI_SEED = 4242
+
 
 @dataclass(frozen=True)
 class Way:
@@ -65,7 +67,9 @@ SOME = [[Way(cut, *READERS[(number + turn) % 3]) for number, cut in enumerate(CU
 
 @pytest.fixture(scope="module")
 def number() -> int:
-    found = int(os.environ.get("LAW_SEED", random.randrange(10**6)))
+    # In CI always the same ledgers: whether a change lands is not a matter of luck. Everywhere else new ones.
+    usual = _CI_SEED if os.environ.get("CI") == "true" else random.randrange(10**6)
+    found = int(os.environ.get("LAW_SEED", usual))
     print(f"LAW_SEED={found}")
     return found
 
