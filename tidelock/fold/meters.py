@@ -17,7 +17,6 @@ from tidelock.where.sql import SPARK, where_sql
 
 QUERIES = load("tidelock.fold", "sql/counters.sql")
 
-_MISSING_CUSTOMER = sql_text("customerRef is missing")
 _ENTRY = (
     "STRUCT<meter: INT, matches: BOOLEAN, period_start: BIGINT, quantity: DECIMAL(38,9), error: STRING, "
     "message: STRING, group_key: STRING, grouped: BOOLEAN>"
@@ -73,26 +72,12 @@ class MeterSteps:
 
     def entries(self) -> str:
         """One row per event and meter that counts it, or would if the event were complete."""
-        return f"""
+        return """
             SELECT ingress_sequence, source_timestamp, tenant_id, customer_ref, occurred_at, entry.meter,
                 entry.period_start, entry.quantity, IF(customer_ref IS NULL, 'missing_customer', entry.error) AS error,
-                IF(customer_ref IS NULL, {_MISSING_CUSTOMER}, entry.message) AS message, entry.group_key, entry.grouped
+                entry.group_key, entry.grouped
             FROM (SELECT *, explode(entries) AS entry FROM prepared WHERE objection IS NULL AND NOT deleted)
             WHERE entry.matches"""
-
-    def errors(self) -> str:
-        """Error rows of streams and meters."""
-        found = """
-            SELECT tenant_id, stream AS source, ingress_sequence, 'invalid_column' AS code, objection AS message,
-                source_timestamp
-            FROM prepared WHERE objection IS NOT NULL"""
-        if self.meters:
-            found += f"""
-            UNION ALL
-            SELECT tenant_id, {self._by_meter(lambda meter: sql_text(meter.name))}, ingress_sequence, error, message,
-                source_timestamp
-            FROM entries WHERE error IS NOT NULL"""
-        return found
 
     def chained(self, hint: str, numbers: Numbers) -> str:
         written = {f"stored_{name}": numbers.written(name) for name in ("agg_sum", "agg_max", "agg_min", "agg_last",
