@@ -61,13 +61,16 @@ class Columns:
         self._event = event
         self._declared = declared
 
+    def is_envelope(self, name: str) -> bool:
+        return name not in self._declared and name in ENVELOPE
+
     def type(self, name: str) -> str | None:
         """None: a path, which has no type."""
         return self._declared.get(name) or ENVELOPE.get(name)
 
     def value(self, name: str) -> Any:
         """The typed value; of a path its text. Raises Misfit."""
-        if name not in self._declared and name in ENVELOPE:
+        if self.is_envelope(name):
             return getattr(self._event, name)
         raw = self._raw(name)
         if name not in self._declared:

@@ -13,6 +13,7 @@ from tests.model import filters
 from tests.model.events import Columns, Event, group_key, row_key
 from tests.model.meters import Counter, duration, period_start, quantity_of
 from tests.model.tables import Row, State
+from tests.model.times import Fault, event_time
 from tests.model.values import EXACT, instant_text, key_text
 
 CONTROL = "_tidelock"
@@ -56,11 +57,27 @@ def _apply_event(state: State, event: Event, definitions: Definitions, calculate
         return
     if "key" in stream and not _keep_latest(state, event, stream, columns, calculated):
         return
-    # Choice: deletes feed nothing else, in streams without a key too.
+    # Choice: deletes feed nothing else, in streams without a key too. So they need no event time.
     if event.op != "delete":
+        _timed(state, event, definitions)
         for name, meter in definitions.get("meters", {}).items():
             if name != "lateness" or isinstance(meter, Mapping):
                 _measure(state, event, columns, name, meter, definitions)
+
+
+def _timed(state: State, event: Event, definitions: Definitions) -> int | None:
+    """The event time; None where the stream has none, or this event has none that can be used.
+
+    Choice: without it an event is in no window by event time and in no ordered output. All else takes it still.
+    """
+    streams = definitions.get("streams", {})
+    if "eventtime" not in streams.get(event.stream, {}):
+        return None
+    try:
+        return event_time(event, streams)
+    except Fault as fault:
+        _error(state, event, event.stream, fault.code, str(fault))
+        return None
 
 
 def _keep_latest(
@@ -185,4 +202,6 @@ def _matches(where: Mapping[str, Any] | str | None, columns: Columns) -> bool:
 
 def _error(state: State, event: Event, source: str, code: str, message: str) -> None:
     row = {"source": source, "ingress_sequence": event.ingress_sequence, "code": code, "message": message}
-    state.put("error_rows", event.tenant_id, key_text([source, str(event.ingress_sequence)]), row)
+    key = key_text([source, str(event.ingress_sequence)])
+    if (event.tenant_id, key) not in state.table("error_rows"):
+        state.put("error_rows", event.tenant_id, key, row)

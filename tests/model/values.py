@@ -49,6 +49,19 @@ def json_members(raw: str | None) -> dict[str, str]:
     return found
 
 
+def json_items(raw: str | None) -> list[str]:
+    """The JSON texts of a list's items. What is no list has none."""
+    found: list[str] = []
+    if raw is None or not raw.strip(_SPACE).startswith("["):
+        return found
+    at = _skip(raw, 0, "[")
+    while raw[at] != "]":
+        _, end = _scan(raw, at)
+        found.append(raw[at:end])
+        at = _skip(raw, end, ",")
+    return found
+
+
 def json_text(raw: str | None) -> str | None:
     """The text of a JSON value: a string's content, of anything else the JSON text as sent; null has none.
 

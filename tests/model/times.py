@@ -1,0 +1,85 @@
+"""Event time: when an event happened, by its stream's `eventtime`, and what is wrong where it does not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.model.events import Columns, Event
+from tests.model.values import EXACT, Misfit, exact, fits, instant, json_items, json_members, json_text
+
+# The texts of the error rows: one per code, of the column that should have the time, and its type, no alias of it.
+# Choice: an event has one error row per source, and the stream's goes before that of a meter of the same name.
+INVALID = 'column "{column}" must be an instant as {type}'
+FUTURE = 'column "{column}" is more than 1 h ahead of its arrival'
+#: goes before either where a message has the time
+IN_MESSAGE = 'in a message of stream "{stream}", '
+
+#: decimals that a unit's nanoseconds have room for
+DECIMALS = {"unixtimestamp_s": 9, "unixtimestamp_ms": 6, "unixtimestamp_us": 3, "unixtimestamp_ns": 0}
+ALIASES = {"unixtimestamp": "unixtimestamp_s"}
+AHEAD_MAX = 3600 * 10**9
+EARLIEST = instant("1678-01-01T00:00:00Z")
+LATEST = instant("2261-12-31T23:59:59.999999999Z")
+
+Streams = Mapping[str, Mapping[str, Any]]
+
+
+class Fault(ValueError):
+    """An event without a time that can be used."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def event_time(event: Event, streams: Streams) -> int:
+    """When an event of a stream with `eventtime` happened. Raises Fault."""
+    told, where = _message(event, streams) or (event, "")
+    stream = streams[told.stream]
+    columns = Columns(told, stream.get("columns", {}))
+    column, type_ = stream["eventtime"]["column"], stream["eventtime"].get("type", "rfc3339")
+    # The envelope's own is an instant already, whatever type was named.
+    type_ = "rfc3339" if columns.is_envelope(column) else ALIASES.get(type_, type_)
+    try:
+        found = parsed(type_, columns, column)
+    except Misfit:
+        raise Fault("invalid_event_time", where + INVALID.format(column=column, type=type_)) from None
+    if found > event.received_at + AHEAD_MAX:
+        raise Fault("future_event_time", where + FUTURE.format(column=column))
+    return found
+
+
+def parsed(type_: str, columns: Columns, name: str) -> int:
+    """The instant that a column has. Raises Misfit.
+
+    Choice: it is read from the text that the column's value has in keys, so that every column can be tried: one that
+    never has an instant of that type makes error rows. A path has the text that was sent. Null is no instant.
+    """
+    content = columns.text(name)
+    if content is None:
+        raise Misfit(name)
+    if type_ == "rfc3339":
+        return instant(content)
+    number = exact(content)
+    if not fits(number, 19, DECIMALS[type_]):
+        raise Misfit(content)
+    found = int(number.scaleb(DECIMALS[type_], EXACT))
+    if not EARLIEST <= found <= LATEST:
+        raise Misfit(content)
+    return found
+
+
+def _message(event: Event, streams: Streams) -> tuple[Event, str] | None:
+    """The first message whose stream has event time, as the event it would be.
+
+    Choice: what is no object, or has no text as its stream, is no message. Only `data` is the message's own; the
+    envelope, `occurred_at` too, is the event's. If that first message has a bad time, nothing else is asked.
+    """
+    for raw in json_items(json_members(event.data).get("messages")):
+        message = json_members(raw)
+        name = json_text(message.get("stream")) if message.get("stream", "").startswith('"') else None
+        if name is not None and "eventtime" in streams.get(name, {}):
+            return replace(event, stream=name, data=message.get("data")), IN_MESSAGE.format(stream=name)
+    return None
