@@ -58,11 +58,15 @@ class Committed(NamedTuple):
 class _Pending:
     """A collection in the queue and the answer somebody waits for."""
 
-    def __init__(self, collection: Collection, salts_version: int | None, control: bool) -> None:
+    def __init__(
+        self, collection: Collection, salts_version: int | None, *, control: bool, if_due: bool = False
+    ) -> None:
         self.collection = collection
         #: None: has no derived keys, so rotation does not concern it
         self.salts_version = salts_version
         self.control = control
+        #: to be recorded only where a tick is due
+        self.if_due = if_due
         self.answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
 
 
@@ -113,14 +117,18 @@ class Sequencer:
 
     async def control(self, data: Mapping[str, Any]) -> Accepted:
         """Record a control event (`{"type": ...}`): a commit and a collection of its own."""
-        body = msgspec.json.encode(data)
-        event = Event(
-            CONTROL, CONTROL, None, None, None, "upsert", None, None, body, None, None, None, None, (), (), "none",
-            content_hash(CONTROL, CONTROL, None, None, None, None, "upsert", body),
-        )  # fmt: skip
-        verdicts = await self._submit(_Pending(Collection([event]), None, control=True))
-        assert isinstance(verdicts[0], Accepted), "a control event has no identity and no timestamp to be refused for"
-        return verdicts[0]
+        (verdict,) = await self._submit(_Pending(Collection([_control_event(data)]), None, control=True))
+        assert isinstance(verdict, Accepted), "a control event has no identity and no timestamp to be refused for"
+        return verdict
+
+    async def tick(self) -> Accepted | None:
+        """Record a tick if one is due, else nothing. Decided under the head's lock: of many who ask one records it."""
+        event = _control_event({"type": "tick"})
+        verdicts = await self._submit(_Pending(Collection([event]), None, control=True, if_due=True))
+        for verdict in verdicts:
+            assert isinstance(verdict, Accepted), "as any control event"
+            return verdict
+        return None
 
     async def _submit(self, pending: _Pending) -> list[Verdict]:
         size = pending.collection.size
@@ -196,10 +204,15 @@ class Sequencer:
     async def _commit(self, group: list[_Pending], *, look: bool = False) -> None:
         started = time.monotonic()
         head, reading = await self._writer.lock()
+        now = self._clock(reading)
+        if group[0].if_due and not (await self._writer.due()).wants_tick(head.source_timestamp, now):
+            await self._writer.abandon()
+            self._answer(group, [[]])
+            return
         group = await self._current(group, head)
         collections = [pending.collection for pending in group]
         known = await self._known(collections, look)
-        commit = decide(collections, head, self._clock(reading), known or {}, self._limits.future_tolerance_ns)
+        commit = decide(collections, head, now, known or {}, self._limits.future_tolerance_ns)
         if commit.head is head:
             await self._writer.abandon()
         else:
@@ -211,9 +224,7 @@ class Sequencer:
                 await self._writer.abandon()
                 await self._commit(group, look=True)
                 return
-        for pending, verdicts in zip(group, commit.verdicts, strict=True):
-            if not pending.answer.done():
-                pending.answer.set_result(verdicts)
+        self._answer(group, commit.verdicts)
         if commit.head is not head:
             self.head = commit.head
             committed = Committed(commit.head, len(commit.event_rows), time.monotonic() - started)
@@ -244,7 +255,21 @@ class Sequencer:
         return [pending for pending in group if pending not in stale]
 
     @staticmethod
+    def _answer(group: list[_Pending], verdicts: Sequence[list[Verdict]]) -> None:
+        for pending, answer in zip(group, verdicts, strict=True):
+            if not pending.answer.done():
+                pending.answer.set_result(answer)
+
+    @staticmethod
     def _fail(group: list[_Pending], error: Exception) -> None:
         for pending in group:
             if not pending.answer.done():
                 pending.answer.set_exception(error)
+
+
+def _control_event(data: Mapping[str, Any]) -> Event:
+    body = msgspec.json.encode(data)
+    return Event(
+        CONTROL, CONTROL, None, None, None, "upsert", None, None, body, None, None, None, None, (), (), "none",
+        content_hash(CONTROL, CONTROL, None, None, None, None, "upsert", body),
+    )  # fmt: skip

@@ -20,6 +20,7 @@ from tidelock.ingest.identity import Salts, same_content
 from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known
 from tidelock.ledger.database import Database
+from tidelock.ledger.due import Due, read_due
 from tidelock.ledger.originals import KEY_SOURCES, original
 from tidelock.ledger.outage import reason
 from tidelock.ledger.queries import load
@@ -77,6 +78,14 @@ class LedgerWriter:
     async def salts(self) -> Salts:
         assert self._connection is not None, "asked under the lock only"
         return await read_salts(self._connection)
+
+    async def due(self) -> Due:
+        """What the fold waits for."""
+        assert self._connection is not None, "asked under the lock only"
+        try:
+            return await read_due(self._connection)
+        except psycopg.Error as error:
+            raise _translated(error) from error
 
     async def known(self, collections: Sequence[Collection]) -> dict[bytes, Known]:
         """Which identities of the collections are recorded, by digest."""

@@ -1,0 +1,74 @@
+"""Ticks: the passing of time, recorded where something waits for it and nowhere else.
+
+The fold reads no clock: it stores when a window or an idle timeout is due. Here the clock is watched, and once that
+moment has passed a tick is recorded, a control event that every fold and every replay sees at the same place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import psycopg
+
+from tidelock.clock import Clock, database_clock
+from tidelock.errors import TidelockError
+from tidelock.instants import SECOND
+from tidelock.ledger.database import Database
+from tidelock.ledger.due import QUERIES, read_due
+from tidelock.ledger.sequencer import Sequencer
+
+logger = logging.getLogger(__name__)
+
+# A notification may be lost with its connection: look this often in any case.
+_POLL_S = 1.0
+# On a busy ledger the next event closes a window just as well, and a tick is a range of the fold by itself: leave it
+# this long to come. Part of what an idle window takes to close.
+_GRACE_NS = SECOND // 10
+_PAUSE_S, _PAUSE_MAX_S = 0.1, 1.0
+_ANSWER_S = 2.0
+
+
+class Ticker:
+    """Asks the sequencer for a tick whenever one is due. Any number may run on a ledger: one tick is recorded."""
+
+    def __init__(self, database: Database, sequencer: Sequencer, clock: Clock = database_clock) -> None:
+        self._database = database
+        self._sequencer = sequencer
+        self._clock = clock
+
+    async def run(self) -> None:
+        """For as long as the server runs, whatever happens to the database."""
+        pause_s = _PAUSE_S
+        while True:
+            try:
+                async with await self._database.connect(name="tidelock ticks") as connection:
+                    await connection.execute("LISTEN tidelock_due")
+                    while True:
+                        await self._turn(connection)
+                        pause_s = _PAUSE_S
+            except Exception as error:
+                # Nothing may end it: idle windows would stay open for ever.
+                if pause_s == _PAUSE_S:
+                    foreseen = isinstance(error, psycopg.Error | TidelockError | TimeoutError)
+                    logger.warning("ticks are held up: %s", error, exc_info=not foreseen)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    async def _turn(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """One look: a tick when one is due, else a wait until it is, or the fold stores other moments."""
+        async with asyncio.timeout(_ANSWER_S):
+            due = await read_due(connection)
+            row = await (await connection.execute(QUERIES["outlook"])).fetchone()
+        assert row is not None, "the head is always there"
+        head, now = row[0], self._clock(row[1])
+        moment = due.next(head)
+        # In the ledger's time, which never lies before the head.
+        left_ns = _POLL_S * SECOND if moment is None else moment + _GRACE_NS - max(now, head + 1)
+        if left_ns > 0:
+            async for _ in connection.notifies(timeout=min(_POLL_S, left_ns / SECOND), stop_after=1):
+                pass
+        elif await self._sequencer.tick() is None:
+            # It is only asked for here: under the head's lock another process was first, or the clock was set back.
+            await asyncio.sleep(_PAUSE_S)
