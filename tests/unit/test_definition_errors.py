@@ -202,7 +202,7 @@ def test_names_that_become_tables_have_one_form(name: str) -> None:
 
 def test_an_ordered_streams_name_leaves_room_for_its_suffix() -> None:
     check(
-        {"streams": {"x" * 56: {"ordered": True, "eventtime": {"column": "occurred_at"}}}}, f"streams.{'x' * 56}", "63"
+        {"streams": {"x" * 56: {"ordered": True, "eventtime": {"column": "occurred_at"}}}}, f"streams.{'x' * 56}", "57"
     )
 
 

@@ -34,7 +34,9 @@ __all__ = [
 ]
 
 #: tables that are always there, and what GraphQL needs the name for
-RESERVED_TABLES = ("counters", "counter_groups", "adjustments", "late_rows", "error_rows", "triggers")
+RESERVED_TABLES = ("counters", "counter_groups", "adjustments", "late_rows", "error_rows", "watermarks", "triggers")
+#: what tables that hold or gather rows are called at most: the fold keeps tables of its own beside them, NAME$open
+GATHERING_NAME_LENGTH_MAX = IDENTIFIER_LENGTH_MAX - 6
 NAME_LENGTH_MAX = 255
 #: a meter's name is in the key of every counter: with the longest tenant and customer it must still fit an index
 METER_NAME_BYTES_MAX = 63
@@ -51,6 +53,8 @@ class Definitions:
     streams: Mapping[str, Stream] = field(default_factory=dict)
     meters: Mapping[str, Meter] = field(default_factory=dict)
     windows: Mapping[str, Window] = field(default_factory=dict)
+    #: streams with event time, those that are not folded here too: a message may be of any
+    timed: Mapping[str, Stream] = field(default_factory=dict, repr=False, compare=False)
     #: names of the streams that events may have where streams are not open
     _known: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
@@ -58,6 +62,8 @@ class Definitions:
         measured = (meter.stream for meter in self.meters.values())
         windowed = (window.stream for window in self.windows.values())
         object.__setattr__(self, "_known", frozenset([*self.streams, *measured, *windowed]))
+        own = {name: stream for name, stream in self.streams.items() if stream.eventtime is not None}
+        object.__setattr__(self, "timed", {**self.timed, **own})
 
     def stream(self, name: str) -> Stream | None:
         """The stream that was declared under a name."""
@@ -138,8 +144,10 @@ def _check_tables(definitions: Definitions, top: Section) -> None:
     owners = dict.fromkeys(RESERVED_TABLES, "a table that is always there")
     for kind, name, table in _tables(definitions):
         section = top.table(kind)
-        if not is_identifier(table):
-            form = f"[A-Za-z_][A-Za-z0-9_]* and at most {IDENTIFIER_LENGTH_MAX} letters"
+        latest = kind == "streams" and table == name
+        length_max = IDENTIFIER_LENGTH_MAX if latest else GATHERING_NAME_LENGTH_MAX
+        if not is_identifier(table) or len(table) > length_max:
+            form = f"[A-Za-z_][A-Za-z0-9_]* and at most {length_max} letters"
             raise section.fail(name, f"becomes a table, so {shown(table)} must have the form {form}")
         if table in owners:
             raise section.fail(name, f"becomes a table {table}, a name taken by {owners[table]}; give it another")

@@ -33,12 +33,16 @@ def column_type(column: ColumnType) -> str:
 
 
 def create_table(schema: str, table: Table) -> str:
-    """A table of latest rows. Its columns may all be null: what an event does not have is null."""
+    """A table that definitions ask for. Its columns may all be null: what an event does not have is null.
+
+    An index is written as a constraint, with the key for its last column, so that one statement makes it all.
+    """
     columns = ", ".join(f"{quoted(name)} {column_type(type_)}" for name, type_ in table.stored.items())
+    indexes = "".join(f", UNIQUE (tenant_id, {quoted(name)}, {quoted(KEY)})" for name in table.indexes)
     return (
         f'CREATE TABLE {placed(schema, table.name)} (tenant_id text COLLATE "C" NOT NULL, '
         f'{quoted(KEY)} text COLLATE "C" NOT NULL, source_timestamp bigint NOT NULL, {columns}, '
-        f"PRIMARY KEY (tenant_id, {quoted(KEY)}))"
+        f"PRIMARY KEY (tenant_id, {quoted(KEY)}){indexes})"
     )
 
 

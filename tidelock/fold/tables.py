@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType, parse_column_type, table_column
-from tidelock.definitions import Definitions, Stream
+from tidelock.definitions import Count, Definitions, Session, Stream, Window
+from tidelock.fold.windows.states import result_type, state_columns
 
 #: Postgres schema of the tables; nobody's role has this name, so it is on no search path
 SCHEMA = "tidelock_tables"
 #: column with the text of a row's key; no declared column can have that name
 KEY = "$key"
+#: column with the text of the key of a window's group
+GROUP = "$group"
 
 _AMOUNT = ColumnType("decimal", 38, 9)
 _AGGREGATES = {
@@ -47,6 +51,10 @@ class Table:
     key: tuple[str, ...]
     #: what the fold keeps beside them, for itself
     state: Mapping[str, ColumnType] = field(default_factory=dict)
+    #: the fold's own: nobody else reads it
+    internal: bool = False
+    #: columns that its rows are also looked up by, within a tenant
+    indexes: tuple[str, ...] = ()
 
     @property
     def stored(self) -> Mapping[str, ColumnType]:
@@ -55,11 +63,12 @@ class Table:
 
     def canonical(self) -> dict[str, object]:
         """Plain JSON, from which `read_tables` makes it again."""
-        return {
+        form: dict[str, object] = {
             "name": self.name,
             "columns": {name: str(type_) for name, type_ in self.columns.items()},
             "key": list(self.key),
         }
+        return form | {"internal": True, "indexes": list(self.indexes)} if self.internal else form
 
 
 COUNTERS = Table("counters", {**_COUNTER, **_AGGREGATES}, tuple(_COUNTER), _ADJUSTED)
@@ -86,8 +95,28 @@ ERROR_ROWS = Table(
     {"source": STRING, "ingress_sequence": BIGINT, "code": STRING, "message": STRING},
     ("source", "ingress_sequence"),
 )
+LATE_ROWS = Table(
+    "late_rows",
+    {"window": STRING, "ingress_sequence": BIGINT, "event_time": TIMESTAMP, "watermark": TIMESTAMP, "reason": STRING},
+    ("window", "ingress_sequence"),
+)
+WATERMARKS = Table(
+    "watermarks",
+    {"window": STRING, "watermark": TIMESTAMP},
+    ("window",),
+    {
+        "max_timestamp_seen": TIMESTAMP,
+        "closed_through": TIMESTAMP,
+        "last_row_at": TIMESTAMP,
+        "buffer_size": BIGINT,
+        "late_dropped_count": BIGINT,
+        "watermark_emitted_count": BIGINT,
+        "released": BIGINT,
+    },
+    internal=True,
+)
 #: tables there are without any definition
-ALWAYS = {table.name: table for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS, ERROR_ROWS)}
+ALWAYS = {table.name: table for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS, ERROR_ROWS, LATE_ROWS, WATERMARKS)}
 
 
 def latest_table(stream: Stream, calculated: Mapping[str, ColumnType]) -> Table:
@@ -100,22 +129,85 @@ def latest_table(stream: Stream, calculated: Mapping[str, ColumnType]) -> Table:
     return Table(stream.name, columns | dict(calculated), key)
 
 
+def ordered_table(stream: Stream) -> Table:
+    """The rows of a stream in the order of their time."""
+    own = {"ingress_sequence": BIGINT, "position": BIGINT, "event_time": TIMESTAMP}
+    return Table(f"{stream.name}_ordered", own | dict(latest_table(stream, {}).columns), ("ingress_sequence",))
+
+
+def window_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
+    """The closed windows, given the types of the columns it uses."""
+    groups = {table_column(name): types.get(name, STRING) for name in window.group_by}
+    ordinal = {"window_ordinal": BIGINT} if isinstance(window.frame, Count) else {}
+    times = {"window_start": TIMESTAMP, "window_end": TIMESTAMP}
+    selected = {name: result_type(found, types.get(found.column or "")) for name, found in window.select.items()}
+    return Table(window.name, groups | ordinal | times | selected, (*groups, next(iter(ordinal), "window_start")))
+
+
+def open_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
+    """What is open of a window. Of groups counted in rows there is always one, which knows its number."""
+    own = {GROUP: STRING, **_groups(window), "window_start": TIMESTAMP, "window_end": TIMESTAMP}
+    counted = isinstance(window.frame, Count)
+    if counted:
+        own |= {"window_ordinal": BIGINT, "rows": BIGINT}
+    states = state_columns(tuple(window.select.values()), types)
+    indexes = ("window_end", GROUP) if isinstance(window.frame, Session) else ("window_end",)
+    key = (GROUP,) if counted else (GROUP, "window_start")
+    return Table(f"{window.name}$open", own | states, key, internal=True, indexes=() if counted else indexes)
+
+
+def held_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
+    """Rows that a count window holds back until all before them must have come."""
+    states = state_columns(tuple(window.select.values()), types)
+    return _held(f"{window.name}$held", {GROUP: STRING, **_groups(window), **states})
+
+
+def held_ordered_table(stream: Stream) -> Table:
+    """Rows that ordered output holds back."""
+    return _held(f"{stream.name}_ordered$held", latest_table(stream, {}).columns)
+
+
 def tables_of(
     definitions: Definitions, calculated: Mapping[str, Mapping[str, ColumnType]] | None = None
 ) -> dict[str, Table]:
     """Every table, given the types of calculated columns by stream."""
-    keyed = (stream for stream in definitions.streams.values() if stream.key)
-    latest = (latest_table(stream, (calculated or {}).get(stream.name, {})) for stream in keyed)
-    return ALWAYS | {table.name: table for table in latest}
+    tables = dict(ALWAYS)
+    for name, stream in definitions.streams.items():
+        made = [latest_table(stream, (calculated or {}).get(name, {}))] if stream.key else []
+        made += [ordered_table(stream), held_ordered_table(stream)] if stream.ordered else []
+        tables |= {table.name: table for table in made}
+    for window in definitions.windows.values():
+        types = column_types(window, definitions.streams.get(window.stream), (calculated or {}).get(window.stream, {}))
+        made = [window_table(window, types), open_table(window, types)]
+        made += [held_table(window, types)] if isinstance(window.frame, Count) and window.eventtime.enabled else []
+        tables |= {table.name: table for table in made}
+    return tables
 
 
-def read_tables(forms: Iterable[Mapping[str, object]]) -> dict[str, Table]:
+def column_types(window: Window, stream: Stream | None, calculated: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
+    """The types of the columns that a window uses; a path, which has none, is missing."""
+    stream = stream or Stream(window.stream)
+    used = dict.fromkeys([*window.group_by, *(found.column for found in window.select.values() if found.column)])
+    types = {name: stream.columns.get(name) or calculated.get(name) or stream.type_of(name) for name in used}
+    return {name: type_ for name, type_ in types.items() if type_ is not None}
+
+
+def read_tables(forms: Iterable[Mapping[str, Any]]) -> dict[str, Table]:
     """Tables as `canonical` wrote them."""
     tables = dict(ALWAYS)
     for form in forms:
-        name, columns, key = str(form["name"]), form["columns"], form["key"]
-        assert isinstance(columns, dict)
-        assert isinstance(key, list)
-        if name not in ALWAYS:
-            tables[name] = Table(name, {c: parse_column_type(t) for c, t in columns.items()}, tuple(key))
+        if (name := form["name"]) not in ALWAYS:
+            columns = {column: parse_column_type(text) for column, text in form["columns"].items()}
+            internal, indexes = form.get("internal", False), tuple(form.get("indexes", ()))
+            tables[name] = Table(name, columns, tuple(form["key"]), internal=internal, indexes=indexes)
     return tables
+
+
+def _groups(window: Window) -> dict[str, ColumnType]:
+    """The texts of a group's columns, numbered."""
+    return {f"group_{number}": STRING for number in range(len(window.group_by))}
+
+
+def _held(name: str, columns: Mapping[str, ColumnType]) -> Table:
+    own = {"ingress_sequence": BIGINT, "event_time": TIMESTAMP}
+    return Table(name, own | dict(columns), ("ingress_sequence",), internal=True, indexes=("event_time",))

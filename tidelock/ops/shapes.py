@@ -27,10 +27,11 @@ class Shape:
     tables: Mapping[str, Table]
 
     def table(self, name: str) -> Table:
-        """Raises NotFound."""
-        if name not in self.tables:
-            raise NotFound(f"there is no table {shown(name)}; there are: {', '.join(self.tables)}")
-        return self.tables[name]
+        """Raises NotFound, also for what is the fold's own."""
+        readable = {known: table for known, table in self.tables.items() if not table.internal}
+        if name not in readable:
+            raise NotFound(f"there is no table {shown(name)}; there are: {', '.join(readable)}")
+        return readable[name]
 
 
 class Shapes:
