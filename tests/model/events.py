@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,12 @@ ENVELOPE = {
     "idempotency_key": "string",
     "ingress_sequence": "bigint",
 }
+#: what a table has of events without declared columns. Choice: what the producer said; the ledger's own numbers and
+#: times are metadata, and with them every upsert would be a change.
+UNDECLARED = ("customer_ref", "resource_id", "occurred_at", "quantity")
+
+_COMPUTED_TYPES = {int: "bigint", str: "string", Decimal: "decimal(38,9)", float: "double", bool: "boolean"}
+_COMPUTED_TYPES |= {date: "date", type(None): "string"}
 
 
 @dataclass(frozen=True)
@@ -57,19 +64,29 @@ class Event:
 class Columns:
     """The columns of one event: declared ones, which hide envelope columns of the same name, or else paths."""
 
-    def __init__(self, event: Event, declared: Mapping[str, str]) -> None:
+    def __init__(self, event: Event, declared: Mapping[str, str], computed: Mapping[str, Any] | None = None) -> None:
         self._event = event
         self._declared = declared
+        #: values of the calculated columns
+        self.computed = computed or {}
+
+    @property
+    def data(self) -> str | None:
+        return self._event.data
 
     def is_envelope(self, name: str) -> bool:
         return name not in self._declared and name in ENVELOPE
 
     def type(self, name: str) -> str | None:
-        """None: a path, which has no type."""
+        """None: a path, which has no type. A calculated column's is told by its value."""
+        if name in self.computed:
+            return _COMPUTED_TYPES[type(self.computed[name])]
         return self._declared.get(name) or ENVELOPE.get(name)
 
     def value(self, name: str) -> Any:
         """The typed value; of a path its text. Raises Misfit."""
+        if name in self.computed:
+            return self.computed[name]
         if self.is_envelope(name):
             return getattr(self._event, name)
         raw = self._raw(name)
@@ -105,6 +122,19 @@ class Columns:
     @cached_property
     def _members(self) -> dict[str, str]:
         return json_members(self._event.data)
+
+
+def stream_columns(columns: Columns, stream: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table of a stream's rows has of an event, but for calculated columns."""
+    if declared := stream.get("columns", {}):
+        return {name: columns.value(name) for name in declared}
+    keys = {name.replace(".", "_"): columns.value(name) for name in names_of(stream.get("key", []))}
+    return keys | {name: columns.value(name) for name in UNDECLARED} | {"data": columns.data}
+
+
+def names_of(declared: str | list[str]) -> list[str]:
+    """One column may be declared without a list."""
+    return [declared] if isinstance(declared, str) else list(declared)
 
 
 def row_key(columns: Columns, key: list[str]) -> str | None:

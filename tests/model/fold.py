@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, localcontext
@@ -10,17 +9,12 @@ from itertools import groupby
 from typing import Any
 
 from tests.model import filters
-from tests.model.events import Columns, Event, group_key, row_key
+from tests.model.events import Columns, Event, group_key, names_of, row_key, stream_columns
 from tests.model.meters import Counter, duration, period_start, quantity_of
+from tests.model.progress import CONTROL, Entering, advance
 from tests.model.tables import Row, State
 from tests.model.times import Fault, event_time
-from tests.model.values import EXACT, instant_text, key_text
-
-CONTROL = "_tidelock"
-KEY_BYTES_MAX = 1024
-#: what a table of latest rows has when no columns are declared, beside its key. Choice: what the producer said; the
-#: ledger's own numbers and times are metadata, and with them every upsert would be a change.
-UNDECLARED = ("customer_ref", "resource_id", "occurred_at", "quantity")
+from tests.model.values import EXACT, KEY_BYTES_MAX, bounded, instant_text, key_text
 
 #: stream and column -> what computes a calculated column from a row: Spark's SQL is not the model's to evaluate
 Calculated = Mapping[tuple[str, str], Callable[[Row], object]]
@@ -39,36 +33,44 @@ def apply(
     state: State, collection: list[Event], definitions: Definitions, calculated: Calculated | None = None
 ) -> None:
     """One step: the events that share a source timestamp."""
+    at = collection[0].source_timestamp
     with localcontext(EXACT):
-        for event in collection:
-            # Control events are for event time and definitions; no stream or meter reads them.
-            if event.stream != CONTROL:
-                _apply_event(state, event, definitions, calculated or {})
-        state.close_collection(collection[0].source_timestamp)
+        # Control events are for event time and definitions; no stream or meter reads them.
+        applied = [_apply_event(state, e, definitions, calculated or {}) for e in collection if e.stream != CONTROL]
+        entering = [found for found in applied if found is not None]
+        advance(state, at, collection, entering, definitions)
+        state.close_collection(at)
 
 
-def _apply_event(state: State, event: Event, definitions: Definitions, calculated: Calculated) -> None:
+def _apply_event(state: State, event: Event, definitions: Definitions, calculated: Calculated) -> Entering | None:
+    """Latest row, errors and meters; what is for windows is given back, for they take a collection at once."""
     stream = definitions.get("streams", {}).get(event.stream, {})
     columns = Columns(event, stream.get("columns", {}))
     # Choice: a value that does not fit stops deletes too. The first such column, as declared, is the one named.
     if (misfit := columns.misfit()) is not None:
         message = f'column "{misfit}" must be {stream["columns"][misfit]}'
         _error(state, event, event.stream, "invalid_column", message)
-        return
-    if "key" in stream and not _keep_latest(state, event, stream, columns, calculated):
-        return
+        return None
+    row = stream_columns(columns, stream)
+    computed = {name: calculated[event.stream, name](row) for name in stream.get("calculated", {})}
+    columns = Columns(event, stream.get("columns", {}), computed)
+    if "key" in stream and not _keep_latest(state, event, stream, columns):
+        return None
     # Choice: deletes feed nothing else, in streams without a key too. So they need no event time.
-    if event.op != "delete":
-        _timed(state, event, definitions)
-        for name, meter in definitions.get("meters", {}).items():
-            if name != "lateness" or isinstance(meter, Mapping):
-                _measure(state, event, columns, name, meter, definitions)
+    if event.op == "delete":
+        return None
+    time = _timed(state, event, definitions)
+    for name, meter in definitions.get("meters", {}).items():
+        if name != "lateness" or isinstance(meter, Mapping):
+            _measure(state, event, columns, name, meter, definitions)
+    return Entering(event, columns, time)
 
 
 def _timed(state: State, event: Event, definitions: Definitions) -> int | None:
     """The event time; None where the stream has none, or this event has none that can be used.
 
-    Choice: without it an event is in no window by event time and in no ordered output. All else takes it still.
+    Choice: without it an event is in no window by event time and in no ordered output. All else takes it still:
+    latest rows, meters, windows by arrival.
     """
     streams = definitions.get("streams", {})
     if "eventtime" not in streams.get(event.stream, {}):
@@ -80,11 +82,9 @@ def _timed(state: State, event: Event, definitions: Definitions) -> int | None:
         return None
 
 
-def _keep_latest(
-    state: State, event: Event, stream: Mapping[str, Any], columns: Columns, calculated: Calculated
-) -> bool:
+def _keep_latest(state: State, event: Event, stream: Mapping[str, Any], columns: Columns) -> bool:
     """Whether the event has a key, and so a place in the table."""
-    names = [stream["key"]] if isinstance(stream["key"], str) else list(stream["key"])
+    names = names_of(stream["key"])
     key = row_key(columns, names)
     if key is None:
         # Ingest refuses such events; those recorded before the stream had this key are still in the ledger.
@@ -95,17 +95,9 @@ def _keep_latest(
         message = f"the row key is longer than {KEY_BYTES_MAX} bytes"
         _error(state, event, event.stream, "invalid_column", message)
         return False
-    row: dict[str, Any] | None = None
-    if event.op != "delete":
-        row = {name: columns.value(name) for name in stream.get("columns", {})} or _undeclared(event, names, columns)
-        row |= {name: calculated[event.stream, name](row) for name in stream.get("calculated", {})}
+    row = None if event.op == "delete" else {**stream_columns(columns, stream), **columns.computed}
     state.put(event.stream, event.tenant_id, key, row, live=stream.get("live", True))
     return True
-
-
-def _undeclared(event: Event, names: list[str], columns: Columns) -> dict[str, Any]:
-    key = {name.replace(".", "_"): columns.value(name) for name in names}
-    return key | {name: getattr(event, name) for name in UNDECLARED} | {"data": event.data}
 
 
 def _measure(
@@ -164,18 +156,11 @@ def _count(
 
     if group_by := meter.get("group_by"):
         # A group inherits the counter's decision; one that has late events only has a row, for its total.
-        names = [group_by] if isinstance(group_by, str) else list(group_by)
-        group = group_key(columns, names)
+        group = group_key(columns, names_of(group_by))
         part = state.groups.setdefault((event.tenant_id, *key_texts, group), Counter())
         part.take(quantity, event.occurred_at, event.ingress_sequence, late=late)
         row = key | {"group_key": group} | part.columns(aggregation)
-        state.put("counter_groups", event.tenant_id, _bounded(key_text([*key_texts, group])), row, live=live)
-
-
-def _bounded(key: str) -> str:
-    """Choice: a key beyond a KiB, which no index holds, is its beginning and its digest; `group_key` is whole."""
-    long = len(key.encode()) > KEY_BYTES_MAX
-    return f"{key[:200]}...{hashlib.sha256(key.encode()).hexdigest()}" if long else key
+        state.put("counter_groups", event.tenant_id, bounded(key_text([*key_texts, group])), row, live=live)
 
 
 def _adjust(

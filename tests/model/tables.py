@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.model.meters import Counter
+from tests.model.operators import Metrics, Operator
 
 #: column -> value: str, int (instants too), Decimal, float, bool, date, JSON text, or None
 Row = Mapping[str, Any]
@@ -40,6 +41,8 @@ class State:
     #: what the meters keep, adjusted events too
     counters: dict[tuple[str, ...], Counter] = field(default_factory=dict)
     groups: dict[tuple[str | None, ...], Counter] = field(default_factory=dict)
+    #: window or `<stream>_ordered`, and tenant
+    operators: dict[tuple[str, str], Operator] = field(default_factory=dict)
     #: rows as they were before the collection that is being applied
     _before: dict[tuple[str, Key], Row | None] = field(default_factory=dict)
     #: those whose changes are recorded
@@ -47,6 +50,26 @@ class State:
 
     def table(self, name: str) -> Mapping[Key, Row]:
         return self.tables.get(name, {})
+
+    @property
+    def metrics(self) -> Mapping[tuple[str, str], Metrics]:
+        """By window and tenant, of those that any row has come to."""
+        return {place: operator.metrics() for place, operator in self.operators.items()}
+
+    @property
+    def raises(self) -> Mapping[tuple[str, str], list[tuple[int, int]]]:
+        """Source timestamp and watermark of every collection that raised it."""
+        return {place: operator.time.raises for place, operator in self.operators.items()}
+
+    @property
+    def held(self) -> Mapping[tuple[str, str], list[int]]:
+        """Sequences of the rows that are held back, in the order of their release."""
+        return {place: operator.held() for place, operator in self.operators.items()}
+
+    @property
+    def open_windows(self) -> Mapping[tuple[str, str], Mapping[str, Row]]:
+        """Key and row of every open window, as if it was closed now. Of count windows, the released rows."""
+        return {place: operator.open_rows() for place, operator in self.operators.items()}
 
     def put(self, table: str, tenant: str, key: str, row: Row | None, *, live: bool = True) -> None:
         """Replace a row; None removes it."""

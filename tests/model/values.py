@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -11,6 +12,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 SECOND = 1_000_000_000
+KEY_BYTES_MAX = 1024
 #: more digits than any sum has
 EXACT = Context(prec=100)
 
@@ -122,6 +124,12 @@ def key_text(texts: Sequence[str | None]) -> str:
     if len(texts) == 1 and texts[0] is not None:
         return texts[0]
     return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+
+
+def bounded(key: str) -> str:
+    """Choice: a key beyond a KiB, which no index holds, is its beginning and its digest; the columns are whole."""
+    long = len(key.encode()) > KEY_BYTES_MAX
+    return f"{key[:200]}...{hashlib.sha256(key.encode()).hexdigest()}" if long else key
 
 
 def decimal_type(type_: str) -> tuple[int, int]:
