@@ -32,9 +32,10 @@ from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
-from tidelock.ledger.sequencer import Limits, Sequencer
+from tidelock.ledger.sequencer import Sequencer
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
+from tidelock.ops.control import limits_of, record_control
 from tidelock.ops.health import fold_probe
 from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import found_ledger, migrate_ledger, open_database
@@ -85,7 +86,7 @@ async def open_ledger(
         async with await database.connect(name="tidelock start") as connection:
             salts = await open_salts(connection, settings.salt)
             await ensure_partitions(connection, settings.partition_events)
-        sequencer = Sequencer(database, salts, _limits(settings), clock)
+        sequencer = Sequencer(database, salts, limits_of(settings), clock)
         await sequencer.start()
         stack.push_async_callback(sequencer.close)
         opened = settings.streams_open if settings.streams_open is not None else streams_open
@@ -196,7 +197,7 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
                 settings.definitions,
                 range_events_max=settings.fold.range_events_max,
                 rebuild=rebuild,
-                control=partial(_record_control, settings, database),
+                control=partial(_propose, settings, database),
                 tidy=lambda connection: _prune(connection, settings),
                 tell=tell,
             )
@@ -231,7 +232,7 @@ def replay(
         if not plan.units and plan.definitions.canonical() == catalog.definitions.canonical():
             tell("no definition has changed; name those to fold anew all the same")
             return
-        control = partial(_record_control, settings, database)
+        control = partial(_propose, settings, database)
         range_events_max = settings.fold.range_events_max
         tell("starting Spark ...")
         with Spark(settings.spark, settings.data) as spark:
@@ -276,20 +277,9 @@ def recompute(
         )
 
 
-def _record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> int:
-    """Record a control event from a process that does not serve; gives its sequence."""
-
-    async def record() -> int:
-        async with await database.connect(name="tidelock control") as connection:
-            salts = await open_salts(connection, settings.salt)
-        sequencer = Sequencer(database, salts, _limits(settings))
-        await sequencer.start()
-        try:
-            return (await sequencer.control(data)).ingress_sequence
-        finally:
-            await sequencer.close()
-
-    return asyncio.run(record())
+def _propose(settings: Settings, database: Database, data: Mapping[str, Any]) -> int:
+    """Record a control event; gives its sequence."""
+    return record_control(settings, database, data).ingress_sequence
 
 
 def _prune(connection: psycopg.Connection[Any], settings: Settings) -> None:
@@ -344,16 +334,3 @@ async def _background(work: Coroutine[Any, Any, Any]) -> AsyncIterator[asyncio.T
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        commit_events_max=settings.commit_events_max,
-        commit_bytes_max=settings.commit_bytes_max,
-        queue_events_max=settings.queue_events_max,
-        queue_bytes_max=settings.queue_bytes_max,
-        queue_requests_max=settings.queue_requests_max,
-        future_tolerance_ns=settings.future_tolerance,
-        lock_timeout_s=settings.lock_timeout_s,
-        commit_timeout_s=settings.commit_timeout_s,
-    )

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from tidelock import __version__
 from tidelock.errors import TidelockError
 from tidelock.ops import terminal
-from tidelock.ops.commands import bench, checking, files, folding, keys, reading, running, salts, tables
+from tidelock.ops.commands import bench, checking, draining, files, folding, keys, reading, running, salts, tables
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -69,7 +69,7 @@ def tidelock(
     context.obj = _load_composition
 
 
-for commands in (running, folding, files, reading, tables, checking):
+for commands in (running, folding, files, reading, tables, draining, checking):
     app.add_typer(commands.app)
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")

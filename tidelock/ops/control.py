@@ -1,0 +1,43 @@
+"""Control events from a process that does not serve: definition changes, drains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tidelock.ledger.database import Database
+from tidelock.ledger.salts import open_salts
+from tidelock.ledger.sequencer import Limits, Sequencer
+from tidelock.model import Accepted
+from tidelock.settings import Settings
+
+
+def limits_of(settings: Settings) -> Limits:
+    """How much the sequencer takes at once."""
+    return Limits(
+        commit_events_max=settings.commit_events_max,
+        commit_bytes_max=settings.commit_bytes_max,
+        queue_events_max=settings.queue_events_max,
+        queue_bytes_max=settings.queue_bytes_max,
+        queue_requests_max=settings.queue_requests_max,
+        future_tolerance_ns=settings.future_tolerance,
+        lock_timeout_s=settings.lock_timeout_s,
+        commit_timeout_s=settings.commit_timeout_s,
+    )
+
+
+def record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> Accepted:
+    """Record a control event, beside whoever else writes this ledger."""
+
+    async def record() -> Accepted:
+        async with await database.connect(name="tidelock control") as connection:
+            salts = await open_salts(connection, settings.salt)
+        sequencer = Sequencer(database, salts, limits_of(settings))
+        await sequencer.start()
+        try:
+            return await sequencer.control(data)
+        finally:
+            await sequencer.close()
+
+    return asyncio.run(record())
