@@ -33,6 +33,7 @@ from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Sequencer
+from tidelock.ledger.ticks import Ticker
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
 from tidelock.ops.control import limits_of, record_control
@@ -129,6 +130,7 @@ async def open_server(
         stack.push_async_callback(ledger.sequencer.close)
         await stack.enter_async_context(_background(anchor.run()))
         await stack.enter_async_context(_background(_keep_partitions(ledger)))
+        await stack.enter_async_context(_background(Ticker(ledger.database, ledger.sequencer, clock).run()))
         keys = KeyNews(ledger.database)
         probes = [fold_probe(needed=fold_needed)]
         app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, keys, reads, looks, probes))
