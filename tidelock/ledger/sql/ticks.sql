@@ -1,11 +1,15 @@
 -- name: due
 -- The moments that the fold waits for, and the source timestamp of the last tick where that matters. Control commits
--- are looked at from the last one backwards: the last tick is among the first few, or there are only few at all.
+-- are looked at from the last one backwards: the last tick is among the first few, or there are only few at all. OFFSET
+-- keeps the planner from going backwards through all events instead.
 SELECT window_due, idle_due, CASE WHEN idle_due IS NULL THEN 0 ELSE coalesce((
-    SELECT event.source_timestamp
-    FROM commits JOIN events AS event ON event.ingress_sequence = commits.first_sequence
-    WHERE commits.control AND event.data ->> 'type' = 'tick'
-    ORDER BY commits.first_sequence DESC LIMIT 1
+    SELECT ticked_at FROM (
+        SELECT (
+            SELECT source_timestamp FROM events WHERE ingress_sequence = first_sequence AND data ->> 'type' = 'tick'
+        ) AS ticked_at
+        FROM commits WHERE control ORDER BY first_sequence DESC OFFSET 0
+    ) AS controls
+    WHERE ticked_at IS NOT NULL LIMIT 1
 ), 0) END
 FROM fold_due;
 
