@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
 STAGES = ["ingest", "ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "console"]
 #: above every stage
-TOP = {"app", "cli", "client", "spark", "__main__"}
+TOP = {"app", "cli", "client", "eventtimes", "spark", "__main__"}
 LINES_MAX = 400
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {

@@ -117,6 +117,21 @@ def quantity(type_: ColumnType | None, value: str) -> str:
     return "CAST(NULL AS DECIMAL(38,9))"
 
 
+def number_instant(text: str, decimals: int) -> str:
+    """Nanoseconds of a number whose unit is 10^decimals of them, exactly; null where BIGINT has none."""
+    plain = f"try_multiply(TRY_CAST({text} AS BIGINT), {10**decimals}L)"
+    # A product of so few digits is not rounded.
+    exact = f"TRY_CAST({_exact(text, 19 - decimals, decimals)} * {10**decimals}BD AS BIGINT)"
+    return f"CASE WHEN {_matches(text, _plain_number(19, 0))} THEN {plain} ELSE {exact} END"
+
+
+def double_instant(value: str, decimals: int) -> str:
+    """The same of a double, which is the decimal it is written as."""
+    number = double_quantity(value)
+    text = f"CASE WHEN CAST({number} AS DOUBLE) = {value} THEN {canonical(ColumnType('decimal', 38, 9), number)} END"
+    return let("written", text, number_instant("written", decimals))
+
+
 def period_start(period: str, instant: str) -> str:
     """Start of the UTC hour, day, week (from Monday) or month an instant lies in, all in nanoseconds."""
     match period:
@@ -156,6 +171,11 @@ def instant_text(instant: str) -> str:
     digits = f"trim(TRAILING '0' FROM lpad(CAST({fraction} AS STRING), 9, '0'))"
     ending = f"CASE WHEN {fraction} = 0 THEN 'Z' ELSE concat('.', {digits}, 'Z') END"
     return f"concat(replace(CAST({seconds} AS STRING), ' ', 'T'), {ending})"
+
+
+def let(name: str, value: str, body: str) -> str:
+    """A value that stands several times in an expression, by a name."""
+    return f"transform(array({value}), {name} -> {body})[0]"
 
 
 def _matches(text: str, pattern: str) -> str:
@@ -229,7 +249,7 @@ def _exact(text: str, whole: int, decimals: int) -> str:
         f" WHEN placed.point <= {whole} AND length(placed.digits) - placed.point <= {decimals}"
         f" THEN TRY_CAST(concat(placed.sign, '0.', placed.digits, 'e', CAST(placed.point AS STRING)) AS {type_}) END"
     )
-    return f"CASE WHEN {_matches(text, _NUMBER)} THEN {_let('parts', parts, _let('placed', placed, value))} END"
+    return f"CASE WHEN {_matches(text, _NUMBER)} THEN {let('parts', parts, let('placed', placed, value))} END"
 
 
 def _instant(text: str) -> str:
@@ -247,7 +267,7 @@ def _instant(text: str) -> str:
     fraction = f"TRY_CAST(rpad(regexp_extract({text}, r'\\.([0-9]++)', 1), 9, '0') AS INT)"
     first, last = _SECONDS
     fitting = f"CASE WHEN seconds BETWEEN {first}L AND {last}L THEN seconds * {_SECOND}L END"
-    moved = f"{_let('seconds', moved, fitting)} + {fraction}"
+    moved = f"{let('seconds', moved, fitting)} + {fraction}"
     return f"CASE WHEN {_matches(text, _UTC)} THEN {utc} WHEN {_matches(text, _ANY_ZONE)} THEN {moved} END"
 
 
@@ -260,7 +280,3 @@ def _escape(code: int) -> str:
     if code in _SHORT_ESCAPES:
         return f"concat(chr(92), chr({ord(_SHORT_ESCAPES[code])}))"
     return f"concat(chr(92), 'u{code:04x}')"
-
-
-def _let(name: str, value: str, body: str) -> str:
-    return f"transform(array({value}), {name} -> {body})[0]"

@@ -20,7 +20,7 @@ from tidelock.fold.keys import bounded, joined, json_strings, number_strings, pe
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.numbers import WIDE, Numbers, choose, narrowable
-from tidelock.fold.readings import decoded_sql, objection_sql, readings
+from tidelock.fold.readings import objection_sql, readings
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots, slots_of
 from tidelock.fold.source import SMALL_EVENTS, Source, single_partition
@@ -34,6 +34,7 @@ from tidelock.fold.tables import (
     Table,
     tables_of,
 )
+from tidelock.fold.timing import Timing
 from tidelock.fold.versions import Outcome, appended, chained, first_versions
 from tidelock.ledger.database import Database
 
@@ -64,6 +65,7 @@ class Folder:
         }
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
+        self._timing = Timing(slots)
         self._prepared = self._preparation(slots)
         self._source = Source(spark, store, database, slots, small_events=small_events)
         types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
@@ -97,17 +99,18 @@ class Folder:
     def _preparation(self, slots: Slots) -> str:
         """All that is to be known of single events, in one step: its expressions are many, the later steps' few."""
         meters = f"{self._meters.prepared()} AS entries" if self._meters.meters else "NULL AS entries"
-        columns = ", ".join([meters, *(self._latest.prepared() if self._latest.latest else [])])
+        latest = self._latest.prepared() if self._latest.latest else []
+        columns = ", ".join([meters, *self._timing.prepared(), *latest])
         return f"""
             SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
                 op = 'delete' AS deleted, {objection_sql(slots)} AS objection, {columns}
-            FROM ({decoded_sql(slots)})"""
+            FROM ({self._timing.source()})"""
 
     @contextmanager
     def _view(self, lo: int, hi: int, small: bool) -> Iterator[pa.Table | None]:
         """The prepared range as a view. A large one stays where it was prepared, a small one is here, and sent on."""
         session = self._spark.session
-        self._source.read(lo, hi).createOrReplaceTempView("events")
+        self._timing.parsed(self._source.read(lo, hi)).createOrReplaceTempView("events")
         prepared = session.sql(self._prepared)
         if small:
             rows = prepared.toArrow()
@@ -130,7 +133,7 @@ class Folder:
         meters = self._meters.meters
         if prepared is None:
             prepared = self._run({}, FAULTY if meters else FAULTY_COLUMNS)
-        yield appended(ERROR_ROWS, error_rows(prepared, meters))
+        yield appended(ERROR_ROWS, error_rows(prepared, meters, self._timing.fault))
         if meters:
             yield from self._counted(lo, hi, {"entries": self._meters.entries()}, hint)
         if self._latest.latest:

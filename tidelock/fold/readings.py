@@ -29,7 +29,7 @@ class Reading:
         for column, type_ in self.stream.columns.items():
             if type_.name not in _TEXTS:
                 yield (
-                    f"CASE WHEN stream = {stream} THEN {casts.typed(type_, self._source(column))} END AS "
+                    f"CASE WHEN stream = {stream} THEN {casts.typed(type_, self.source(column))} END AS "
                     f"{self.typed(column)}"
                 )
 
@@ -37,12 +37,12 @@ class Reading:
         """The value in its type; of a path its text."""
         type_ = self.stream.columns.get(column)
         if type_ is None or type_.name in _TEXTS:
-            return self._source(column)
+            return self.source(column)
         return f"typed_{self._number}_{list(self.stream.columns).index(column)}"
 
     def as_type(self, column: str, type_: ColumnType) -> str:
         """The value as a filter compares it: a path is of the operand's type, or null."""
-        return casts.typed(type_, self._source(column)) if self._is_path(column) else self.typed(column)
+        return casts.typed(type_, self.source(column)) if self._is_path(column) else self.typed(column)
 
     def quantity(self, column: str) -> str:
         """The value as something to add up, or null."""
@@ -60,7 +60,7 @@ class Reading:
     def objection(self) -> str | None:
         """Why an event is an error row and touches no table; null where nothing is wrong."""
         misfits = [
-            (f"{self._source(name)} IS NOT NULL AND {self.typed(name)} IS NULL", f'column "{name}" must be {type_}')
+            (f"{self.source(name)} IS NOT NULL AND {self.typed(name)} IS NULL", f'column "{name}" must be {type_}')
             for name, type_ in self.stream.columns.items()
             if type_.name not in _TEXTS
         ]
@@ -77,7 +77,8 @@ class Reading:
         too_long = f"octet_length({self.joined(self.stream.key)}) > {KEY_BYTES_MAX}"
         return [(too_long, f"the row key is longer than {KEY_BYTES_MAX} bytes")]
 
-    def _source(self, column: str) -> str:
+    def source(self, column: str) -> str:
+        """The value as it came: its text, or the envelope's."""
         member = member_of(self.stream, column)
         return SPARK.quoted(column) if member is None else self._slots.slot(self.stream.name, member)
 

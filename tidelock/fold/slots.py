@@ -17,6 +17,8 @@ from tidelock.where.sql import POSTGRES, literal
 #: what every step needs of an event, and what a keyed stream without declared columns keeps
 BASE = ("customer_ref", "resource_id", "op", "occurred_at", "quantity")
 
+_MESSAGE_DATA = "(timed.message->'data')"
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -26,14 +28,14 @@ class Member:
     #: as JSON text, not as a string's content
     raw: bool = False
 
-    def postgres_sql(self) -> str:
+    def postgres_sql(self, data: str = "data") -> str:
         """Its text; null where it is missing or null. The data itself is what was sent, whatever it is."""
         if not self.path:
-            return "data::text"
+            return f"{data}::text"
         if self.raw:
-            return "NULLIF((data" + "".join(f"->{_name(name)}" for name in self.path) + ")::text, 'null')"
+            return f"NULLIF(({data}" + "".join(f"->{_name(name)}" for name in self.path) + ")::text, 'null')"
         *steps, last = self.path
-        return "data" + "".join(f"->{_name(name)}" for name in steps) + f"->>{_name(last)}"
+        return data + "".join(f"->{_name(name)}" for name in steps) + f"->>{_name(last)}"
 
 
 #: the data as it was sent
@@ -49,6 +51,8 @@ class Slots:
     members: Mapping[str, tuple[Member, ...]]
     #: columns of the envelope beside `BASE`
     envelope: tuple[str, ...]
+    #: streams with event time that messages may be of; none where no stream that is folded has any
+    timed: Mapping[str, Stream]
 
     def slot(self, stream: str, member: Member) -> str:
         """The column that has a member's text."""
@@ -63,8 +67,33 @@ class Slots:
         slots = [f"{self._slot_sql(number)} AS {name}" for number, name in enumerate(self.columns())]
         names = ["ingress_sequence", "source_timestamp", "tenant_id", "stream", "customer_ref", "resource_id", "op"]
         names += ["occurred_at", "quantity::numeric(38,9) AS quantity", *map(POSTGRES.quoted, self.envelope), *slots]
+        source = "events"
+        if self.timed:
+            source += f" CROSS JOIN LATERAL ({self._message_sql()}) AS timed"
+            names += ["timed.message->>'stream' AS message_stream", f"{self._message_text_sql()} AS message_text"]
         streams = ", ".join(_name(stream) for stream in self.streams) or "NULL"
-        return f"SELECT {', '.join(names)} FROM events WHERE stream IN ({streams})"
+        return f"SELECT {', '.join(names)} FROM {source} WHERE stream IN ({streams})"
+
+    def _message_sql(self) -> str:
+        """The first message in an event whose stream has event time; null in most events."""
+        own = ", ".join(_name(name) for name, stream in self.streams.items() if stream.eventtime is not None)
+        streams = ", ".join(map(_name, self.timed))
+        first = (
+            "SELECT item FROM json_array_elements(data->'messages') WITH ORDINALITY AS items (item, number) "
+            f"WHERE json_typeof(item->'stream') = 'string' AND item->>'stream' IN ({streams}) ORDER BY number LIMIT 1"
+        )
+        # Not evaluated where it would fail, on what is no list; and by OFFSET once, not wherever it is named.
+        wanted = f"stream IN ({own}) AND json_typeof(data->'messages') = 'array'"
+        return f"SELECT CASE WHEN {wanted} THEN ({first}) END AS message OFFSET 0"
+
+    def _message_text_sql(self) -> str:
+        """The text that has a message's time."""
+        cases = [
+            f"WHEN {_name(name)} THEN {member.postgres_sql(_MESSAGE_DATA)}"
+            for name, stream in self.timed.items()
+            if (member := time_member(stream)) is not None
+        ]
+        return f"CASE timed.message->>'stream' {' '.join(cases)} END" if cases else "NULL::text"
 
     def _slot_sql(self, number: int) -> str:
         cases = [
@@ -84,6 +113,8 @@ def slots_of(definitions: Definitions) -> Slots:
     streams = {name: definitions.streams.get(name) or Stream(name) for name in used if name != CONTROL}
     for name, stream in streams.items():
         used[name].update(dict.fromkeys((*stream.columns, *stream.key)))
+        if stream.eventtime is not None:
+            used[name][stream.eventtime.column] = None
     members = {name: tuple(_members(streams[name], columns)) for name, columns in used.items()}
     envelope = {
         column
@@ -91,7 +122,11 @@ def slots_of(definitions: Definitions) -> Slots:
         for column in columns
         if column in ENVELOPE and column not in streams[name].columns
     }
-    return Slots(streams, members, tuple(sorted(envelope - {*BASE, "ingress_sequence"})))
+    timed = definitions.timed if any(stream.eventtime is not None for stream in streams.values()) else {}
+    if timed:
+        # An event's own time may not be far ahead of its arrival.
+        envelope.add("received_at")
+    return Slots(streams, members, tuple(sorted(envelope - {*BASE, "ingress_sequence"})), timed)
 
 
 def member_of(stream: Stream, column: str) -> Member | None:
@@ -100,6 +135,12 @@ def member_of(stream: Stream, column: str) -> Member | None:
         return Member((column,), raw=stream.columns[column].name == "json")
     path = data_path(column)
     return None if path is None or column in ENVELOPE else Member(path)
+
+
+def time_member(stream: Stream) -> Member | None:
+    """The member of data that has a stream's event time; None: the envelope has it."""
+    assert stream.eventtime is not None
+    return None if stream.eventtime.type is None else member_of(stream, stream.eventtime.column)
 
 
 def _members(stream: Stream, columns: Mapping[str, None]) -> Iterator[Member]:

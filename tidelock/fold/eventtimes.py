@@ -1,0 +1,110 @@
+"""Event-time types: what reads the time that a producer put into an event, by name.
+
+A type's parser takes a value as text, a Spark Column, and gives a Column of BIGINT nanoseconds since 1970 UTC: null
+where the text is no time. It must be built of functions that cannot raise (`try_to_timestamp`, `try_cast`, ...), since
+one bad event would stop the fold, and depend on nothing but the text.
+
+    # shop/eventtime.py, with plugins = ["shop.eventtime"] in tidelock.toml
+    from pyspark.sql import Column, functions as F
+
+    from tidelock.eventtimes import eventtime_types
+
+    def days(text: Column) -> Column:
+        return F.try_multiply(text.try_cast("bigint"), F.lit(86_400_000_000_000))
+
+    eventtime_types.register("days", days)
+
+This module does without Spark until a parser is used, so that servers and commands can check names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelock.columns import TIMESTAMP, ColumnType
+from tidelock.definitions.eventtimes import EVENTTIME_ALIASES
+from tidelock.errors import SettingsError
+from tidelock.fold import casts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+#: text -> BIGINT nanoseconds, null where it does not parse
+Parser = Callable[["Column"], "Column"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+
+
+class BuiltIn:
+    """A parser that also is a SQL text, in which the fold uses it."""
+
+    def sql(self, text: str, type_: ColumnType | None = None, typed: str = "") -> str:
+        """Nanoseconds of a text, which is the name of a column. `typed` names its value where it has a type."""
+        raise NotImplementedError
+
+    def __call__(self, text: Column) -> Column:
+        from pyspark.sql import functions
+
+        # A lambda is the one way to give any expression a name inside SQL text.
+        parse = functions.expr(f"text -> {self.sql('text')}")
+        return functions.call_function("transform", functions.array(text), parse)[0]
+
+
+class _Rfc3339(BuiltIn):
+    def sql(self, text: str, type_: ColumnType | None = None, typed: str = "") -> str:
+        return typed if type_ == TIMESTAMP else casts.typed(TIMESTAMP, text)
+
+
+class _UnixTimestamp(BuiltIn):
+    """A number since 1970, in units of 10^decimals nanoseconds."""
+
+    def __init__(self, decimals: int) -> None:
+        self._decimals = decimals
+
+    def sql(self, text: str, type_: ColumnType | None = None, typed: str = "") -> str:
+        match type_ and type_.name:
+            case "int" | "bigint":
+                return f"try_multiply(CAST({typed} AS BIGINT), {10**self._decimals}L)"
+            case "double":
+                return casts.double_instant(typed, self._decimals)
+        return casts.number_instant(text, self._decimals)
+
+
+class EventtimeTypeRegistry:
+    """Parsers by name."""
+
+    def __init__(self) -> None:
+        self._parsers: dict[str, Parser] = {
+            "unixtimestamp_s": _UnixTimestamp(9),
+            "unixtimestamp_ms": _UnixTimestamp(6),
+            "unixtimestamp_us": _UnixTimestamp(3),
+            "unixtimestamp_ns": _UnixTimestamp(0),
+            "rfc3339": _Rfc3339(),
+        }
+        for alias, name in EVENTTIME_ALIASES.items():
+            self._parsers[alias] = self._parsers[name]
+
+    def register(self, name: str, parser: Parser) -> None:
+        """Add a type. Raises SettingsError where the name is taken by another parser."""
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise SettingsError(f"an event-time type must have a name of the form {_NAME.pattern}, not {name!r}")
+        if not callable(parser):
+            raise SettingsError(f'the parser of event-time type "{name}" must be a function of a Spark Column')
+        if self._parsers.setdefault(name, parser) is not parser:
+            raise SettingsError(f'there is an event-time type "{name}" already; give yours another name')
+
+    def resolve(self, name: str) -> Parser:
+        """The parser of a type. Raises SettingsError with the types there are."""
+        if name not in self._parsers:
+            raise SettingsError(f'there is no event-time type "{name}"; available: {" ".join(self.list())}')
+        return self._parsers[name]
+
+    def list(self) -> tuple[str, ...]:
+        """The names of all types, built-in ones first."""
+        return tuple(self._parsers)
+
+
+#: the types of this process
+eventtime_types = EventtimeTypeRegistry()

@@ -1,0 +1,120 @@
+"""Timing: when events happened, by the `eventtime` of their streams, as Spark SQL over a range.
+
+An event that has messages takes its time from the first of them whose stream has event time, else from its own column.
+What a value stands for is asked only where it fits its column, so a message of a stream is read as its events are.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, functions
+
+from tidelock.definitions import Stream
+from tidelock.fold import casts
+from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, Parser, eventtime_types
+from tidelock.fold.readings import Reading, by_stream, decoded_sql, readings, sql_text
+from tidelock.fold.slots import Slots
+from tidelock.instants import EARLIEST, LATEST
+
+#: codes of what is wrong with an event time
+INVALID = "invalid_event_time"
+FUTURE = "future_event_time"
+
+#: how far ahead of its arrival an event time may be
+_AHEAD_MAX_NS = 3600 * 10**9
+_TEXT = "message_text"
+
+
+class Timing:
+    """The event times of a range."""
+
+    def __init__(self, slots: Slots, types: EventtimeTypeRegistry = eventtime_types) -> None:
+        self._slots = slots
+        self._types = types
+        self._own = {name: stream for name, stream in slots.streams.items() if stream.eventtime is not None}
+        #: what plugins read: parser, and the columns that have text and stream -> streams
+        self._plugged: dict[tuple[Parser, str, str], list[str]] = {}
+        self._instant = self._instant_sql() if self._own else ""
+
+    def parsed(self, events: DataFrame) -> DataFrame:
+        """Events with what the parsers of plugins make of them."""
+        columns = [
+            functions.when(functions.col(selector).isin(streams), parser(functions.col(text))).alias(f"parsed_{number}")
+            for number, ((parser, text, selector), streams) in enumerate(self._plugged.items())
+        ]
+        return events.select("*", *columns) if columns else events
+
+    def source(self) -> str:
+        """The decoded events, with the instant that each says it happened at."""
+        decoded = decoded_sql(self._slots)
+        return f"SELECT *, {self._instant} AS instant FROM ({decoded})" if self._own else decoded
+
+    def prepared(self) -> list[str]:
+        """The event time, null where there is none that can be used; why so; and the stream of the message it is of.
+
+        Events that are objected to have one too; they are in no window.
+        """
+        if not self._own:
+            types = {"event_time": "BIGINT", "time_fault": "STRING", "message_stream": "STRING"}
+            return [f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items()]
+        judged = f"op <> 'delete' AND stream IN ({_texts(self._own)})"
+        legal = f"instant BETWEEN {EARLIEST}L AND {LATEST}L"
+        early = f"try_subtract(instant, {_AHEAD_MAX_NS}L) <= received_at"
+        fault = f"CASE WHEN {legal} THEN IF({early}, NULL, '{FUTURE}') ELSE '{INVALID}' END"
+        return [
+            f"CASE WHEN {judged} AND {legal} AND {early} THEN instant END AS event_time",
+            f"CASE WHEN {judged} THEN {fault} END AS time_fault",
+            "message_stream",
+        ]
+
+    def fault(self, code: str, stream: str, message_stream: str | None) -> str:
+        """What is wrong with the time of an event, or of a message in it."""
+        declared = self._slots.timed[message_stream or stream].eventtime
+        assert declared is not None
+        where = "" if message_stream is None else f'in a message of stream "{message_stream}", '
+        if code == FUTURE:
+            return f'{where}column "{declared.column}" is more than 1 h ahead of its arrival'
+        return f'{where}column "{declared.column}" must be an instant as {declared.type}'
+
+    def _instant_sql(self) -> str:
+        own = {name: self._of_event(reading) for name, reading in readings(self._slots).items() if name in self._own}
+        others: dict[str, list[str]] = {}
+        for name, stream in self._slots.timed.items():
+            others.setdefault(self._of_message(stream), []).append(name)
+        cases = [f"WHEN message_stream IN ({_texts(streams)}) THEN {sql}" for sql, streams in others.items()]
+        return f"CASE WHEN message_stream IS NULL THEN {by_stream(own, 'BIGINT')} {' '.join(cases)} END"
+
+    def _of_event(self, reading: Reading) -> str:
+        """The instant in an event's own column, where that is legal; else it is objected to anyway."""
+        stream = reading.stream
+        assert stream.eventtime is not None
+        column, kind = stream.eventtime.column, stream.eventtime.type
+        if kind is None:
+            return "occurred_at"
+        parser = self._types.resolve(kind)
+        if isinstance(parser, BuiltIn):
+            return parser.sql(reading.source(column), stream.columns.get(column), reading.typed(column))
+        return self._plug(parser, reading.source(column), "stream", stream)
+
+    def _of_message(self, stream: Stream) -> str:
+        assert stream.eventtime is not None
+        kind, type_ = stream.eventtime.type, stream.columns.get(stream.eventtime.column)
+        if kind is None:
+            return "occurred_at"
+        parser = self._types.resolve(kind)
+        if not isinstance(parser, BuiltIn):
+            found = self._plug(parser, _TEXT, "message_stream", stream)
+        elif type_ is not None and type_.name == "double":
+            return casts.let("typed", casts.typed(type_, _TEXT), parser.sql(_TEXT, type_, "typed"))
+        else:
+            found = parser.sql(_TEXT)
+        return found if type_ is None else f"CASE WHEN {casts.fits(type_, _TEXT)} THEN {found} END"
+
+    def _plug(self, parser: Parser, text: str, selector: str, stream: Stream) -> str:
+        """The column that has what a plugin's parser makes of a text, in the events of a stream."""
+        place = (parser, text, selector)
+        self._plugged.setdefault(place, []).append(stream.name)
+        return f"parsed_{list(self._plugged).index(place)}"
+
+
+def _texts(names: dict[str, Stream] | list[str]) -> str:
+    return ", ".join(map(sql_text, names))
