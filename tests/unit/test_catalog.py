@@ -49,6 +49,39 @@ def test_what_decides_rows_is_what_is_made_anew(after: Definitions, changed: lis
     assert changed_units(unit_hashes(after), before) == changed
 
 
+TIMED = {"column": "n", "type": "unixtimestamp_ms"}
+OCCURRED = {"column": "occurred_at"}
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "changed"),
+    [
+        (TIMED, None, []),
+        (TIMED | {"type": "unixtimestamp_s"}, None, ["streams.typed"]),
+        (OCCURRED, None, ["streams.typed"]),
+        (None, None, ["streams.typed"]),
+        # A message may be of any stream, so what another declares decides the time of this one's events.
+        (TIMED, OCCURRED, ["meters.plain", "streams.plain", "streams.typed"]),
+        # A meter of the stream's name has no error row where the stream has one of the event's time.
+        (None, OCCURRED, ["meters.plain", "streams.plain", "streams.typed"]),
+    ],
+)
+def test_what_decides_event_times_decides_error_rows(own: Any, other: Any, changed: list[str]) -> None:
+    def timed(own: Any, other: Any) -> Definitions:
+        streams = {"typed": {"columns": COLUMNS} | ({"eventtime": own} if own else {})}
+        streams["plain"] = {"eventtime": other} if other else {}
+        return parse_definitions({"streams": streams, "meters": {"m": {"stream": "typed"}, "plain": {}}})
+
+    assert changed_units(unit_hashes(timed(TIMED, None)), timed(own, other)) == changed
+
+
+def test_a_part_of_the_definitions_still_knows_the_messages_of_all_streams() -> None:
+    streams = {"a": {"eventtime": OCCURRED}, "b": {"eventtime": OCCURRED}, "c": {}}
+    part = Plan(parse_definitions({"streams": streams}), ("streams.a",)).subset()
+    assert list(part.streams) == ["a"]
+    assert list(part.timed) == ["a", "b"]
+
+
 def test_filters_that_mean_the_same_are_the_same() -> None:
     one = definitions(meter={"where": {"n": {"_gt": 1}, "region": {"_eq": "eu"}}})
     other = definitions(meter={"where": '{"region": {"_eq": "eu"}, "n": {"_gt": 1}}'})

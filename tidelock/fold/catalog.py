@@ -56,12 +56,27 @@ def unit_hashes(definitions: Definitions) -> dict[str, str]:
 
     A stream's columns decide which events its meters see. Whether changes are recorded decides no row.
     """
-    streams = {f"streams.{name}": _stream_hash(stream) for name, stream in definitions.streams.items()}
+    streams = {
+        f"streams.{name}": _stream_hash(stream, timing_form(definitions, name))
+        for name, stream in definitions.streams.items()
+    }
     meters = {
-        f"meters.{name}": _meter_hash(meter, definitions.streams.get(meter.stream))
+        # Events have one error row of a name: where the stream tells one of their time, a meter of that name has none.
+        f"meters.{name}": _meter_hash(
+            meter,
+            definitions.streams.get(meter.stream),
+            timing_form(definitions, name) if name == meter.stream else None,
+        )
         for name, meter in definitions.meters.items()
     }
     return streams | meters
+
+
+def timing_form(definitions: Definitions, stream: str) -> dict[str, object] | None:
+    """All that decides which time a stream's events have: what it declares, and others whose messages they may have."""
+    if stream not in definitions.timed:
+        return None
+    return {name: _time_form(timed) for name, timed in sorted(definitions.timed.items())}
 
 
 def changed_units(before: Mapping[str, str], definitions: Definitions) -> list[str]:
@@ -86,12 +101,24 @@ def check_columns(before: Definitions, after: Definitions) -> None:
                 )
 
 
-def _stream_hash(stream: Stream) -> str:
+def _stream_hash(stream: Stream, timing: object) -> str:
     form = {name: part for name, part in stream.canonical().items() if name in ("key", "columns", "calculated")}
-    return canonical_hash({"stream": stream.name, "definition": form})
+    return _hash({"stream": stream.name, "definition": form}, timing)
 
 
-def _meter_hash(meter: Meter, stream: Stream | None) -> str:
+def _meter_hash(meter: Meter, stream: Stream | None, timing: object) -> str:
     form = replace(meter, live=True).canonical()
     columns = None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
-    return canonical_hash({"meter": meter.name, "definition": form, "stream": columns})
+    return _hash({"meter": meter.name, "definition": form, "stream": columns}, timing)
+
+
+def _hash(form: dict[str, object], timing: object) -> str:
+    """Definitions without event time have the hashes they had before there was any."""
+    return canonical_hash(form if timing is None else form | {"timing": timing})
+
+
+def _time_form(stream: Stream) -> dict[str, object]:
+    declared = stream.eventtime
+    assert declared is not None
+    type_ = stream.columns.get(declared.column)
+    return {"column": declared.column, "type": declared.type, "of": None if type_ is None else str(type_)}

@@ -72,7 +72,7 @@ class Plan:
         meters = {name: m for name in self.names("meters") if (m := self.definitions.meters.get(name)) is not None}
         wanted = {*self.names("streams"), *(meter.stream for meter in meters.values())}
         streams = {name: stream for name, stream in self.definitions.streams.items() if name in wanted}
-        return Definitions(streams, meters)
+        return Definitions(streams, meters, timed=self.definitions.timed)
 
 
 class Shadow:

@@ -110,6 +110,9 @@ def slots_of(definitions: Definitions) -> Slots:
     for meter in definitions.meters.values():
         names = [meter.value, *meter.group_by, *sorted(meter.where.used_columns if meter.where else ())]
         used.setdefault(meter.stream, {}).update(dict.fromkeys(names))
+    for window in definitions.windows.values():
+        names = [*window.group_by, *(found.column for found in window.select.values() if found.column is not None)]
+        used.setdefault(window.stream, {}).update(dict.fromkeys(names))
     streams = {name: definitions.streams.get(name) or Stream(name) for name in used if name != CONTROL}
     for name, stream in streams.items():
         used[name].update(dict.fromkeys((*stream.columns, *stream.key)))
@@ -147,7 +150,7 @@ def _members(stream: Stream, columns: Mapping[str, None]) -> Iterator[Member]:
     for column in columns:
         if (member := member_of(stream, column)) is not None:
             yield member
-    if stream.key and not stream.columns:
+    if (stream.key or stream.ordered) and not stream.columns:
         yield WHOLE
 
 
