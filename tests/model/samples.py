@@ -51,3 +51,49 @@ def errors(state: State) -> list[tuple[str, int, str]]:
     """Source, sequence and code of the error rows."""
     rows = state.table("error_rows").values()
     return sorted((row["source"], row["ingress_sequence"], row["code"]) for row in rows)
+
+
+#: control events
+TICK = {"stream": "_tidelock", "tenant_id": "_tidelock", "data": {"type": "tick"}}
+DRAIN = {"stream": "_tidelock", "tenant_id": "_tidelock", "data": {"type": "drain"}}
+
+
+def timed(ts: Any, tenant_id: str = "default", **data: Any) -> dict[str, Any]:
+    """An event that says when it happened, in nanoseconds since 1970."""
+    return {"tenant_id": tenant_id, "data": {"ts": ts, **data}}
+
+
+def windowed(events: list[Event], window: Mapping[str, Any], **given: Any) -> State:
+    """What a window `w` and the ordered output make of events of `timed`; `given` is for both, by event time."""
+    columns = {"ts": "bigint", "g": "string", "q": "bigint"}
+    time = {"column": "ts", "type": "unixtimestamp_ns"}
+    declared = {"stream": "s", "eventtime": {"enabled": True, **given}, "select": {"n": "count(*)"}, **window}
+    stream = {"columns": columns, "ordered": True, "eventtime": time | given}
+    return fold(events, {"streams": {"s": stream}, "windows": {"w": declared}})
+
+
+def closed(state: State, window: str = "w") -> list[tuple[int, int, int, Any]]:
+    """Closing source timestamp, start, end and the aggregates of closed windows, in order of closing."""
+    found = [
+        (state.source_timestamps[window][key], row["window_start"], row["window_end"], *_rest(row))
+        for key, row in state.table(window).items()
+    ]
+    return sorted(found, key=lambda each: each[:3])
+
+
+def _rest(row: Row) -> list[Any]:
+    return [value for name, value in row.items() if not name.startswith("window_")]
+
+
+def late(state: State, window: str = "w") -> list[tuple[int, int, str]]:
+    """Sequence, watermark and reason of the late rows of a window."""
+    rows = [row for row in state.table("late_rows").values() if row["window"] == window]
+    return sorted((row["ingress_sequence"], row["watermark"], row["reason"]) for row in rows)
+
+
+def released(state: State, stream: str = "s") -> list[tuple[int, int, int]]:
+    """Releasing source timestamp, event time and sequence of ordered output, by position."""
+    table = state.table(f"{stream}_ordered")
+    rows = sorted(table.items(), key=lambda item: item[1]["position"])
+    times = state.source_timestamps.get(f"{stream}_ordered", {})
+    return [(times[key], row["event_time"], row["ingress_sequence"]) for key, row in rows]
