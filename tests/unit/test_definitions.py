@@ -26,6 +26,7 @@ from tidelock.definitions import (
 )
 from tidelock.definitions.aggregates import Aggregate
 from tidelock.durations import UNITS
+from tidelock.errors import SettingsError
 
 TRADES = """
 [streams.trades]
@@ -173,6 +174,35 @@ def test_without_declared_columns_the_envelope_and_paths_are_columns() -> None:
     assert stream('eventtime = { column = "data.ts", type = "unixtimestamp" }').eventtime == EventTime(
         "data.ts", "unixtimestamp_s"
     )
+
+
+def test_a_window_may_use_calculated_columns_and_a_meter_may_not() -> None:
+    stream = """
+        [streams.s]
+        key = "a"
+        columns = { a = "int" }
+        calculated = { twice = "a * 2", quantity = "a || 'x'" }
+        """
+    window = (
+        stream
+        + """
+        [windows.w]
+        stream = "s"
+        window = { tumbling = "1m" }
+        group_by = ["twice", "a"]
+        select = { total = "sum(twice)", most = "max(quantity)" }
+        """
+    )
+    assert parse(window).windows["w"].group_by == ("twice", "a")
+    assert parse(window).windows["w"].select["total"] == Aggregate("sum", "twice")
+    with pytest.raises(SettingsError, match='no column "thrice"; available: a, twice, quantity, customer_ref'):
+        parse(window.replace("sum(twice)", "sum(thrice)"))
+    with pytest.raises(SettingsError, match='no column "thrice"; available: a, twice, quantity, customer_ref'):
+        parse(window.replace('["twice"', '["thrice"'))
+    with pytest.raises(SettingsError, match='no column "twice"; available: a, customer_ref'):
+        parse(stream + '[meters.m]\nstream = "s"\nvalue = "twice"')
+    with pytest.raises(SettingsError, match='no column "twice"; available: a, customer_ref'):
+        parse(stream + '[meters.m]\nstream = "s"\ngroup_by = "twice"')
 
 
 def test_declared_columns_hide_only_envelope_columns_of_their_name() -> None:

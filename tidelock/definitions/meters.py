@@ -93,9 +93,14 @@ def read_group_by(section: Section, stream: Stream) -> tuple[str, ...]:
     columns = section.names("group_by")
     for column in columns:
         check_column(section, "group_by", column, stream)
-        if (kind := stream.type_of(column)) is not None and kind.name in ("json", "double"):
-            raise section.fail("group_by", f'column "{column}" is {kind}; groups need values with one text')
+        check_group(section, column, stream)
     return columns
+
+
+def check_group(section: Section, column: str, stream: Stream) -> None:
+    """Whether a column's values can name groups."""
+    if (kind := stream.type_of(column)) is not None and kind.name in ("json", "double"):
+        raise section.fail("group_by", f'column "{column}" is {kind}; groups need values with one text')
 
 
 def check_column(section: Section, key: str, column: str, stream: Stream) -> None:

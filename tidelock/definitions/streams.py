@@ -70,11 +70,11 @@ class Stream:
         """The type of a column; a declared one hides the envelope's. None: a path, which has none."""
         return self.columns.get(column) or ENVELOPE.get(column)
 
-    def available(self) -> str:
+    def available(self, *, calculated: bool = False) -> str:
         """The columns there are, for an error message."""
-        if self.columns:
-            return ", ".join([*self.columns, *(name for name in ENVELOPE if name not in self.columns)])
-        return ", ".join(ENVELOPE) + ", or a path such as data.a.b"
+        more = self.calculated if calculated else ()
+        names = ", ".join(dict.fromkeys([*self.columns, *more, *ENVELOPE]))
+        return names if self.columns else f"{names}, or a path such as data.a.b"
 
     def canonical(self) -> dict[str, object]:
         """Plain JSON, in the form of its table in tidelock.toml, with everything said and one way to say it."""

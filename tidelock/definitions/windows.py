@@ -10,7 +10,7 @@ from tidelock.columns import COLUMN_NAME, is_column_name, is_identifier, table_c
 from tidelock.definitions.aggregates import ALLOWED, Aggregate, parse_aggregate
 from tidelock.definitions.eventtimes import WindowTime, read_window_time
 from tidelock.definitions.frames import Frame, read_frame
-from tidelock.definitions.meters import check_column, read_group_by
+from tidelock.definitions.meters import check_group
 from tidelock.definitions.streams import TABLE_COLUMNS, Stream
 from tidelock.sections import Section, shown
 
@@ -81,8 +81,12 @@ def read_window(name: str, section: Section, stream_named: Callable[[str], Strea
 
 
 def _read_group_by(section: Section, stream: Stream) -> tuple[str, ...]:
-    columns = read_group_by(section, stream)
+    columns = section.names("group_by")
     for column in columns:
+        # Calculated ones hide the envelope's, as declared ones do. Their types are known when Spark has read them.
+        if column not in stream.calculated:
+            _check_column(section, "group_by", column, stream)
+            check_group(section, column, stream)
         if not is_identifier(table_column(column)):
             raise section.fail("group_by", f"{shown(column)} cannot be the name of a column: [A-Za-z_][A-Za-z0-9_.]*")
         if table_column(column) in _OWN_COLUMNS:
@@ -110,10 +114,16 @@ def _read_aggregate(table: Section, name: str, stream: Stream) -> Aggregate:
     aggregate = table.parsed(name, parse_aggregate, ALLOWED)
     if aggregate is None:
         raise table.refuse(name, ALLOWED)
-    if aggregate.column is None:
+    if aggregate.column is None or aggregate.column in stream.calculated:
         return aggregate
-    check_column(table, name, aggregate.column, stream)
+    _check_column(table, name, aggregate.column, stream)
     kind = stream.type_of(aggregate.column)
     if kind is not None and not aggregate.takes(kind):
         raise table.fail(name, f'{aggregate.function} has no meaning for column "{aggregate.column}", which is {kind}')
     return aggregate
+
+
+def _check_column(section: Section, key: str, column: str, stream: Stream) -> None:
+    if not stream.has(column):
+        available = stream.available(calculated=True)
+        raise section.fail(key, f'stream "{stream.name}" has no column "{column}"; available: {available}')
