@@ -11,7 +11,18 @@ from psycopg import sql
 
 from tests.model.values import key_text
 from tidelock.definitions import Definitions
-from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, ERROR_ROWS, KEY, SCHEMA, Table, tables_of
+from tidelock.fold.tables import (
+    ADJUSTMENTS,
+    COUNTER_GROUPS,
+    COUNTERS,
+    ERROR_ROWS,
+    KEY,
+    LATE_ROWS,
+    SCHEMA,
+    WATERMARKS,
+    Table,
+    tables_of,
+)
 from tidelock.instants import format_instant, parse_rfc3339
 
 Connection = psycopg.AsyncConnection[Any]
@@ -56,6 +67,27 @@ async def adjustment(connection: Connection, tenant: str, metric: str, customer:
 async def error_row(connection: Connection, tenant: str, source: str, sequence: int, code: str) -> None:
     row = {"source": source, "ingress_sequence": sequence, "code": code, "message": "m"}
     await put(connection, ERROR_ROWS, tenant, key_text([source, str(sequence)]), row)
+
+
+async def late_row(
+    connection: Connection, tenant: str, window: str, sequence: int, event_time: str, *, reason: str = "late"
+) -> None:
+    """Judged by a watermark of an hour later."""
+    instant = parse_rfc3339(event_time)
+    row = {
+        "window": window, "ingress_sequence": sequence, "event_time": instant,
+        "watermark": instant + 3_600_000_000_000, "reason": reason,
+    }  # fmt: skip
+    await put(connection, LATE_ROWS, tenant, key_text([window, str(sequence)]), row)
+
+
+async def watermark(connection: Connection, tenant: str, window: str, watermark: str | None, **state: Any) -> None:
+    """How far a window is. None: it goes by arrival."""
+    row = {
+        "window": window, "watermark": None if watermark is None else parse_rfc3339(watermark), "last_row_at": 1,
+        "buffer_size": 0, "late_dropped_count": 0, "watermark_emitted_count": 1, "released": 0, **state,
+    }  # fmt: skip
+    await put(connection, WATERMARKS, tenant, key_text([window]), row)
 
 
 async def create(connection: Connection, table: Table) -> None:

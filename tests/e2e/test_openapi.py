@@ -14,8 +14,8 @@ from tidelock.ops.problems import install_problems
 Json = dict[str, Any]
 
 PATHS = {
-    "/v1/events", "/admin/events", "/v1/causality/{key}", "/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/errors",
-    "/v1/tables/{table}", "/healthz", "/readyz", "/admin/event-health", "/metrics",
+    "/v1/events", "/admin/events", "/v1/causality/{key}", "/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late",
+    "/v1/errors", "/v1/tables/{table}", "/healthz", "/readyz", "/admin/event-health", "/metrics",
 }  # fmt: skip
 
 
@@ -31,6 +31,9 @@ async def test_every_route_is_described_with_its_errors(client: httpx.AsyncClien
     assert [parameter["name"] for parameter in listed["parameters"]] == [
         "tenantId", "stream", "customerRef", "causalityKey", "from", "to", "after", "before", "order", "limit", "cursor"
     ]  # fmt: skip
+    for path, meant in (("/v1/usage", "Length of the periods"), ("/v1/late", "Only this window")):
+        described = document["paths"][path]["get"]["parameters"]
+        assert next(each["description"] for each in described if each["name"] == "window").startswith(meant)
     for path in document["paths"].values():
         for operation in path.values():
             assert operation["summary"]

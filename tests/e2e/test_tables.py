@@ -298,7 +298,7 @@ async def test_a_new_version_of_the_tables_is_seen_at_once(start: Start) -> None
         assert (await client.get("/v1/tables/kinds")).status_code == 200
 
 
-PATHS = ("/v1/counters", "/v1/adjustments", "/v1/errors", "/v1/tables/counters", "/v1/tables/kinds")
+PATHS = ("/v1/counters", "/v1/adjustments", "/v1/late", "/v1/errors", "/v1/tables/counters", "/v1/tables/kinds")
 
 
 async def test_a_tenants_key_reads_its_own_rows_whatever_it_asks(start: Start) -> None:
@@ -313,6 +313,7 @@ async def test_a_tenants_key_reads_its_own_rows_whatever_it_asks(start: Start) -
             await folded.counter(connection, tenant, "calls", "c", MARCH, "1")
             await folded.adjustment(connection, tenant, "calls", "c", 1)
             await folded.error_row(connection, tenant, "s", 1, "c")
+            await folded.late_row(connection, tenant, "w", 1, MARCH)
             await folded.put(connection, tables["kinds"], tenant, "k", {"i": 1})
         own, every = await make_key(server, "acme", ["read"]), await make_key(server, "*", ["read"])
         writer = await make_key(server, "acme", ["ingest"])

@@ -15,6 +15,8 @@ from tidelock.ledger.connections import Connections
 from tidelock.ledger.queries import load
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
+from tidelock.ops.windows import NO_WINDOWS, WantedWindows, WindowHealth, Windows
+from tidelock.ops.windows import QUERIES as WINDOWS
 
 QUERIES = load("tidelock.ops", "sql/tables.sql")
 
@@ -42,23 +44,11 @@ class Health(msgspec.Struct, frozen=True):
     readers: list[ReaderHealth]
 
 
-class WindowHealth(msgspec.Struct, frozen=True, rename="camel"):
-    """An event-time window of one tenant."""
-
-    window: str
-    tenant_id: str
-    watermark: str | None
-    closed_through: str | None
-    buffer_size: int
-    late_dropped_count: int
-    watermark_emitted_count: int
-    max_timestamp_seen: str | None
-
-
-class EventHealth(Health, frozen=True):
-    """The same with the state of every window."""
+class EventHealth(Health, frozen=True, rename="camel"):
+    """The same with the state of every window; `windowsCut` is there, and true, where there are more than are told."""
 
     windows: list[WindowHealth]
+    windows_cut: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +66,14 @@ class Checkup:
     """Health, and whether there is anything to wait for."""
 
     health: Health
-    waiting_for: list[str]
+    waiting_for: Sequence[str] = ()
+    #: where they were asked for
+    windows: Windows = NO_WINDOWS
+
+    def event_health(self) -> EventHealth:
+        told = [state.health() for state in self.windows.states]
+        cut = True if self.windows.cut else msgspec.UNSET
+        return EventHealth(self.health.head, self.health.readers, told, cut)
 
 
 #: how far a reader is, given the head
@@ -85,15 +82,18 @@ Probe = Callable[[psycopg.AsyncConnection[Any], Head], Awaitable[Probed]]
 UNKNOWN = Health(None, [])
 
 
-async def read_health(connections: Connections, probes: Sequence[Probe]) -> Checkup:
-    """Raises Unreachable when the ledger does not answer."""
+async def read_health(
+    connections: Connections, probes: Sequence[Probe], wanted: WantedWindows | None = None
+) -> Checkup:
+    """Raises Unreachable when the ledger does not answer. Windows are looked at where they are wanted."""
 
     async def read(connection: psycopg.AsyncConnection[Any]) -> Checkup:
         head = await read_head(connection)
         probed = [await probe(connection, head) for probe in probes]
         readers = [found.reader for found in probed if found.reader is not None]
         health = Health(HeadHealth(head.ingress_sequence, str(head.source_timestamp)), readers)
-        return Checkup(health, [found.waiting_for for found in probed if found.waiting_for is not None])
+        waiting_for = [found.waiting_for for found in probed if found.waiting_for is not None]
+        return Checkup(health, waiting_for, NO_WINDOWS if wanted is None else await _windows(connection, wanted))
 
     return await connections.ask(read)
 
@@ -113,6 +113,11 @@ def fold_probe(*, needed: bool) -> Probe:
         return Probed(reader, "the fold is starting" if waits else None)
 
     return probe
+
+
+async def _windows(connection: psycopg.AsyncConnection[Any], wanted: WantedWindows) -> Windows:
+    found = await connection.execute(WINDOWS["windows"], wanted.parameters)
+    return wanted.found(await found.fetchall())
 
 
 async def read_lag(connection: psycopg.AsyncConnection[Any], reader: str) -> tuple[int | None, int | None]:

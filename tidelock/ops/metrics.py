@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidelock.instants import SECOND
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.sequencer import Committed, Sequencer
 from tidelock.model import Answer
-from tidelock.ops.health import Health
+from tidelock.ops.health import Checkup
+from tidelock.ops.windows import NO_WINDOWS, WindowState
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _EVENTS = (1, 10, 100, 500, 1_000, 2_500, 5_000, 10_000)
@@ -63,6 +67,8 @@ class Metrics:
         self._watch("tidelock_queue_events", "Events that wait for the ledger", lambda: sequencer.queued_events)
         self._watch("tidelock_ws_subscribers", "Clients that follow the ledger", lambda: feed.state.followers)
         self._watch("tidelock_feed_lag_events", "Events the live feed has not read yet", lambda: feed.state.lag)
+        self._windows = WindowMetrics()
+        registry.register(self._windows)
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -83,8 +89,10 @@ class Metrics:
         self._commit_events.observe(committed.events)
         self._head.set(committed.head.ingress_sequence)
 
-    def looked(self, health: Health) -> None:
-        """What is known by looking only."""
+    def looked(self, found: Checkup) -> None:
+        """What is known by looking only. It stays until the next look."""
+        health = found.health
+        self._windows.windows = found.windows
         if health.head is not None:
             self._head.set(health.head.ingress_sequence)
         for reader in health.readers:
@@ -105,6 +113,35 @@ class Metrics:
 
     def _watch(self, name: str, about: str, read: Callable[[], float]) -> None:
         Gauge(name, about, registry=self.registry).set_function(read)
+
+
+class WindowMetrics(Collector):
+    """The metrics of the windows that were found last: what is gone is gone here too."""
+
+    def __init__(self) -> None:
+        self.windows = NO_WINDOWS
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield self._family("buffer_size", "Rows held back", lambda state: state.buffer_size)
+        yield self._family("late_dropped_count", "Rows that came too late", lambda state: state.late_dropped_count)
+        yield self._family(
+            "watermark_emitted_count", "Requests that raised the watermark", lambda state: state.watermark_emitted_count
+        )
+        yield self._family(
+            "max_timestamp_seen",
+            "Latest time seen, in seconds since 1970",
+            lambda state: None if state.max_timestamp_seen is None else state.max_timestamp_seen / SECOND,
+        )
+        yield GaugeMetricFamily(
+            "tidelock_windows_cut", "1 where there are more windows than are told of", value=self.windows.cut
+        )
+
+    def _family(self, name: str, about: str, value: Callable[[WindowState], float | None]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"tidelock_{name}", about, labels=["window", "tenant"])
+        for state in self.windows.states:
+            if (found := value(state)) is not None:
+                family.add_metric([state.window, state.tenant_id], found)
+        return family
 
 
 class Measured:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -35,7 +35,7 @@ _INGEST_ERRORS = (400, 401, 403, 413, 415, 429, 503)
 _GROUPS = {
     "Send": ("/v1/events",),
     "Read": ("/admin/events", "/v1/causality/{key}"),
-    "Tables": ("/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/errors", "/v1/tables/{table}"),
+    "Tables": ("/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late", "/v1/errors", "/v1/tables/{table}"),
     "Operate": ("/admin/event-health", "/metrics", "/readyz", "/healthz"),
 }
 _OPEN = ("/readyz", "/healthz")
@@ -48,12 +48,16 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
     "stream": (_NAME, "Only this stream"),
     "customerRef": ({"type": "string"}, "Only this customer"),
     "causalityKey": ({"type": "string"}, "Only this run"),
-    "from": (_INSTANT, "At or after (when it occurred, or its period): RFC 3339, or integer epoch milliseconds"),
+    "from": (
+        _INSTANT,
+        "At or after (when it occurred, its event time or period): RFC 3339, or integer epoch milliseconds",
+    ),
     "to": (_INSTANT, "Before"),
     "metric": (_NAME, "Name of a meter"),
-    "window": (_NAME, "Length of the periods, which is the meter's own: hour, day, week or month"),
+    "window": (_NAME, "Only this window, or STREAM_ordered"),
     "groupBy": ({"type": "string", "enum": ["true", "false"], "default": "false"}, "By the meter's groups"),
     "source": ({"type": "string"}, "Only those of this stream or meter"),
+    "reason": ({"type": "string"}, "Only those with this reason: late or drained"),
     "code": ({"type": "string"}, "Only those with this code"),
     "where": ({"type": "string"}, 'A filter on the columns as JSON text, such as {"value": {"_gt": 10}}'),
     "after": (_SEQUENCE, "Sequences above this one"),
@@ -78,12 +82,17 @@ def operation(
     needed: Sequence[str] = (),
     path: Json | None = None,
     errors: Sequence[int] = (),
+    otherwise: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What FastAPI is told of a route whose handler reads and writes by itself."""
+    """What FastAPI is told of a route whose handler reads and writes by itself.
+
+    `otherwise` says of parameters what they mean here, where that is something else than elsewhere.
+    """
     described = [] if path is None else [{"in": "path", "required": True, **path}]
     for name in parameters:
         schema, about = _PARAMETERS[name]
         required = name in needed
+        about = (otherwise or {}).get(name, about)
         described.append({"in": "query", "name": name, "schema": schema, "description": about, "required": required})
     return {
         "summary": summary,

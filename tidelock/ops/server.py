@@ -29,9 +29,9 @@ from tidelock.ops.metrics import Measured, Metrics
 from tidelock.ops.openapi import describe, operation
 from tidelock.ops.problems import install_problems
 from tidelock.ops.shortcut import Shortcut
-from tidelock.ops.tables import ADJUSTMENT_LIST, ANY_TABLE, COUNTER_LIST, ERROR_LIST, USAGE, Tables
+from tidelock.ops.tables import ADJUSTMENT_LIST, ANY_TABLE, COUNTER_LIST, ERROR_LIST, LATE_LIST, USAGE, Tables
 from tidelock.ops.tail import TailRoute
-from tidelock.ops.vitals import Vitals
+from tidelock.ops.vitals import HEALTH, Vitals
 from tidelock.settings import Settings
 
 _READ_ERRORS = (400, 401, 403, 503)
@@ -116,12 +116,18 @@ def _add_lists(app: FastAPI, lists: Lists) -> None:
 def _add_tables(app: FastAPI, tables: Tables) -> None:
     name = {"name": "table", "schema": {"type": "string", "minLength": 1}, "description": "The table"}
     usage = operation(
-        "Usage of a customer", "Usage", parameters=USAGE, needed=("metric", "customerRef"), errors=(*_READ_ERRORS, 404)
+        "Usage of a customer",
+        "Usage",
+        parameters=USAGE,
+        needed=("metric", "customerRef"),
+        errors=(*_READ_ERRORS, 404),
+        otherwise={"window": "Length of the periods, which is the meter's own: hour, day, week or month"},
     )
     _add(app, "/v1/usage", tables.usage, usage)
     for path, handler, summary, listed in (
         ("/v1/counters", tables.counters, "Usage counters", COUNTER_LIST),
         ("/v1/adjustments", tables.adjustments, "What came too late for its counter", ADJUSTMENT_LIST),
+        ("/v1/late", tables.late, "What came too late for its window", LATE_LIST),
         ("/v1/errors", tables.errors, "Events that did not fit", ERROR_LIST),
     ):
         described = operation(summary, "RowPage", parameters=listed.parameters, errors=(*_READ_ERRORS, 422))
@@ -135,7 +141,7 @@ def _add_vitals(app: FastAPI, vitals: Vitals) -> None:
     ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
     measured = operation("Metrics", "Alive", errors=(401, 403, 503))
     measured["responses"][200] = {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    health = operation("Health of the readers", "EventHealth", errors=_READ_ERRORS)
+    health = operation("Health of readers and windows", "EventHealth", parameters=HEALTH, errors=_READ_ERRORS)
     _add(app, "/healthz", vitals.alive, operation("The process answers", "Alive"))
     _add(app, "/readyz", vitals.ready, ready)
     _add(app, "/admin/event-health", vitals.health, health)

@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import psycopg
 
-from tidelock.instants import format_instant
+from tidelock.instants import SECOND, format_instant
 from tidelock.ledger.anchorfile import BadAnchor, read_anchors
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import status as migration_status
 from tidelock.ledger.outage import outage
 from tidelock.ledger.queries import load
 from tidelock.model import Head
+from tidelock.ops.windows import QUERIES as WINDOWS
+from tidelock.ops.windows import WantedWindows, WindowHealth
 from tidelock.settings import Settings
 
 QUERIES = load("tidelock.ops", "sql/status.sql")
@@ -45,6 +47,8 @@ class Reader(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     ingress_sequence: int
     lag_sequences: int
+    #: how long the oldest commit that it has not dealt with has waited
+    lag_seconds: float
 
 
 class Partition(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,6 +82,9 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     database: Place
     head: HeadStatus
     readers: list[Reader]
+    windows: list[WindowHealth]
+    #: there are more than are shown
+    windows_cut: bool
     partitions: list[Partition]
     identities_estimate: int
     identities_bytes: int
@@ -94,13 +101,20 @@ def read_status(database: Database, settings: Settings) -> Status:
         identities, identities_bytes = _one(connection, QUERIES["identities"])
         salts, active, revoked = _one(connection, QUERIES["counts"])
         cursors = connection.execute(QUERIES["cursors"]).fetchall()
+        wanted = WantedWindows(settings.windows_told_max)
+        windows = wanted.found(connection.execute(WINDOWS["windows"], wanted.parameters).fetchall())
         partitions = connection.execute(QUERIES["partitions"]).fetchall()
         migrations = migration_status(connection)
         version = str(connection.info.parameter_status("server_version"))
     return Status(
         Place(database.place, database.embedded, version.split()[0]),
         _head_status(head),
-        [Reader(name, sequence, max(0, head.ingress_sequence - sequence)) for name, sequence in cursors],
+        [
+            Reader(name, sequence, max(0, head.ingress_sequence - sequence), max(0, waited_ns or 0) / SECOND)
+            for name, sequence, waited_ns in cursors
+        ],
+        [state.health() for state in windows.states],
+        windows.cut,
         [Partition(*row) for row in partitions],
         identities,
         identities_bytes,

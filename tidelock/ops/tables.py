@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tidelock.columns import STRING
 from tidelock.errors import RequestError
-from tidelock.fold.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, Table
+from tidelock.fold.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
 from tidelock.ledger.connections import Connections
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops.access import Access
@@ -49,6 +49,7 @@ _BY_CUSTOMER = {"metric": "metric", "customerRef": "customer_ref"}
 COUNTER_LIST = Listed(COUNTERS.name, _BY_CUSTOMER, "period_start")
 ADJUSTMENT_LIST = Listed(ADJUSTMENTS.name, _BY_CUSTOMER, "period_start")
 ERROR_LIST = Listed(ERROR_ROWS.name, {"source": "source", "code": "code"})
+LATE_LIST = Listed(LATE_ROWS.name, {"window": "window", "reason": "reason"}, "event_time")
 ANY_TABLE = Listed("").parameters
 
 
@@ -69,6 +70,9 @@ class Tables:
 
     async def adjustments(self, request: Request) -> Response:
         return await self._list(request, ADJUSTMENT_LIST)
+
+    async def late(self, request: Request) -> Response:
+        return await self._list(request, LATE_LIST)
 
     async def errors(self, request: Request) -> Response:
         return await self._list(request, ERROR_LIST)

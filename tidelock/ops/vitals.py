@@ -13,11 +13,15 @@ from starlette.responses import Response
 from tidelock.errors import TidelockError
 from tidelock.ledger.connections import Connections
 from tidelock.ops.access import Access
-from tidelock.ops.health import UNKNOWN, EventHealth, Health, Probe, read_health
+from tidelock.ops.health import UNKNOWN, Health, Probe, read_health
 from tidelock.ops.metrics import Metrics
 from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
+from tidelock.ops.windows import WantedWindows
 from tidelock.settings import Settings
+
+#: which windows `/admin/event-health` tells of
+HEALTH = ("tenantId", "window")
 
 
 class Vitals:
@@ -45,18 +49,20 @@ class Vitals:
         return Response(msgspec.json.encode(found.health), media_type=JSON)
 
     async def health(self, request: Request) -> Response:
-        await self._access.reader(request.scope)
-        Parameters(request.scope["query_string"], ())
-        health = (await read_health(self._connections, self._probes)).health
-        return Response(msgspec.json.encode(EventHealth(health.head, health.readers, [])), media_type=JSON)
+        grant = await self._access.reader(request.scope)
+        parameters = Parameters(request.scope["query_string"], HEALTH)
+        tenant_id = grant.reads(parameters.name("tenantId"))
+        wanted = WantedWindows(self._settings.windows_told_max, tenant_id, parameters.name("window"))
+        found = await read_health(self._connections, self._probes, wanted)
+        return Response(msgspec.json.encode(found.event_health()), media_type=JSON)
 
     async def metrics(self, request: Request) -> Response:
         await self._access.scraper(request.scope)
         try:
-            health = (await read_health(self._connections, self._probes)).health
+            wanted = WantedWindows(self._settings.windows_told_max)
+            self._metrics.looked(await read_health(self._connections, self._probes, wanted))
         except TidelockError:
-            health = UNKNOWN  # what is measured here is wanted most when the database is away
-        self._metrics.looked(health)
+            pass  # what is measured here is wanted most when the database is away
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     def _not_ready(self, health: Health) -> Response:

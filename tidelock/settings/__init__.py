@@ -164,6 +164,12 @@ class Settings:
     usage_items_max: int = options.integer(
         10_000, "Most items in an answer of `/v1/usage`. A request for more is refused.", maximum=100_000
     )
+    windows_told_max: int = options.integer(
+        1_000,
+        "Most windows, counted per tenant, that `/admin/event-health`, `/metrics` and `tidelock status` tell of. It is "
+        "told where there are more.",
+        maximum=100_000,
+    )
     changes_retention: int = options.duration(
         "24h", "How long the changes of tables are kept. What a trigger has not read yet is kept in any case."
     )

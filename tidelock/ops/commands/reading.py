@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tidelock.ledger.database import Database
     from tidelock.ledger.reader import Slice
     from tidelock.model import Recorded
-    from tidelock.ops.status import Status
 
 app = typer.Typer()
 
@@ -103,7 +102,7 @@ def status(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show where the ledger stands: head, readers, partitions, keys, salts, anchor.
+    """Show where the ledger stands: head, readers, windows, partitions, keys, salts, anchor.
 
     [dim]tidelock status --json | jq .head.ingressSequence[/]
     """
@@ -115,7 +114,9 @@ def status(
     if json:
         terminal.write_json(found)
     else:
-        _show_status(found)
+        from tidelock.ops.status_lines import show_status
+
+        show_status(found)
 
 
 async def _tail(database: Database, events: Slice, number: int | None, *, follow: bool, json: bool) -> None:
@@ -199,47 +200,3 @@ async def _trace(database: Database, events: Slice) -> list[Caused]:
                 if more:
                     events = replace(events, after=page.events[-1].ingress_sequence)
     return found
-
-
-def _show_status(found: Status) -> None:
-    head, anchor = found.head, found.anchor
-    kind = "embedded" if found.database.embedded else "external"
-    anchored = f"commit {anchor.commit_id:,} at {anchor.at}" if anchor.commit_id is not None else "nothing yet"
-    pending = [known.title for known in found.migrations if known.state != "applied"]
-    terminal.show_facts(
-        [
-            ("database", f"{escape(found.database.place)}, {kind}, Postgres {found.database.server_version}"),
-            ("head", f"sequence [bold]{head.ingress_sequence:,}[/] in commit {head.commit_id:,}"),
-            ("last event", head.at or "none yet"),
-            ("digest", f"{head.digest[:16]}..."),
-            ("identities", f"about {found.identities_estimate:,}, {_size(found.identities_bytes)}"),
-            ("salts", f"{found.salts}"),
-            ("API keys", f"{found.keys.active} active, {found.keys.revoked} revoked"),
-            ("migrations", f"[red]{', '.join(pending)}[/]" if pending else f"{len(found.migrations)}, all applied"),
-            (
-                "anchor",
-                f"{anchored}, in {escape(anchor.path)}"
-                + (f" [red]{escape(anchor.problem)}[/]" if anchor.problem else ""),
-            ),
-        ]
-    )
-    terminal.show("")
-    terminal.show_table(
-        ["partition", "size#"],
-        [(part.name, _size(part.bytes)) for part in found.partitions],
-    )
-    if found.readers:
-        terminal.show("")
-        terminal.show_table(
-            ["reader", "through#", "behind by#"],
-            [(escape(each.name), f"{each.ingress_sequence:,}", f"{each.lag_sequences:,}") for each in found.readers],
-        )
-
-
-def _size(number: int) -> str:
-    amount = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            break
-        amount /= 1024
-    return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"
