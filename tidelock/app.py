@@ -23,6 +23,7 @@ import uvloop
 from tidelock.changes.retention import prune
 from tidelock.clock import Clock, database_clock
 from tidelock.errors import SettingsError, TidelockError
+from tidelock.fold.plugins import check_event_times, load_plugins
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.apikeys import keys_exist
@@ -144,6 +145,9 @@ def serve(
 ) -> None:
     """Serve until a signal says stop; a second one ends at once. `announce` gets the URL, and whether API keys
     are needed, when it is open. `fold` is the command of a fold to run beside it."""
+    if fold is not None:
+        # What the fold would refuse is told before anything has been started.
+        _load_plugins(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, streams_open, announce, fold))
 
@@ -185,6 +189,7 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
     from tidelock.fold.tables import SCHEMA
 
     check_spark(settings.spark, settings.database_url)
+    _load_plugins(settings)
     with open_database(settings) as database:
         migrate_ledger(database)
         with closing(Store(database, SCHEMA, CURSOR)) as store:
@@ -225,6 +230,7 @@ def replay(
     from tidelock.fold.tables import SCHEMA
 
     check_spark(settings.spark, settings.database_url)
+    _load_plugins(settings)
     with found_ledger(settings) as database, closing(Store(database, SCHEMA, CURSOR)) as store:
         catalog = read_catalog(store)
         store.rollback()
@@ -272,11 +278,18 @@ def recompute(
     from tidelock.fold.sparkconf import check as check_spark
 
     check_spark(settings.spark, settings.database_url)
+    _load_plugins(settings)
     tell("starting Spark ...")
     with Spark(settings.spark, settings.data) as spark:
         return recomputation.recompute(
             spark, database, names, range_events_max=settings.fold.range_events_max, stop=stop, progress=progress
         )
+
+
+def _load_plugins(settings: Settings) -> None:
+    """The types of event times that definitions name must be there, before anyone waits for Spark."""
+    load_plugins(settings.plugins)
+    check_event_times(settings.definitions)
 
 
 def _propose(settings: Settings, database: Database, data: Mapping[str, Any]) -> int:

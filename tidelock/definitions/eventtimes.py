@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tidelock.columns import ColumnType, data_path
 from tidelock.durations import format_duration
+from tidelock.errors import SettingsError
 from tidelock.sections import Section
 
 #: types that need no plugin
@@ -94,10 +95,19 @@ def _available(columns: Mapping[str, ColumnType]) -> str:
 def _read_type(stream: str, table: Section, types: Collection[str] | None) -> str | None:
     given = table.text("type")
     kind = EVENTTIME_ALIASES.get(given, given) if given else None
-    if kind is not None and types is not None and kind not in types:
-        available = " ".join([*types, *EVENTTIME_ALIASES])
-        raise table.fail("type", f'stream "{stream}" has no event-time type "{given}"; available: {available}')
+    if given is not None and types is not None and kind not in types:
+        raise unknown_type(stream, table, given, types)
     return kind
+
+
+def unknown_type(stream: str, table: Section, given: str, types: Collection[str]) -> SettingsError:
+    """The error for a type that nobody has registered."""
+    available = " ".join(dict.fromkeys([*types, *EVENTTIME_ALIASES]))
+    return table.fail(
+        "type",
+        f'stream "{stream}" has no event-time type "{given}"; available: {available}. '
+        "Others come from modules that the setting plugins names",
+    )
 
 
 def read_window_time(

@@ -24,9 +24,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelock.columns import TIMESTAMP, ColumnType
-from tidelock.definitions.eventtimes import EVENTTIME_ALIASES
+from tidelock.definitions.eventtimes import EVENTTIME_ALIASES, unknown_type
 from tidelock.errors import SettingsError
 from tidelock.fold import casts
+from tidelock.sections import Section
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -108,3 +109,11 @@ class EventtimeTypeRegistry:
 
 #: the types of this process
 eventtime_types = EventtimeTypeRegistry()
+
+
+def stream_parser(stream: str, name: str, types: EventtimeTypeRegistry = eventtime_types) -> Parser:
+    """The parser of a stream's event time. Raises SettingsError that names the stream and what is available."""
+    if name not in types.list():
+        table = Section(f"{Section('streams', {}, '').key(stream)}.eventtime", {}, "tidelock.toml")
+        raise unknown_type(stream, table, name, types.list())
+    return types.resolve(name)

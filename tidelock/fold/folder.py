@@ -65,7 +65,7 @@ class Folder:
         }
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
-        self._timing = Timing(slots)
+        self._timing = Timing(spark.session, slots)
         self._prepared = self._preparation(slots)
         self._source = Source(spark, store, database, slots, small_events=small_events)
         types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}

@@ -6,11 +6,12 @@ What a value stands for is asked only where it fits its column, so a message of 
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from tidelock.definitions import Stream
 from tidelock.fold import casts
-from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, Parser, eventtime_types
+from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, eventtime_types, stream_parser
+from tidelock.fold.parsers import check_parser
 from tidelock.fold.readings import Reading, by_stream, decoded_sql, readings, sql_text
 from tidelock.fold.slots import Slots
 from tidelock.instants import EARLIEST, LATEST
@@ -27,21 +28,22 @@ _TEXT = "message_text"
 class Timing:
     """The event times of a range."""
 
-    def __init__(self, slots: Slots, types: EventtimeTypeRegistry = eventtime_types) -> None:
+    def __init__(self, session: SparkSession, slots: Slots, types: EventtimeTypeRegistry = eventtime_types) -> None:
+        """Raises SettingsError where a stream's type is not there, or a plugin's is not as it must be."""
         self._slots = slots
         self._types = types
         self._own = {name: stream for name, stream in slots.streams.items() if stream.eventtime is not None}
-        #: what plugins read: parser, and the columns that have text and stream -> streams
-        self._plugged: dict[tuple[Parser, str, str], list[str]] = {}
+        #: what plugins read: type, and the columns that have text and stream -> streams
+        self._plugged: dict[tuple[str, str, str], list[str]] = {}
         self._instant = self._instant_sql() if self._own else ""
+        for kind, stream in {kind: streams[0] for (kind, _, _), streams in self._plugged.items()}.items():
+            check_parser(session, stream, kind, types.resolve(kind))
+        self._parsed = [self._parse(*place, streams) for place, streams in self._plugged.items()]
 
     def parsed(self, events: DataFrame) -> DataFrame:
         """Events with what the parsers of plugins make of them."""
-        columns = [
-            functions.when(functions.col(selector).isin(streams), parser(functions.col(text))).alias(f"parsed_{number}")
-            for number, ((parser, text, selector), streams) in enumerate(self._plugged.items())
-        ]
-        return events.select("*", *columns) if columns else events
+        columns = (column.alias(f"parsed_{number}") for number, column in enumerate(self._parsed))
+        return events.select("*", *columns) if self._parsed else events
 
     def source(self) -> str:
         """The decoded events, with the instant that each says it happened at."""
@@ -90,30 +92,34 @@ class Timing:
         column, kind = stream.eventtime.column, stream.eventtime.type
         if kind is None:
             return "occurred_at"
-        parser = self._types.resolve(kind)
+        parser = stream_parser(stream.name, kind, self._types)
         if isinstance(parser, BuiltIn):
             return parser.sql(reading.source(column), stream.columns.get(column), reading.typed(column))
-        return self._plug(parser, reading.source(column), "stream", stream)
+        return self._plug(kind, reading.source(column), "stream", stream)
 
     def _of_message(self, stream: Stream) -> str:
         assert stream.eventtime is not None
         kind, type_ = stream.eventtime.type, stream.columns.get(stream.eventtime.column)
         if kind is None:
             return "occurred_at"
-        parser = self._types.resolve(kind)
+        parser = stream_parser(stream.name, kind, self._types)
         if not isinstance(parser, BuiltIn):
-            found = self._plug(parser, _TEXT, "message_stream", stream)
+            found = self._plug(kind, _TEXT, "message_stream", stream)
         elif type_ is not None and type_.name == "double":
             return casts.let("typed", casts.typed(type_, _TEXT), parser.sql(_TEXT, type_, "typed"))
         else:
             found = parser.sql(_TEXT)
         return found if type_ is None else f"CASE WHEN {casts.fits(type_, _TEXT)} THEN {found} END"
 
-    def _plug(self, parser: Parser, text: str, selector: str, stream: Stream) -> str:
+    def _plug(self, kind: str, text: str, selector: str, stream: Stream) -> str:
         """The column that has what a plugin's parser makes of a text, in the events of a stream."""
-        place = (parser, text, selector)
+        place = (kind, text, selector)
         self._plugged.setdefault(place, []).append(stream.name)
         return f"parsed_{list(self._plugged).index(place)}"
+
+    def _parse(self, kind: str, text: str, selector: str, streams: list[str]) -> Column:
+        parsed = self._types.resolve(kind)(functions.col(text))
+        return functions.when(functions.col(selector).isin(streams), parsed)
 
 
 def _texts(names: dict[str, Stream] | list[str]) -> str:
