@@ -67,26 +67,28 @@ class Columns:
     def __init__(self, event: Event, declared: Mapping[str, str], computed: Mapping[str, Any] | None = None) -> None:
         self._event = event
         self._declared = declared
-        #: values of the calculated columns
-        self.computed = computed or {}
+        self._computed = computed or {}
 
     @property
     def data(self) -> str | None:
         return self._event.data
+
+    def without_calculated(self) -> Columns:
+        return Columns(self._event, self._declared)
 
     def is_envelope(self, name: str) -> bool:
         return name not in self._declared and name in ENVELOPE
 
     def type(self, name: str) -> str | None:
         """None: a path, which has no type. A calculated column's is told by its value."""
-        if name in self.computed:
-            return _COMPUTED_TYPES[type(self.computed[name])]
+        if name in self._computed:
+            return _COMPUTED_TYPES[type(self._computed[name])]
         return self._declared.get(name) or ENVELOPE.get(name)
 
     def value(self, name: str) -> Any:
         """The typed value; of a path its text. Raises Misfit."""
-        if name in self.computed:
-            return self.computed[name]
+        if name in self._computed:
+            return self._computed[name]
         if self.is_envelope(name):
             return getattr(self._event, name)
         raw = self._raw(name)

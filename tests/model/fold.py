@@ -53,8 +53,7 @@ def _apply_event(state: State, event: Event, definitions: Definitions, calculate
         return None
     row = stream_columns(columns, stream)
     computed = {name: calculated[event.stream, name](row) for name in stream.get("calculated", {})}
-    columns = Columns(event, stream.get("columns", {}), computed)
-    if "key" in stream and not _keep_latest(state, event, stream, columns):
+    if "key" in stream and not _keep_latest(state, event, stream, columns, row | computed):
         return None
     # Choice: deletes feed nothing else, in streams without a key too. So they need no event time.
     if event.op == "delete":
@@ -63,7 +62,8 @@ def _apply_event(state: State, event: Event, definitions: Definitions, calculate
     for name, meter in definitions.get("meters", {}).items():
         if name != "lateness" or isinstance(meter, Mapping):
             _measure(state, event, columns, name, meter, definitions)
-    return Entering(event, columns, time)
+    # Windows alone see calculated columns, which hide the envelope's too.
+    return Entering(event, Columns(event, stream.get("columns", {}), computed), time)
 
 
 def _timed(state: State, event: Event, definitions: Definitions) -> int | None:
@@ -82,7 +82,7 @@ def _timed(state: State, event: Event, definitions: Definitions) -> int | None:
         return None
 
 
-def _keep_latest(state: State, event: Event, stream: Mapping[str, Any], columns: Columns) -> bool:
+def _keep_latest(state: State, event: Event, stream: Mapping[str, Any], columns: Columns, row: Row) -> bool:
     """Whether the event has a key, and so a place in the table."""
     names = names_of(stream["key"])
     key = row_key(columns, names)
@@ -95,8 +95,8 @@ def _keep_latest(state: State, event: Event, stream: Mapping[str, Any], columns:
         message = f"the row key is longer than {KEY_BYTES_MAX} bytes"
         _error(state, event, event.stream, "invalid_column", message)
         return False
-    row = None if event.op == "delete" else {**stream_columns(columns, stream), **columns.computed}
-    state.put(event.stream, event.tenant_id, key, row, live=stream.get("live", True))
+    kept = None if event.op == "delete" else row
+    state.put(event.stream, event.tenant_id, key, kept, live=stream.get("live", True))
     return True
 
 

@@ -129,7 +129,7 @@ def _put_ordered(state: State, name: str, tenant: str, released: Sequence[Window
     for window in released:
         (entry,) = window.entries
         own = {"ingress_sequence": entry.sequence, "position": window.ordinal, "event_time": entry.time}
-        row = own | stream_columns(entry.columns, stream)
+        row = own | stream_columns(entry.columns.without_calculated(), stream)
         state.put(name, tenant, str(entry.sequence), row, live=stream.get("live", True))
 
 
