@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from tidelock.errors import SettingsError
 from tidelock.ops import terminal
+from tidelock.ops.commands.ordering import tail_ordered
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings
 from tidelock.ops.commands.slices import After, Causality, Customer, Stream, Tenant, slice_of
 
@@ -48,6 +50,15 @@ def tail(
     stream: Stream = None,
     customer: Customer = None,
     causality: Causality = None,
+    ordered: Annotated[
+        str | None,
+        typer.Option(
+            "--ordered",
+            metavar="STREAM",
+            help="Instead the rows of this stream in the order of their event time, with its watermark after the rows "
+            "that it released. --after is a source timestamp then; 0 shows all.",
+        ),
+    ] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -58,11 +69,20 @@ def tail(
     [dim]tidelock tail -f --stream api_calls[/]
     [dim]tidelock tail -n 100 --json | jq .customerRef[/]
     [dim]tidelock tail -f --after 1234 --json[/]
+    [dim]tidelock tail -f --ordered trades[/]
     """
     settings = read_settings(config, data=data, database_url=database_url)
-    events = slice_of(tenant, stream, customer, causality, after=after)
     if number is None and after is None:
         number = _TAIL
+    if ordered is not None:
+        if stream or customer or causality:
+            raise SettingsError("--ordered shows all rows of one stream: only --tenant goes with it")
+        with found_ledger(settings) as database:
+            tail_ordered(
+                database, settings, ordered, number=number, after=after, tenant=tenant, follow=follow, json=json
+            )
+        return
+    events = slice_of(tenant, stream, customer, causality, after=after)
     with found_ledger(settings) as database:
         asyncio.run(_tail(database, events, number, follow=follow, json=json))
 
