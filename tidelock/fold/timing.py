@@ -106,7 +106,7 @@ class Timing:
         if not isinstance(parser, BuiltIn):
             found = self._plug(kind, _TEXT, "message_stream", stream)
         elif type_ is not None and type_.name == "double":
-            return casts.let("typed", casts.typed(type_, _TEXT), parser.sql(_TEXT, type_, "typed"))
+            found = casts.let("typed", casts.typed(type_, _TEXT), parser.sql(_TEXT, type_, "typed"))
         else:
             found = parser.sql(_TEXT)
         return found if type_ is None else f"CASE WHEN {casts.fits(type_, _TEXT)} THEN {found} END"
