@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.model import Event
-from tests.spark.folding import Range
 from tests.spark.ledgers import Draft, Ledger
 from tidelock.model import CONTROL
+
+if TYPE_CHECKING:
+    from tests.spark.folding import Range
 
 T = TypeVar("T")
 
@@ -26,6 +29,13 @@ class Pack:
     events: Sequence[Event]
     #: last sequences of the commits
     ends: Sequence[int]
+
+    def only(self, kept: Callable[[Event], bool]) -> Pack:
+        """Some of the events, where they are, and all control events, which are for all."""
+        events = [event for event in self.events if event.stream == CONTROL or kept(event)]
+        sequences = [event.ingress_sequence for event in events]
+        ends = (sequences[place - 1] for end in self.ends if (place := bisect_right(sequences, end)))
+        return Pack(events, list(dict.fromkeys(ends)))
 
     def cut(self, joined: Callable[[], bool]) -> list[Range]:
         """Ranges on commit boundaries, each as long as `joined` says so; a control event is a range of its own."""
@@ -56,10 +66,17 @@ def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:
     return found
 
 
-def pack(ledgers: Sequence[Ledger], chance: Random) -> Pack:
+def pack(
+    ledgers: Sequence[Ledger],
+    chance: Random,
+    *,
+    controls: Sequence[Mapping[str, Any]] = ({"type": "tick"},),
+    scattered: float = 0,
+) -> Pack:
     """The n-th commits of all ledgers are the n-th commit; their collections take turns, and some are one request's.
 
-    Between commits there are control events now and then, and sequences that nobody has.
+    Between commits there are control events now and then, and sequences that nobody has. About `scattered` more
+    control events come amid the commits, which end there.
     """
     events: list[Event] = []
     ends: list[int] = []
@@ -72,15 +89,26 @@ def pack(ledgers: Sequence[Ledger], chance: Random) -> Pack:
             sequence += 1
             events.append(Event(sequence, time, **{**draft, "tenant_id": tenant}))
 
+    def record_control() -> None:
+        nonlocal time
+        ends.append(sequence)
+        # Ticks come after quiet times.
+        time += chance.choice([0, 5, 60]) * 10**9
+        data = json.dumps(chance.choice(controls))
+        record([(CONTROL, {"stream": CONTROL, "occurred_at": time, "data": data})])
+        ends.append(sequence)
+
+    often = scattered / sum(len(commit) for ledger in ledgers for commit in ledger)
     for number in range(max(map(len, ledgers))):
         sequence += chance.choice([0, 0, 5])
         for collection in _turns([ledger[number] if number < len(ledger) else [] for ledger in ledgers], chance):
             record(collection)
+            if scattered and chance.random() < often:
+                record_control()
         ends.append(sequence)
         if chance.random() < 0.3:
-            record([(CONTROL, {"stream": CONTROL, "occurred_at": time, "data": json.dumps({"type": "tick"})})])
-            ends.append(sequence)
-    return Pack(events, ends)
+            record_control()
+    return Pack(events, list(dict.fromkeys(ends)))
 
 
 def tenant_of(number: int, draft: Draft) -> str:
