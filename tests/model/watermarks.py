@@ -8,6 +8,9 @@ from heapq import heappop, heappush
 
 from tests.model.events import Columns
 
+#: Choice: a watermark is no lower than what 64 bits hold, which is before every event time
+EARLIEST = -(2**63)
+
 
 @dataclass(frozen=True, order=True)
 class Entry:
@@ -81,9 +84,10 @@ class EventTime:
     def _raise(self, at: int, latest: int) -> None:
         seen = latest if self.max_timestamp_seen is None else max(latest, self.max_timestamp_seen)
         self.max_timestamp_seen = seen
-        if self.watermark is None or seen - self.tolerance > self.watermark:
-            self.watermark = seen - self.tolerance
-            self.raises.append((at, self.watermark))
+        reached = max(seen - self.tolerance, EARLIEST)
+        if self.watermark is None or reached > self.watermark:
+            self.watermark = reached
+            self.raises.append((at, reached))
 
     def drain(self) -> list[Entry]:
         """All that is held, in order. Time stays where it is."""

@@ -47,7 +47,7 @@ _LOOSE_TIMES = [
     {"column": "data.t.us", "type": "unixtimestamp_us"},
     {"column": "occurred_at"},
 ]
-_TOLERANCES = ["2s", "0s", "5s", "20s", "1ms", "48h"]
+_TOLERANCES = ["2s", "0s", "5s", "20s", "1ms", "48h", "200d"]
 _IDLE = ["1s", None, "20s", None, "1m"]
 
 _FRAMES: dict[str, list[Any]] = {

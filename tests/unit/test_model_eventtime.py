@@ -272,6 +272,12 @@ def test_late_rows_move_no_time_and_say_what_judged_them() -> None:
     assert state.metrics["s_ordered", "default"].max_timestamp_seen == 30
 
 
+def test_a_watermark_is_no_lower_than_64_bits_hold() -> None:
+    state = windowed(alone(timed(at("1678-01-01")), timed(at("1678-01-02"))), ANY, late_tolerance="200d")
+    assert state.raises["s_ordered", "default"] == [(100, -(2**63))]
+    assert state.held["s_ordered", "default"] == [1, 2]
+
+
 def test_what_is_not_live_has_late_rows_in_its_changes_and_nothing_else() -> None:
     stream = {"live": False, "ordered": True, "eventtime": {"column": "occurred_at"}}
     events: list[Event] = alone({"occurred_at": 5}, {"occurred_at": 5})
