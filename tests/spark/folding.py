@@ -13,6 +13,7 @@ from tests.model.values import decimal_text
 from tidelock.definitions import parse_definitions
 from tidelock.fold import statements
 from tidelock.fold.folder import Folder
+from tidelock.fold.ranges import next_range
 from tidelock.fold.segments import decode
 from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
@@ -49,7 +50,8 @@ class Folding:
         self.folder = Folder(spark, self.store, database, parse_definitions(toml), small_events=small_events)
         for table in self._own_tables():
             self.store.execute(f"DROP TABLE IF EXISTS {statements.placed(SCHEMA, table.name)}")
-            self.store.execute(statements.create_table(SCHEMA, table))
+            for statement in (statements.create_table(SCHEMA, table), *statements.create_indexes(SCHEMA, table)):
+                self.store.execute(statement)
         for name in ALWAYS:
             self.store.execute(f"TRUNCATE {statements.placed(SCHEMA, name)}")
         self.store.execute("TRUNCATE changes")
@@ -64,7 +66,11 @@ class Folding:
 
     def fold(self, ranges: Iterable[Range]) -> Picture:
         for lo, hi in ranges:
-            self.folder.fold(lo, hi)
+            found = next_range(self.store, lo, hi - lo, hi)
+            if found is not None and found.control is not None:
+                self.folder.control(found)
+            else:
+                self.folder.fold(lo, hi)
         return self.picture()
 
     def picture(self) -> Picture:
@@ -92,11 +98,15 @@ def pictured(database: Database, tables: Mapping[str, Table]) -> Picture:
             shown = ", ".join(f'"{c}"' + ("::text" if t.name == "json" else "") for c, t in table.columns.items())
             place = statements.placed(SCHEMA, name)
             found = connection.execute(f'SELECT tenant_id, "{KEY}", source_timestamp, {shown} FROM {place}'.encode())
-            for tenant, key, time, *values in found:
+            for tenant, key, time, *values in found if not table.internal else ():
                 rows[name, tenant, key] = (time, _texts(dict(zip(table.columns, values, strict=True))))
             everything = connection.execute(f'SELECT t::text FROM {place} AS t ORDER BY tenant_id, "{KEY}"'.encode())
             stored += [f"{name} {text}" for (text,) in everything]
-        query = "SELECT table_name, segment FROM changes ORDER BY last_sequence, table_name, part"
+        # How far ordered output has come is told beside it, to those who follow it.
+        query = (
+            "SELECT table_name, segment FROM changes WHERE table_name <> 'watermarks' "
+            "ORDER BY last_sequence, table_name, part"
+        )
         for name, segment in connection.execute(query):
             part = [
                 (row["source_timestamp"], (name, row["tenant_id"], row["key"]), _row(row["old"]), _row(row["new"]))

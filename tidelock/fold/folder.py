@@ -5,7 +5,7 @@ The steps are the same for small and large ranges; they differ in who reads the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from tidelock.fold.keys import bounded, joined, json_strings, number_strings, pe
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.numbers import WIDE, Numbers, choose, narrowable
+from tidelock.fold.ranges import Range
 from tidelock.fold.readings import objection_sql, readings
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots, slots_of
@@ -36,6 +37,11 @@ from tidelock.fold.tables import (
 )
 from tidelock.fold.timing import Timing
 from tidelock.fold.versions import Outcome, appended, chained, first_versions
+from tidelock.fold.windows.carried import Carried
+from tidelock.fold.windows.control import control_outcomes
+from tidelock.fold.windows.due import waits_for_time, write_due_sql
+from tidelock.fold.windows.outputs import outputs_of
+from tidelock.fold.windows.steps import WindowSteps
 from tidelock.ledger.database import Database
 
 _ONE_PARTITION = "/*+ COALESCE(1) */"
@@ -66,21 +72,43 @@ class Folder:
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
         self._timing = Timing(spark.session, slots)
+        types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
+        outputs = outputs_of(definitions, types)
+        self._carried = Carried(outputs, slots, calculated)
+        self._windows = WindowSteps(spark, store, outputs, self._carried)
         self._prepared = self._preparation(slots)
         self._source = Source(spark, store, database, slots, small_events=small_events)
-        types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
         #: every table that these definitions make
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 
     def fold(self, lo: int, hi: int) -> int:
         """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
         try:
-            outcomes = self._folded(lo, hi) if self._source.concerns(lo, hi) else []
-            self._store.apply(lo, hi, outcomes, changes=self._changes)
+            outcomes = self._folded(lo, hi) if self._source.concerns(lo, hi) else list(self._windows.passed(lo, hi))
+            self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
         except BaseException:
             self._store.rollback()
             raise
         return sum(outcome.rows.num_rows + outcome.removed.num_rows for outcome in outcomes)
+
+    def control(self, event: Range) -> None:
+        """Apply a control event: it closes windows, and may drain them. Raises CursorMoved."""
+        try:
+            outcomes = list(self.controlled(event))
+            self._store.apply(event.lo, event.hi, outcomes, changes=self._changes, afterwards=self._due())
+        except BaseException:
+            self._store.rollback()
+            raise
+
+    def controlled(self, event: Range, names: Collection[str] | None = None) -> Iterator[Outcome]:
+        """What a control event does to these outputs, or to all."""
+        outputs = [output for output in self._windows.outputs if names is None or output.name in names]
+        return control_outcomes(self._store, outputs, event.source_timestamp, event.control or {})
+
+    def _due(self) -> str | None:
+        """The statement that stores when something is due: of the tables that are read, where anything may be."""
+        outputs = self._windows.outputs
+        return write_due_sql(self._store.schema, outputs) if self._changes and waits_for_time(outputs) else None
 
     def warm_up(self) -> None:
         """Run every step over nothing: the first run of a step in a JVM takes seconds, which no event should wait."""
@@ -100,7 +128,7 @@ class Folder:
         """All that is to be known of single events, in one step: its expressions are many, the later steps' few."""
         meters = f"{self._meters.prepared()} AS entries" if self._meters.meters else "NULL AS entries"
         latest = self._latest.prepared() if self._latest.latest else []
-        columns = ", ".join([meters, *self._timing.prepared(), *latest])
+        columns = ", ".join([meters, *self._timing.prepared(), *latest, *self._carried.prepared()])
         return f"""
             SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
                 op = 'delete' AS deleted, {objection_sql(slots)} AS objection, {columns}
@@ -131,13 +159,14 @@ class Folder:
 
     def _outcomes(self, lo: int, hi: int, prepared: pa.Table | None, hint: str) -> Iterator[Outcome]:
         meters = self._meters.meters
-        if prepared is None:
-            prepared = self._run({}, FAULTY if meters else FAULTY_COLUMNS)
-        yield appended(ERROR_ROWS, error_rows(prepared, meters, self._timing.fault))
+        faulty = self._run({}, FAULTY if meters else FAULTY_COLUMNS) if prepared is None else prepared
+        yield appended(ERROR_ROWS, error_rows(faulty, meters, self._timing.fault))
         if meters:
             yield from self._counted(lo, hi, {"entries": self._meters.entries()}, hint)
         if self._latest.latest:
             yield from self._kept()
+        if self._windows.outputs:
+            yield from self._windows.outcomes(lo, hi, prepared)
 
     def _counted(self, lo: int, hi: int, views: dict[str, str], hint: str) -> Iterator[Outcome]:
         stored = self._store.select(COUNTERS, stored_counters_sql(self._store.schema, self._meters.meters, lo, hi))

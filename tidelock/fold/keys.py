@@ -8,6 +8,8 @@ from hashlib import sha256
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.instants import format_instant
+
 _SPECIAL = r'["\\\x00-\x1f]'
 _SECOND = 1_000_000_000
 #: longest key that stays as it is. With a tenant's name, of a KiB at most, it fits into an index, which Postgres ends
@@ -54,3 +56,10 @@ def period_strings(starts: pa.Array) -> pa.Array:
 
 def number_strings(numbers: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', numbers.cast(pa.string()), '"', "")
+
+
+def instant_strings(instants: pa.Array) -> pa.Array:
+    """Instants as texts of RFC 3339, each written once."""
+    encoded = instants.dictionary_encode()
+    texts = pa.array([format_instant(instant) for instant in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)

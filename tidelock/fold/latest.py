@@ -69,13 +69,16 @@ class LatestSteps:
 
 
 def _latest(reading: Reading, slots: Slots, calculated: Mapping[str, Calculation]) -> Latest:
+    table = latest_table(reading.stream, {name: calculation.type for name, calculation in calculated.items()})
+    values = row_columns(reading, slots) | {name: calculation.sql for name, calculation in calculated.items()}
+    return Latest(reading.stream, table, tuple((type_, values[name]) for name, type_ in table.columns.items()))
+
+
+def row_columns(reading: Reading, slots: Slots) -> dict[str, str]:
+    """SQL of what a table of a stream's rows has of an event, but for calculated columns."""
     stream = reading.stream
-    table = latest_table(stream, {name: calculation.type for name, calculation in calculated.items()})
     if stream.columns:
-        values = {name: reading.typed(name) for name in stream.columns}
-    else:
-        values = {table_column(name): reading.typed(name) for name in stream.key}
-        values |= {name: name for name in UNDECLARED if name != "data"}
-        values["data"] = slots.slot(stream.name, WHOLE)
-    values |= {name: calculation.sql for name, calculation in calculated.items()}
-    return Latest(stream, table, tuple((type_, values[name]) for name, type_ in table.columns.items()))
+        return {name: reading.typed(name) for name in stream.columns}
+    values = {table_column(name): reading.typed(name) for name in stream.key}
+    values |= {name: name for name in UNDECLARED if name != "data"}
+    return values | {"data": slots.slot(stream.name, WHOLE)}

@@ -234,7 +234,7 @@ class Runner:
         elif found.control.get("type") == "definition":
             return self._swap(found)
         else:
-            self._store.apply(found.lo, found.hi, (), changes=True)
+            self._folder.control(found)
         return True
 
     def _step_shadow(self) -> bool:

@@ -100,7 +100,7 @@ class Shadow:
         if found.control is None:
             self._folder.fold(found.lo, found.hi)
         else:
-            self.store.apply(found.lo, found.hi, (), changes=False)
+            self._folder.control(found)
         self.position = found.hi
         return found
 
@@ -133,6 +133,8 @@ class Shadow:
             self.store.execute(f"CREATE SCHEMA {statements.quoted(self.place.schema)}")
             for table in self.tables.values():
                 self.store.execute(self._creation(table))
+                for statement in statements.create_indexes(self.place.schema, table):
+                    self.store.execute(statement)
             name = literal(STRING, self.store.cursor)
             self.store.execute(f"INSERT INTO cursors (name, sequence) VALUES ({name}, 0)")
         self.store.commit()

@@ -13,10 +13,14 @@ def reshape(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator
     for name, table in after.items():
         if name in ALWAYS:
             continue
-        if name not in before:
-            yield statements.create_table(SCHEMA, table)
+        if name in before and table.internal and table != before[name]:
+            # Nobody but the fold reads it, and its rows are made anew.
+            yield f"DROP TABLE {statements.placed(SCHEMA, name)}"
+        elif name in before:
+            yield from _columns(before[name], table)
             continue
-        yield from _columns(before[name], table)
+        yield statements.create_table(SCHEMA, table)
+        yield from statements.create_indexes(SCHEMA, table)
 
 
 def drop(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator[str]:

@@ -33,17 +33,19 @@ def column_type(column: ColumnType) -> str:
 
 
 def create_table(schema: str, table: Table) -> str:
-    """A table that definitions ask for. Its columns may all be null: what an event does not have is null.
-
-    An index is written as a constraint, with the key for its last column, so that one statement makes it all.
-    """
+    """A table that definitions ask for. Its columns may all be null: what an event does not have is null."""
     columns = ", ".join(f"{quoted(name)} {column_type(type_)}" for name, type_ in table.stored.items())
-    indexes = "".join(f", UNIQUE (tenant_id, {quoted(name)}, {quoted(KEY)})" for name in table.indexes)
     return (
         f'CREATE TABLE {placed(schema, table.name)} (tenant_id text COLLATE "C" NOT NULL, '
         f'{quoted(KEY)} text COLLATE "C" NOT NULL, source_timestamp bigint NOT NULL, {columns}, '
-        f"PRIMARY KEY (tenant_id, {quoted(KEY)}){indexes})"
+        f"PRIMARY KEY (tenant_id, {quoted(KEY)}))"
     )
+
+
+def create_indexes(schema: str, table: Table) -> list[str]:
+    return [
+        f"CREATE INDEX ON {placed(schema, table.name)} ({', '.join(map(quoted, index))})" for index in table.indexes
+    ]
 
 
 def stage_of(schema: str, table: Table) -> str:
@@ -89,6 +91,21 @@ def select_keys(schema: str, table: Table) -> str:
         f"SELECT {columns(table, 'target.')} FROM {placed(schema, table.name)} AS target "
         f"JOIN stage_keys AS stage ON {_same('target', 'stage')}"
     )
+
+
+def select_due(schema: str, table: Table, due: str, where: str = "TRUE") -> str:
+    """The stored rows, called `target`, that a join finds."""
+    return f"SELECT {columns(table, 'target.')} FROM {placed(schema, table.name)} AS target {due} WHERE {where}"
+
+
+def select_matching(schema: str, table: Table, column: str, due: str | None) -> str:
+    """The stored rows that have a staged key in a column, and those that a join finds."""
+    staged = (
+        "EXISTS (SELECT FROM stage_keys AS stage WHERE target.tenant_id = stage.tenant_id AND "
+        f"target.{quoted(column)} = stage.{quoted(KEY)})"
+    )
+    matching = select_due(schema, table, "", staged)
+    return matching if due is None else f"{matching} UNION ALL {select_due(schema, table, due, f'NOT {staged}')}"
 
 
 def columns(table: Table, prefix: str = "") -> str:

@@ -73,14 +73,27 @@ class Store:
         self._stage_keys(keys)
         return self._read(table, statements.select_keys(schema or self.schema, table))
 
+    def matching(self, table: Table, keys: pa.Table | None, due: str | None, column: str = KEY) -> pa.Table:
+        """The stored rows of some keys, or groups, and those that a join with what is due finds."""
+        if keys is None or not keys.num_rows:
+            if due is None:
+                return row_schema(table).empty_table()
+            return self._read(table, statements.select_due(self.schema, table, due))
+        self._stage_keys(keys)
+        return self._read(table, statements.select_matching(self.schema, table, column, due))
+
     def select(self, table: Table, sql: str) -> pa.Table:
         """Stored rows that a query finds, whose select list is `statements.columns`."""
         return self._read(table, sql)
 
-    def apply(self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:
-        """Tables, changes and cursor, in one transaction. Raises CursorMoved."""
+    def apply(
+        self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: str | None = None
+    ) -> None:
+        """Tables, changes and cursor, in one transaction, with a statement at its end. Raises CursorMoved."""
         self.move(lo, hi)
         self.write(hi, outcomes, changes=changes)
+        if afterwards is not None:
+            self.execute(afterwards)
         self.finish(hi)
 
     def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:

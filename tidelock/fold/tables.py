@@ -53,8 +53,8 @@ class Table:
     state: Mapping[str, ColumnType] = field(default_factory=dict)
     #: the fold's own: nobody else reads it
     internal: bool = False
-    #: columns that its rows are also looked up by, within a tenant
-    indexes: tuple[str, ...] = ()
+    #: columns that its rows are looked up by, beside their keys
+    indexes: tuple[tuple[str, ...], ...] = ()
 
     @property
     def stored(self) -> Mapping[str, ColumnType]:
@@ -68,7 +68,7 @@ class Table:
             "columns": {name: str(type_) for name, type_ in self.columns.items()},
             "key": list(self.key),
         }
-        return form | {"internal": True, "indexes": list(self.indexes)} if self.internal else form
+        return form | {"internal": True, "indexes": [list(index) for index in self.indexes]} if self.internal else form
 
 
 COUNTERS = Table("counters", {**_COUNTER, **_AGGREGATES}, tuple(_COUNTER), _ADJUSTED)
@@ -151,9 +151,16 @@ def open_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
     if counted:
         own |= {"window_ordinal": BIGINT, "rows": BIGINT}
     states = state_columns(tuple(window.select.values()), types)
-    indexes = ("window_end", GROUP) if isinstance(window.frame, Session) else ("window_end",)
     key = (GROUP,) if counted else (GROUP, "window_start")
-    return Table(f"{window.name}$open", own | states, key, internal=True, indexes=() if counted else indexes)
+    # By arrival a window's end comes for all tenants at once.
+    indexes = [("tenant_id", "window_end") if window.eventtime.enabled else ("window_end",)] if not counted else []
+    indexes += [("tenant_id", GROUP)] if isinstance(window.frame, Session) else []
+    return Table(f"{window.name}$open", own | states, key, internal=True, indexes=tuple(indexes))
+
+
+def holds(window: Window) -> bool:
+    """Whether rows wait for their turn. Windows of time gather them at once, with the same result."""
+    return isinstance(window.frame, Count) and window.eventtime.enabled
 
 
 def held_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
@@ -179,7 +186,7 @@ def tables_of(
     for window in definitions.windows.values():
         types = column_types(window, definitions.streams.get(window.stream), (calculated or {}).get(window.stream, {}))
         made = [window_table(window, types), open_table(window, types)]
-        made += [held_table(window, types)] if isinstance(window.frame, Count) and window.eventtime.enabled else []
+        made += [held_table(window, types)] if holds(window) else []
         tables |= {table.name: table for table in made}
     return tables
 
@@ -188,7 +195,7 @@ def column_types(window: Window, stream: Stream | None, calculated: Mapping[str,
     """The types of the columns that a window uses; a path, which has none, is missing."""
     stream = stream or Stream(window.stream)
     used = dict.fromkeys([*window.group_by, *(found.column for found in window.select.values() if found.column)])
-    types = {name: stream.columns.get(name) or calculated.get(name) or stream.type_of(name) for name in used}
+    types = {name: calculated.get(name) or stream.type_of(name) for name in used}
     return {name: type_ for name, type_ in types.items() if type_ is not None}
 
 
@@ -198,7 +205,7 @@ def read_tables(forms: Iterable[Mapping[str, Any]]) -> dict[str, Table]:
     for form in forms:
         if (name := form["name"]) not in ALWAYS:
             columns = {column: parse_column_type(text) for column, text in form["columns"].items()}
-            internal, indexes = form.get("internal", False), tuple(form.get("indexes", ()))
+            internal, indexes = form.get("internal", False), tuple(map(tuple, form.get("indexes", ())))
             tables[name] = Table(name, columns, tuple(form["key"]), internal=internal, indexes=indexes)
     return tables
 
@@ -210,4 +217,6 @@ def _groups(window: Window) -> dict[str, ColumnType]:
 
 def _held(name: str, columns: Mapping[str, ColumnType]) -> Table:
     own = {"ingress_sequence": BIGINT, "event_time": TIMESTAMP}
-    return Table(name, own | dict(columns), ("ingress_sequence",), internal=True, indexes=("event_time",))
+    return Table(
+        name, own | dict(columns), ("ingress_sequence",), internal=True, indexes=(("tenant_id", "event_time"),)
+    )

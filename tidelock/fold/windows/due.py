@@ -1,0 +1,88 @@
+"""Due: when passing time will close or release something, as Postgres finds it in the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidelock.columns import BIGINT, STRING
+from tidelock.definitions import Count
+from tidelock.fold.statements import placed
+from tidelock.fold.tables import WATERMARKS
+from tidelock.fold.windows.outputs import Output
+from tidelock.ledger.queries import load
+from tidelock.where.sql import literal
+
+QUERIES = load("tidelock.fold", "sql/windows.sql")
+
+_LATEST = 2**63 - 1
+
+
+def waits_for_time(outputs: Iterable[Output]) -> bool:
+    """Whether anything may ever be due."""
+    return any(not output.by_event_time or output.idle_timeout_ns is not None for output in outputs)
+
+
+def write_due_sql(schema: str, outputs: Sequence[Output]) -> str:
+    windows = [
+        f"(SELECT min(window_end) FROM {placed(schema, output.open.name)})"
+        for output in outputs
+        if closes_by_arrival(output) and output.open is not None
+    ]
+    idle = [
+        # In numeric: a timeout of centuries must not stop the fold.
+        f"(SELECT least(min(last_row_at)::numeric + {output.idle_timeout_ns}, {_LATEST}) "
+        f"FROM {placed(schema, WATERMARKS.name)} AS target WHERE {_waiting(schema, output)})"
+        for output in outputs
+        if output.idle_timeout_ns is not None
+    ]
+    return QUERIES.text("write_due").format(window_due=_least(windows), idle_due=_least(idle))
+
+
+def idle_sql(schema: str, output: Output, at: int) -> str:
+    """The tenants of an output that have something open or held, and no row for as long as its timeout."""
+    assert output.idle_timeout_ns is not None
+    idle = f"last_row_at <= {literal(BIGINT, max(at - output.idle_timeout_ns, -(2**63)))}"
+    table = placed(schema, WATERMARKS.name)
+    return f"SELECT tenant_id FROM {table} AS target WHERE {idle} AND {_waiting(schema, output)}"
+
+
+def closes_by_arrival(output: Output) -> bool:
+    """Whether its windows end as the ledger's time goes on."""
+    return not output.by_event_time and output.window is not None and not isinstance(output.window.frame, Count)
+
+
+def tenants_due(moments: dict[str, int], column: str) -> str:
+    """A join with the stored rows that tenants' watermarks have reached."""
+    values = ", ".join(f"({literal(STRING, tenant)}, {literal(BIGINT, moment)})" for tenant, moment in moments.items())
+    return (
+        f"JOIN (VALUES {values}) AS due (tenant_id, moment) "
+        f"ON due.tenant_id = target.tenant_id AND target.{column} <= due.moment"
+    )
+
+
+def all_due(moment: int) -> str:
+    """A join with the windows of all tenants that end by a moment."""
+    return f"JOIN (VALUES ({literal(BIGINT, moment)})) AS due (moment) ON target.window_end <= due.moment"
+
+
+def of_tenants(tenants: Sequence[str] | None, condition: str = "TRUE") -> str:
+    """A join with the stored rows of some tenants, or of all."""
+    if tenants is None:
+        return f"JOIN (VALUES (TRUE)) AS due (everyone) ON {condition}"
+    values = ", ".join(f"({literal(STRING, tenant)})" for tenant in tenants)
+    return f"JOIN (VALUES {values}) AS due (tenant_id) ON due.tenant_id = target.tenant_id AND {condition}"
+
+
+def _waiting(schema: str, output: Output) -> str:
+    """Whether a watermark, called `target`, has something open or held."""
+    found = [
+        f"EXISTS (SELECT FROM {placed(schema, table.name)} AS waiting WHERE waiting.tenant_id = target.tenant_id"
+        + (" AND waiting.rows > 0)" if "rows" in table.columns else ")")
+        for table in (output.open, output.held)
+        if table is not None
+    ]
+    return f'target."window" = {literal(STRING, output.name)} AND ({" OR ".join(found)})'
+
+
+def _least(moments: Sequence[str]) -> str:
+    return f"least({', '.join(moments)})" if moments else "NULL"
