@@ -6,6 +6,8 @@ made is a comment that begins with `Choice:`, and the product follows it.
     state = fold(events, definitions)           definitions in the shape of tidelock.toml
     state.table("counters")                     (tenant, key) -> row
     state.changes                               old and new row of every key that a collection changed
+    state.metrics, state.raises                 (window, tenant) -> how far its time has come, and how it came there
+    state.held, state.open_windows              (window, tenant) -> what waits, and what is not closed yet
 """
 
 from tests.model.events import Event
