@@ -16,8 +16,10 @@ def stored_counters_sql(schema: str, meters: Sequence[Meter], lo: int, hi: int) 
 
     Whole seconds are found by integer arithmetic: an instant's nanoseconds do not fit a double.
     """
+    # An instant's hour tells every period; its day, of which there are fewer, all but one.
+    unit = 3600 if any(meter.period == "hour" for meter in meters) else 86400
     rows = ", ".join(f"({_text(m.name)}, {_text(m.stream)}, {_text(m.period)})" for m in meters)
-    start = "to_char(date_trunc(period, to_timestamp(hour) AT TIME ZONE 'UTC'), 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+    start = "to_char(date_trunc(period, to_timestamp(since) AT TIME ZONE 'UTC'), 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
     key = f"""'[' || to_json(metric)::text || ',' || to_json(customer_ref)::text || ',"' || {start} || '"]'"""
     return f"""
         SELECT {statements.columns(COUNTERS, "target.")}
@@ -25,8 +27,8 @@ def stored_counters_sql(schema: str, meters: Sequence[Meter], lo: int, hi: int) 
             SELECT DISTINCT tenant_id, {key} AS key
             FROM (
                 SELECT DISTINCT tenant_id, stream, customer_ref,
-                    (occurred_at - CASE WHEN occurred_at < 0 THEN 3599999999999 ELSE 0 END) / 3600000000000 * 3600
-                        AS hour
+                    (occurred_at - CASE WHEN occurred_at < 0 THEN {unit * 10**9 - 1} ELSE 0 END)
+                        / {unit * 10**9} * {unit} AS since
                 FROM events WHERE ingress_sequence > {lo} AND ingress_sequence <= {hi} AND customer_ref IS NOT NULL
             ) AS range
             JOIN (VALUES {rows}) AS meters (metric, stream, period) USING (stream)

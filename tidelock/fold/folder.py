@@ -6,7 +6,9 @@ The steps are the same for small and large ranges; they differ in who reads the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +38,7 @@ from tidelock.fold.tables import (
     tables_of,
 )
 from tidelock.fold.timing import Timing
-from tidelock.fold.versions import Outcome, appended, chained, first_versions
+from tidelock.fold.versions import Outcome, appended, chained, first_versions, row_schema
 from tidelock.fold.windows.carried import Carried
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
@@ -45,6 +47,9 @@ from tidelock.fold.windows.steps import WindowSteps
 from tidelock.ledger.database import Database
 
 _ONE_PARTITION = "/*+ COALESCE(1) */"
+
+#: counters that are being read
+Stored: TypeAlias = Future[pa.Table]
 
 
 class Folder:
@@ -113,16 +118,16 @@ class Folder:
     def warm_up(self) -> None:
         """Run every step over nothing: the first run of a step in a JVM takes seconds, which no event should wait."""
         self._compile(False)
-        with self._view(0, 0, small=True) as prepared:
-            for _ in self._outcomes(0, 0, prepared, _ONE_PARTITION):
+        with self._view(0, 0, small=True) as (prepared, stored):
+            for _ in self._outcomes(0, 0, prepared, stored, _ONE_PARTITION):
                 pass
         self._store.rollback()
 
     def _folded(self, lo: int, hi: int) -> list[Outcome]:
         small = self._source.small(lo, hi)
         self._compile(not small)
-        with self._view(lo, hi, small) as prepared:
-            return list(self._outcomes(lo, hi, prepared, _ONE_PARTITION if small else ""))
+        with self._view(lo, hi, small) as (prepared, stored):
+            return list(self._outcomes(lo, hi, prepared, stored, _ONE_PARTITION if small else ""))
 
     def _preparation(self, slots: Slots) -> str:
         """All that is to be known of single events, in one step: its expressions are many, the later steps' few."""
@@ -135,21 +140,32 @@ class Folder:
             FROM ({self._timing.source()})"""
 
     @contextmanager
-    def _view(self, lo: int, hi: int, small: bool) -> Iterator[pa.Table | None]:
-        """The prepared range as a view. A large one stays where it was prepared, a small one is here, and sent on."""
+    def _view(self, lo: int, hi: int, small: bool) -> Iterator[tuple[pa.Table | None, Stored]]:
+        """The prepared range as a view. A large one stays where it was prepared, a small one is here, and sent on.
+
+        While Spark prepares it, Postgres finds the stored counters that the range touches.
+        """
         session = self._spark.session
         self._timing.parsed(self._source.read(lo, hi)).createOrReplaceTempView("events")
         prepared = session.sql(self._prepared)
-        if small:
-            rows = prepared.toArrow()
-            single_partition(session, rows).createOrReplaceTempView("prepared")
-            yield rows
-            return
-        prepared.persist().createOrReplaceTempView("prepared")
-        try:
-            yield None
-        finally:
-            prepared.unpersist()
+        with ThreadPoolExecutor(1) as aside:
+            stored = aside.submit(self._stored_counters, lo, hi)
+            if small:
+                rows = prepared.toArrow()
+                single_partition(session, rows).createOrReplaceTempView("prepared")
+                yield rows, stored
+                return
+            prepared.persist().createOrReplaceTempView("prepared")
+            try:
+                yield None, stored
+            finally:
+                prepared.unpersist()
+
+    def _stored_counters(self, lo: int, hi: int) -> pa.Table:
+        meters = self._meters.meters
+        if not meters:
+            return row_schema(COUNTERS).empty_table()
+        return self._store.select(COUNTERS, stored_counters_sql(self._store.schema, meters, lo, hi))
 
     def _compile(self, wanted: bool) -> None:
         """Compiling a step costs more than it saves on few rows."""
@@ -157,19 +173,21 @@ class Folder:
         conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
         conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if wanted else "NO_CODEGEN")
 
-    def _outcomes(self, lo: int, hi: int, prepared: pa.Table | None, hint: str) -> Iterator[Outcome]:
+    def _outcomes(self, lo: int, hi: int, prepared: pa.Table | None, stored: Stored, hint: str) -> Iterator[Outcome]:
         meters = self._meters.meters
         faulty = self._run({}, FAULTY if meters else FAULTY_COLUMNS) if prepared is None else prepared
         yield appended(ERROR_ROWS, error_rows(faulty, meters, self._timing.fault))
         if meters:
-            yield from self._counted(lo, hi, {"entries": self._meters.entries()}, hint)
+            yield from self._counted(self._awaited(stored), {"entries": self._meters.entries()}, hint)
         if self._latest.latest:
             yield from self._kept()
         if self._windows.outputs:
             yield from self._windows.outcomes(lo, hi, prepared)
 
-    def _counted(self, lo: int, hi: int, views: dict[str, str], hint: str) -> Iterator[Outcome]:
-        stored = self._store.select(COUNTERS, stored_counters_sql(self._store.schema, self._meters.meters, lo, hi))
+    def _awaited(self, stored: Stored) -> pa.Table:
+        return stored.result()
+
+    def _counted(self, stored: pa.Table, views: dict[str, str], hint: str) -> Iterator[Outcome]:
         self._show("stored_counters", stored)
         numbers = self._numbers(views, stored) if not hint else WIDE
         views |= {"chained": self._meters.chained(hint, numbers), "decided": self._meters.decided()}

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidelock.definitions import Meter
 from tidelock.fold.arrow import column
+from tidelock.fold.threads import each
 
 _DECIMAL = pa.decimal128(38, 9)
 #: decimal places that are tried
@@ -61,9 +62,11 @@ class Numbers:
         """The rows with decimals again."""
         if self.scale is None:
             return rows
-        for place, name in enumerate(rows.column_names):
-            if name in _COLUMNS:
-                rows = rows.set_column(place, name, _decimals(column(rows, name), self.scale))
+        scale, names = self.scale, [name for name in rows.column_names if name in _COLUMNS]
+        whole = [column(rows, name) for name in names]
+        made = each(lambda numbers: _decimals(numbers, scale), whole, rows.num_rows)
+        for name, decimals in zip(names, made, strict=True):
+            rows = rows.set_column(rows.column_names.index(name), name, decimals)
         return rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidelock.columns import ColumnType
 from tidelock.fold.arrow import arrow_type
+from tidelock.fold.threads import each
 
 #: changes of one segment: what a reader has in memory of a table at a time
 ROWS_MAX = 20_000
@@ -42,17 +43,18 @@ def change_schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
     )
 
 
-def encode(changes: pa.Table, rows_max: int = ROWS_MAX) -> Iterator[Segment]:
+def encode(changes: pa.Table, rows_max: int = ROWS_MAX) -> list[Segment]:
     """Segments of changes that are in order: by source timestamp, then key, then tenant."""
-    for start in range(0, changes.num_rows, rows_max):
-        part = changes.slice(start, rows_max)
-        times = part.column("source_timestamp")
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, part.schema, options=_OPTIONS) as writer:
-            writer.write_table(part)
-        bounds = pc.min_max(times)
-        data = sink.getvalue().to_pybytes()
-        yield Segment(part.num_rows, bounds["min"].as_py(), bounds["max"].as_py(), data)
+    parts = [changes.slice(start, rows_max) for start in range(0, changes.num_rows, rows_max)]
+    return each(_segment, parts, min(rows_max, changes.num_rows))
+
+
+def _segment(part: pa.Table) -> Segment:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, part.schema, options=_OPTIONS) as writer:
+        writer.write_table(part)
+    bounds = pc.min_max(part.column("source_timestamp"))
+    return Segment(part.num_rows, bounds["min"].as_py(), bounds["max"].as_py(), sink.getvalue().to_pybytes())
 
 
 def decode(data: bytes) -> pa.Table:

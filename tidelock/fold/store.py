@@ -136,7 +136,7 @@ class Store:
     def _record(self, hi: int, outcome: Outcome) -> None:
         if not outcome.changes.num_rows:
             return
-        segments = list(encode(outcome.changes))
+        segments = encode(outcome.changes)
         rows = pa.table(
             {
                 "table_name": [outcome.table.name] * len(segments),

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tidelock.fold.arrow import arrow_type, column
 from tidelock.fold.segments import change_schema
 from tidelock.fold.tables import KEY, Table
+from tidelock.fold.threads import each
 
 _META = ["tenant_id", KEY, "source_timestamp"]
 
@@ -159,7 +160,7 @@ def _ranks(values: pa.Array) -> pa.Array:
 def _structs(table: Table, rows: pa.Table, places: pa.Array, missing: pa.Array | None = None) -> pa.Array:
     """Rows at some places as one column of the table's columns; null where there is none."""
     fields = list(change_schema(table.columns).field("new").type)
-    arrays = [column(rows, field.name).take(places) for field in fields]
+    arrays = each(lambda field: column(rows, field.name).take(places), fields, len(places))
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
 
 

@@ -162,8 +162,9 @@ def _watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
         watched = watch.watching
         stack.enter_context(watched(folder, {"_run": lambda: next(ran, "counters"), "_named": "versions"}))
         stack.enter_context(watched(folding, {"chained": "versions", "appended": "versions"}))
-        stack.enter_context(watched(folder, {"_adjusted": "versions", "_watched": "versions", "_show": "stored"}))
-        stack.enter_context(watched(store, {"select": "stored", "apply": "write", "_record": "record"}))
+        stack.enter_context(watched(folder, {"_adjusted": "versions", "_watched": "versions"}))
+        stack.enter_context(watched(folder, {"_awaited": "stored", "_show": "stored"}))
+        stack.enter_context(watched(store, {"apply": "write", "_record": "record"}))
         yield
 
 
