@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession, functions
 
-from tidelock.columns import STRING
 from tidelock.errors import SettingsError
 from tidelock.fold.eventtimes import Parser
 from tidelock.fold.session import reason
-from tidelock.where.sql import literal
+from tidelock.fold.source import single_partition
 
 #: what producers send where a time should be
 _TEXTS = [
@@ -50,8 +50,9 @@ class _Unfit(Exception):
 
 
 def _check(session: SparkSession, parser: Parser) -> None:
-    rows = ", ".join(f"({literal(STRING, text)})" for text in _TEXTS)
-    texts = session.sql(f"SELECT text FROM VALUES {rows}, (CAST(NULL AS STRING)) AS given (text)")
+    # As a range of the fold: a table that is part of the plan would be computed before Spark rewrites expressions, and
+    # what is rewritten may raise where the original does not.
+    texts = single_partition(session, pa.table({"text": pa.array([*_TEXTS, None], pa.string())}))
     column: object = parser(functions.col("text"))
     if not isinstance(column, Column):
         raise _Unfit(f"it must give a Column, not {type(column).__name__}")
@@ -69,18 +70,18 @@ def _check(session: SparkSession, parser: Parser) -> None:
 
 def _check_steady(node: Any) -> None:
     """The same text must be the same time whenever it is read, or a replay would give other rows."""
-    kind = node.getClass().getSimpleName()
-    if not node.deterministic() or kind.startswith(("Current", "LocalTimestamp", "Now")):
-        raise _Unfit(f"it depends on more than the text: {node.prettyName()}")
     children = node.children()
     for number in range(children.size()):
         _check_steady(children.apply(number))
+    kind = node.getClass().getSimpleName()
+    if not node.deterministic() or kind.startswith(("Current", "LocalTimestamp", "Now")):
+        raise _Unfit(f"it depends on more than the text: {node.prettyName()}")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """PySpark logs what it raises, with its trace; here it is told in a line."""
-    logger = logging.getLogger("DataFrameQueryContextLogger")
+    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:
         yield
