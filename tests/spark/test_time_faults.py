@@ -14,7 +14,7 @@ from pyspark.sql import Column, functions
 from tests.ledgers import write_ledger
 from tests.model import fold
 from tests.model.samples import errors
-from tests.spark.folding import Folding, differences, expected, folded
+from tests.spark.folding import Folding, Toml, differences, expected, folded
 from tests.spark.plugin_times import DAY
 from tests.spark.times import ARRIVAL, TYPES, events, stream, streams, values
 from tidelock.definitions import parse_definitions
@@ -57,7 +57,7 @@ def test_bad_values_of_every_kind_are_error_rows_and_the_pipeline_goes_on(
 
 
 def test_an_event_has_one_error_row_of_its_stream_and_deletes_have_none(spark: Spark, database: Database) -> None:
-    toml = {
+    toml: Toml = {
         "streams": {"s": {"key": "k", "columns": {"k": "int"}, "eventtime": {"column": "occurred_at"}}, "t": {}},
         "meters": {"s": {}, "t": {}},
     }
