@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tidelock.errors import Difference
-from tidelock.instants import parse_rfc3339
+from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.tables import ALWAYS, Table
+from tidelock.instants import SECOND, parse_rfc3339
 from tidelock.ledger.database import Database
 from tidelock.ledger.queries import load
 
@@ -15,6 +18,20 @@ QUERIES = load("tidelock.ops.bench", "backlog.sql")
 _STEP_EVENTS = 500_000
 # The third of a month: events that lie a day behind stay in it.
 _START = parse_rfc3339("2026-03-03T00:00:00Z")
+_DAY = 86_400 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When events occur. In nanoseconds."""
+
+    #: from one to the next
+    step: int
+    #: how far behind its time any may be, at random; at most two seconds
+    disorder: int
+    #: every so many, one lies far behind
+    far_every: int
+    far_behind: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +46,16 @@ class Folded:
 
 
 class Backlog:
-    """Events of as many customers in an empty, migrated ledger."""
+    """Events of as many customers in an empty, migrated ledger; over 20 days of one month, if nothing else is said."""
 
-    def __init__(self, database: Database, events: int, customers: int, partition_events: int) -> None:
+    def __init__(
+        self, database: Database, events: int, customers: int, partition_events: int, pace: Pace | None = None
+    ) -> None:
         self.database = database
         self.events = events
-        given = {"start": _START, "events": events, "customers": customers}
+        self._tables: Mapping[str, Table] = ALWAYS
+        pace = pace or Pace(20 * _DAY // events, 1, 50, _DAY)
+        given = {"start": _START, "customers": customers, **asdict(pace)}
         with database.connect_sync() as connection:
             for sequence in range(0, events + partition_events, partition_events):
                 connection.execute("SELECT ensure_events_partition(%s, %s)", [sequence, partition_events])
@@ -47,9 +68,12 @@ class Backlog:
             connection.execute("VACUUM ANALYZE events, commits")
             connection.execute("CHECKPOINT")
 
-    def forget(self) -> None:
-        """Empty tables, and everything still to be folded."""
+    def forget(self, tables: Mapping[str, Table]) -> None:
+        """Empty tables, these and no others, and everything still to be folded."""
         with self.database.connect_sync() as connection:
+            for statement in (*drop(self._tables, ALWAYS), *reshape(ALWAYS, tables)):
+                connection.execute(statement.encode())
+            self._tables = tables
             connection.execute(QUERIES["forget"])
             connection.execute(QUERIES["forget_cursor"])
             connection.execute("CHECKPOINT")

@@ -1,12 +1,12 @@
 -- A ledger for the fold to work on, made inside the database: seconds for millions of events. Its chain is not kept.
 
 -- name: events
--- Collections of 1,000 in commits of 10,000, over 20 days of one month; every fiftieth event lies a day behind.
+-- Collections of 1,000 in commits of 10,000. Events come one after another, each so much behind its time, some far.
 INSERT INTO events (ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream,
     customer_ref, op, quantity, data, source, idempotency_key, key_source, content_hash)
-SELECT i, (i - 1) / 10000 + 1, %(start)s::bigint + (i - 1) / 1000 * 1000000, %(start)s::bigint,
-    %(start)s::bigint + i * (1728000000000000 / %(events)s::bigint)
-        - CASE WHEN i %% 50 = 0 THEN 86400000000000 ELSE 0 END,
+SELECT i, (i - 1) / 10000 + 1, %(start)s::bigint + (i - 1) / 1000 * 1000000, %(start)s::bigint + i * %(step)s::bigint,
+    %(start)s::bigint + i * %(step)s::bigint - (hashint8(i + 2) & 2147483647) %% %(disorder)s::bigint
+        - CASE WHEN i %% %(far_every)s::bigint = 0 THEN %(far_behind)s::bigint ELSE 0 END,
     'acme', 'api_calls', 'cus_' || (hashint8(i) & 2147483647) %% %(customers)s::integer, 'upsert',
     ((hashint8(i + 1) & 65535) / 100.0)::numeric(12, 2),
     ('{"region":"eu","path":"/v1/things","status":200,"ms":' || i %% 977 || '}')::json, 'sdk',
@@ -27,7 +27,7 @@ UPDATE ledger_head SET (ingress_sequence, commit_id, source_timestamp)
 -- name: forget
 -- As if nothing had been folded.
 TRUNCATE tidelock_tables.counters, tidelock_tables.counter_groups, tidelock_tables.adjustments,
-    tidelock_tables.error_rows, changes;
+    tidelock_tables.error_rows, tidelock_tables.late_rows, tidelock_tables.watermarks, changes;
 
 -- name: forget_cursor
 -- The same of the cursor.

@@ -17,7 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from tidelock.errors import Unreachable
+from tidelock.ledger.database import Database
 
 _HOST = "127.0.0.1"
 _READY_S = 180.0
@@ -43,6 +46,17 @@ def directory(place: Path | None) -> Iterator[Path]:
         data = Path(scratch).resolve()
         data.chmod(0o755)
         yield data
+
+
+@contextmanager
+def database(server: Database, name: str) -> Iterator[Database]:
+    """A database of its own, gone afterwards."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            yield Database(server.url.rpartition("/")[0] + f"/{name}")
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def take_jars(data: Path, scratch: Path) -> None:
