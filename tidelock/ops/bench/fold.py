@@ -59,7 +59,9 @@ def measure_ledger(
         rounds = Rounds("plain sums", ways, say)
         limits.jdbc_s()
         limits.parquet_s()
-        runs.warm(spark, backlog, _definitions(live=True), _watched)
+        # Java compiles what runs often: it takes about so long until nothing gets faster any more.
+        first = runs.fold(spark, backlog, _definitions(live=True), range_events, _watched)
+        say(f"  fold, for the first time in its JVM: {events / first.seconds:,.0f} ev/s")
         rounds.run()
         changes = runs.fold(spark, backlog, _definitions(live=True), range_events, _watched)
         folded = backlog.folded()
@@ -69,7 +71,7 @@ def measure_ledger(
         backlog.folded()
         say(f"  fold, live = false: {events / alone.seconds:,.0f} ev/s")
         rounds.run()
-    return _figures(customers, events, rounds, changes, folded, alone)
+    return _figures(customers, events, rounds, first, changes, folded, alone)
 
 
 def _definitions(*, live: bool) -> Definitions:
@@ -90,7 +92,9 @@ def _watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
         yield
 
 
-def _figures(customers: int, events: int, rounds: Rounds, changes: Run, folded: Folded, alone: Run) -> Figures:
+def _figures(
+    customers: int, events: int, rounds: Rounds, first: Run, changes: Run, folded: Folded, alone: Run
+) -> Figures:
     jdbc, parquet, duckdb = map(rounds.median_s, (_JDBC, _PARQUET, _DUCKDB))
     found: Figures = {
         "customers": customers,
@@ -100,6 +104,7 @@ def _figures(customers: int, events: int, rounds: Rounds, changes: Run, folded: 
         "sparkSumsEventsPerSecond": round(events / jdbc),
         "sparkParquetSumsEventsPerSecond": round(events / parquet),
         "duckdbSumsEventsPerSecond": round(events / duckdb),
+        "foldFirstEventsPerSecond": round(events / first.seconds),
         "foldEventsPerSecond": round(events / changes.seconds),
         "foldRatioToSparkSums": round(jdbc / changes.seconds, 3),
         "foldRatioToDuckdbSums": round(duckdb / changes.seconds, 3),

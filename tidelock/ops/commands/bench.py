@@ -40,6 +40,7 @@ _FOLD_ROWS = {
     "sparkSumsEventsPerSecond": "plain Spark sums per customer and month from Postgres (the limit), events/s",
     "sparkParquetSumsEventsPerSecond": "the same from Parquet, events/s",
     "duckdbSumsEventsPerSecond": "the same by DuckDB on one thread from Parquet, events/s",
+    "foldFirstEventsPerSecond": "fold, for the first time in its JVM, events/s",
     "foldEventsPerSecond": "fold with exact changes, end to end, events/s",
     "foldRatioToSparkSums": "    against plain Spark sums from Postgres",
     "foldRatioToDuckdbSums": "    against DuckDB",
