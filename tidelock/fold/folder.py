@@ -5,6 +5,7 @@ The steps are the same for small and large ranges; they differ in who reads the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -47,6 +48,10 @@ from tidelock.fold.windows.steps import WindowSteps
 from tidelock.ledger.database import Database
 
 _ONE_PARTITION = "/*+ COALESCE(1) */"
+
+#: what a range without events takes where Java has compiled its steps, and how long to wait for that at most
+_QUICK_S = 0.25
+_WARM_UP_S = 3.0
 
 #: counters that are being read
 Stored: TypeAlias = Future[pa.Table]
@@ -116,12 +121,21 @@ class Folder:
         return write_due_sql(self._store.schema, outputs) if self._changes and waits_for_time(outputs) else None
 
     def warm_up(self) -> None:
-        """Run every step over nothing: the first run of a step in a JVM takes seconds, which no event should wait."""
+        """Run every step over nothing: the first run of a step in a JVM takes seconds, which no event should wait.
+
+        Again until it is quick, because Java compiles what runs often; but nobody should wait for that for long.
+        """
         self._compile(False)
-        with self._view(0, 0, small=True) as (prepared, stored):
-            for _ in self._outcomes(0, 0, prepared, stored, _ONE_PARTITION):
-                pass
-        self._store.rollback()
+        began = started = time.monotonic()
+        while True:
+            with self._view(0, 0, small=True) as (prepared, stored):
+                for _ in self._outcomes(0, 0, prepared, stored, _ONE_PARTITION):
+                    pass
+            self._store.rollback()
+            ended = time.monotonic()
+            if ended - started < _QUICK_S or ended - began > _WARM_UP_S:
+                return
+            started = ended
 
     def _folded(self, lo: int, hi: int) -> list[Outcome]:
         small = self._source.small(lo, hi)
