@@ -14,6 +14,8 @@ from pyspark.sql import Column, functions
 from tests.ledgers import write_ledger
 from tests.model import fold
 from tests.model.samples import errors
+from tests.spark import definition_changes
+from tests.spark.definition_changes import BASE, FORMULAS
 from tests.spark.folding import Folding, Toml, differences, expected, folded
 from tests.spark.plugin_times import DAY
 from tests.spark.times import ARRIVAL, TYPES, events, stream, streams, values
@@ -86,6 +88,30 @@ def test_a_part_of_the_definitions_reads_the_same_times(spark: Spark, database: 
     assert [row["message"] for row in found] == [
         'in a message of stream "b", column "t" must be an instant as unixtimestamp_s'
     ]
+
+
+def test_a_changed_event_time_gives_the_error_rows_of_the_new_one(spark: Spark, database: Database) -> None:
+    write_ledger(database, definition_changes.ledger())
+    definition_changes.fold_all(spark, database, BASE)
+    toml = BASE
+    steps: list[dict[str, Any]] = [
+        # Nothing has such a time, and the meter of that name no longer tells of what it misses.
+        {"streams__calls": {"eventtime": {"column": "data.at", "type": "rfc3339"}}},
+        {"streams__calls": {"eventtime": {"column": "data.at", "type": "unixtimestamp"}}},
+        {"streams__typed": {"eventtime": {"column": "occurred_at"}}},
+        {"streams__calls": None},
+    ]
+    for number, paths in enumerate(steps, start=1):
+        message = {"stream": "typed", "data": {"n": number}}
+        definition_changes.send(
+            database,
+            {"stream": "calls", "customerRef": "c", "ts": f"2026-03-10T14:00:0{number}Z", "data": {"at": number}},
+            {"stream": "calls", "customerRef": "c", "data": {"messages": [message]}, "quantity": 1},
+        )
+        toml = definition_changes.changed(toml, **paths)
+        definition_changes.change(spark, database, toml)
+        wanted = definition_changes.modelled(database, BASE, FORMULAS)
+        assert differences(definition_changes.picture(database), wanted) == {}
 
 
 def test_types_of_plugins_are_read_in_columns_and_in_messages(spark: Spark, database: Database) -> None:
