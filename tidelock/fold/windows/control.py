@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tidelock.definitions import Count
 from tidelock.fold.arrow import column
 from tidelock.fold.store import Store
-from tidelock.fold.tables import GROUP, WATERMARKS
+from tidelock.fold.tables import GROUP, KEY, WATERMARKS
 from tidelock.fold.versions import Outcome, appended
 from tidelock.fold.windows.closing import close, closed, gather, kept
 from tidelock.fold.windows.counts import counted
@@ -63,7 +63,7 @@ class _Drain:
         if self._held is not None:
             assert output.held is not None
             yield kept(output.held, self._held.slice(0, 0), self._held)
-            yield from self._released(progress, at_once(self._held, self._at))
+            yield from self._released(progress, at_once(self._held.drop_columns([KEY]), self._at))
         else:
             assert self._open is not None
             progress.drained(_furthest(self._open, "window_end"))

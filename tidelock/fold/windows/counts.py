@@ -13,6 +13,8 @@ from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.states import merged
 
 ORDINAL = "window_ordinal"
+#: the collection of a row's release; no declared column can have that name
+AT = "$at"
 
 
 def counted(
@@ -20,7 +22,7 @@ def counted(
 ) -> tuple[pa.Table, pa.Table]:
     """Full windows, and what is open of the groups that have released rows; drained, nothing stays open.
 
-    `released` are entries with `at`, the collection of their release. Of a group one row is stored, always: it has the
+    `released` are entries with the collections of their release. Of a group one row is stored, always: it has the
     number of the window that comes next, and what there is of it.
     """
     assert output.window is not None
@@ -48,7 +50,7 @@ def _pieces(released: pa.Table, stored: pa.Table, size: int) -> pa.Table:
     place = pc.add(places_within(column(ordered, "of")), before)
     times = column(ordered, "event_time")
     rows = ordered.drop_columns(["of", "event_time", "ingress_sequence", "source_timestamp"])
-    at = rows.column_names.index("at")
+    at = rows.column_names.index(AT)
     rows = rows.rename_columns([*rows.column_names[:at], "source_timestamp", *rows.column_names[at + 1 :]])
     found = {
         "window_start": times,

@@ -10,23 +10,23 @@ import pyarrow.compute as pc
 from tidelock.fold.arrow import column
 from tidelock.fold.tables import KEY
 from tidelock.fold.versions import row_schema
-from tidelock.fold.windows.counts import places_within
+from tidelock.fold.windows.counts import AT, places_within
 from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.raises import reached
 
 
 def released_and_held(accepted: pa.Table, due: pa.Table, raises: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Entries that are released, with `at`, and those that wait; `due` were waiting and have been reached."""
+    """Entries that are released, with the collection of that, and those that wait. `due` were waiting until now."""
     rows = pa.concat_tables([due.select(accepted.column_names), accepted]).combine_chunks()
     at = reached(raises, column(rows, "tenant_id"), column(rows, "event_time"))
     out = pc.is_valid(at)
-    return rows.append_column("at", at).filter(out), rows.filter(pc.invert(out))
+    return rows.append_column(AT, at).filter(out), rows.filter(pc.invert(out))
 
 
 def at_once(entries: pa.Table, at: int | None = None) -> pa.Table:
     """Entries that are released where they came, or all at one source timestamp."""
     own = entries["source_timestamp"]
-    return entries.append_column("at", own if at is None else pa.repeat(pa.scalar(at, pa.int64()), len(own)))
+    return entries.append_column(AT, own if at is None else pa.repeat(pa.scalar(at, pa.int64()), len(own)))
 
 
 def held_rows(output: Output, entries: pa.Table) -> pa.Table:
@@ -42,7 +42,7 @@ def ordered_rows(released: pa.Table, before: Mapping[str, int]) -> pa.Table:
     tenants = column(rows, "tenant_id").dictionary_encode()
     counts = pa.array([before.get(name, 0) for name in tenants.dictionary.to_pylist()], pa.int64())
     places = pc.add(places_within(tenants.indices.cast(pa.int64())), counts.take(tenants.indices))
-    at = rows["at"]
+    at = rows[AT]
     rows = rows.append_column("position", pc.add(places, 1))
     rows = rows.append_column(KEY, column(rows, "ingress_sequence").cast(pa.string()))
     return rows.set_column(rows.column_names.index("source_timestamp"), "source_timestamp", at)
