@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from tidelock.app import Serving, open_server
+from tidelock.clock import Clock, database_clock
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.settings import Settings
@@ -32,7 +33,7 @@ def start(postgres: EmbeddedPostgres, template: str, tmp_path_factory: pytest.Te
 
     @asynccontextmanager
     async def started(
-        *, streams_open: bool = True, fold_needed: bool = False, **settings: Any
+        *, streams_open: bool = True, fold_needed: bool = False, clock: Clock = database_clock, **settings: Any
     ) -> AsyncIterator[Serving]:
         data: Path = tmp_path_factory.mktemp("data")
         name = f"served_{next(_numbers)}"
@@ -42,7 +43,7 @@ def start(postgres: EmbeddedPostgres, template: str, tmp_path_factory: pytest.Te
             settings["database_url"] = postgres.url.rsplit("/", 1)[0] + f"/{name}"
         try:
             given = Settings(**{"data": data, "port": 0, **settings})
-            async with open_server(given, streams_open=streams_open, fold_needed=fold_needed) as server:
+            async with open_server(given, streams_open=streams_open, fold_needed=fold_needed, clock=clock) as server:
                 yield server
         finally:
             with psycopg.connect(postgres.url, autocommit=True) as connection:
