@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tidelock.canonical import canonical_hash
 from tidelock.columns import STRING
-from tidelock.definitions import Definitions, Meter, Stream, parse_definitions
+from tidelock.definitions import Definitions, Meter, Stream, Window, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.store import Store
 from tidelock.fold.tables import Table, read_tables
@@ -69,7 +69,15 @@ def unit_hashes(definitions: Definitions) -> dict[str, str]:
         )
         for name, meter in definitions.meters.items()
     }
-    return streams | meters
+    windows = {
+        f"windows.{name}": _window_hash(
+            window,
+            definitions.streams.get(window.stream),
+            timing_form(definitions, window.stream) if window.eventtime.enabled else None,
+        )
+        for name, window in definitions.windows.items()
+    }
+    return streams | meters | windows
 
 
 def timing_form(definitions: Definitions, stream: str) -> dict[str, object] | None:
@@ -103,6 +111,8 @@ def check_columns(before: Definitions, after: Definitions) -> None:
 
 def _stream_hash(stream: Stream, timing: object) -> str:
     form = {name: part for name, part in stream.canonical().items() if name in ("key", "columns", "calculated")}
+    if stream.ordered and stream.eventtime is not None:
+        form["ordered"] = stream.eventtime.canonical()
     return _hash({"stream": stream.name, "definition": form}, timing)
 
 
@@ -110,6 +120,16 @@ def _meter_hash(meter: Meter, stream: Stream | None, timing: object) -> str:
     form = replace(meter, live=True).canonical()
     columns = None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
     return _hash({"meter": meter.name, "definition": form, "stream": columns}, timing)
+
+
+def _window_hash(window: Window, stream: Stream | None, timing: object) -> str:
+    form = replace(window, live=True).canonical()
+    columns = None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
+    used = {*window.group_by, *(aggregate.column for aggregate in window.select.values())}
+    calculated = {} if stream is None else {name: sql for name, sql in stream.calculated.items() if name in used}
+    return _hash(
+        {"window": window.name, "definition": form, "stream": columns, "calculated": calculated or None}, timing
+    )
 
 
 def _hash(form: dict[str, object], timing: object) -> str:

@@ -19,14 +19,21 @@ from tidelock.fold.versions import Outcome, chained, row_schema
 def differences(store: Store, shadow: Shadow, before: Mapping[str, Table], source_timestamp: int) -> list[Outcome]:
     """What to do to the tables, which still have the shape of `before`: all of it at one source timestamp.
 
-    Of removed streams, whose tables are not in the shadow, every row goes.
+    Of removed definitions, whose tables are not in the shadow, every row goes. What only the fold reads is just dropped
+    then, and made anew when its shape changes.
     """
     tables = {**before, **shadow.tables}
     return [
-        _difference(store, shadow, table, before.get(table.name), scope, source_timestamp)
+        _difference(store, shadow, table, _present(table, before), scope, source_timestamp)
         for table, scope in scopes(shadow.plan, tables)
-        if scope != "FALSE"
+        if scope != "FALSE" and (table.name in shadow.tables or not table.internal)
     ]
+
+
+def _present(table: Table, before: Mapping[str, Table]) -> Table | None:
+    """The table as it is; None: there is none whose rows could stay."""
+    known = before.get(table.name)
+    return None if table.internal and known != table else known
 
 
 def _difference(

@@ -257,6 +257,7 @@ class Runner:
     def _swap(self, found: Range) -> bool:
         """The event alone decides which definitions hold from here on; the settings only proposed it."""
         assert self._catalog is not None
+        assert self._folder is not None
         assert found.control is not None
         self._drop_shadow()
         # The transaction that found the event must not stay open for as long as the shadow takes.
@@ -264,16 +265,17 @@ class Runner:
         plan = read_definition_event(found.control, self._catalog)
         shadow = Shadow(self._spark, self._database, plan)
         try:
-            if shadow.position > found.lo:
+            if shadow.position > found.hi:
                 # Built by one who did not know of this event: it has events that are yet to be folded.
                 shadow.begin_anew()
-            while not shadow.complete(found.lo):
+            while not shadow.complete(found.lo) and not shadow.complete(found.hi):
                 if self._stop.is_set():
                     return False
                 shadow.step(self._events_max, found.lo)
                 log.info("made anew through sequence %d of %d", shadow.position, found.lo)
+            shadow.pass_by(found)
             shadow.store.close()
-            catalog = swap(self._store, self._catalog, shadow, found)
+            catalog = swap(self._store, self._catalog, shadow, found, self._folder)
         finally:
             shadow.close()
         self.position = found.hi

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tidelock.columns import STRING
 from tidelock.fold.shadow import Plan
-from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, ERROR_ROWS, Table
+from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, ERROR_ROWS, LATE_ROWS, WATERMARKS, Table
 from tidelock.where.sql import literal
 
 #: codes of the error rows that streams make; the others are made by meters
@@ -15,15 +15,23 @@ _STREAM_CODES = ("invalid_column", "invalid_event_time", "future_event_time")
 
 def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
     """The tables that have rows of a plan's units, each with the condition that these rows meet."""
-    meters, streams = plan.names("meters"), plan.names("streams")
+    meters, streams, windows = plan.names("meters"), plan.names("streams"), plan.names("windows")
+    # A window may be called like a stream's ordered output, where that stream has none.
+    ordered = [name for stream in streams if _is_ordered(tables.get(name := f"{stream}_ordered"))]
+    own = [table for name in (*windows, *ordered) for table in (name, f"{name}$open", f"{name}$held")]
     codes = _either("code", _STREAM_CODES)
     of_meters = f"{_either('source', meters)} AND NOT {codes}"
     of_streams = f"{_either('source', streams)} AND {codes}"
     return [
         *((table, _either("metric", meters)) for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)),
         (ERROR_ROWS, f"({of_meters} OR {of_streams})"),
-        *((tables[name], "TRUE") for name in streams if name in tables),
+        *((table, _either('"window"', [*windows, *ordered])) for table in (LATE_ROWS, WATERMARKS)),
+        *((tables[name], "TRUE") for name in (*streams, *own) if name in tables),
     ]
+
+
+def _is_ordered(table: Table | None) -> bool:
+    return table is not None and table.key == ("ingress_sequence",)
 
 
 def _either(column: str, names: Sequence[str]) -> str:

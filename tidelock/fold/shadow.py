@@ -6,7 +6,7 @@ It lives in a schema of its own with a cursor of its own, so it survives a crash
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelock.canonical import canonical_hash
 from tidelock.columns import STRING
@@ -70,9 +70,16 @@ class Plan:
     def subset(self) -> Definitions:
         """What has to be folded for it."""
         meters = {name: m for name in self.names("meters") if (m := self.definitions.meters.get(name)) is not None}
-        wanted = {*self.names("streams"), *(meter.stream for meter in meters.values())}
-        streams = {name: stream for name, stream in self.definitions.streams.items() if name in wanted}
-        return Definitions(streams, meters, timed=self.definitions.timed)
+        windows = {name: w for name in self.names("windows") if (w := self.definitions.windows.get(name)) is not None}
+        own = set(self.names("streams"))
+        read = {meter.stream for meter in meters.values()} | {window.stream for window in windows.values()}
+        streams = {
+            # One that is only read needs no ordered output.
+            name: stream if name in own else replace(stream, ordered=False)
+            for name, stream in self.definitions.streams.items()
+            if name in own | read
+        }
+        return Definitions(streams, meters, windows, timed=self.definitions.timed)
 
 
 class Shadow:
@@ -103,6 +110,12 @@ class Shadow:
             self._folder.control(found)
         self.position = found.hi
         return found
+
+    def pass_by(self, event: Range) -> None:
+        """Fold the control event that it is to take over at: windows by arrival may end there. Raises CursorMoved."""
+        if self.plan.units and self.position == event.lo:
+            self._folder.control(event)
+            self.position = event.hi
 
     def complete(self, through: int) -> bool:
         """Whether it has everything through a sequence, and nothing after it."""

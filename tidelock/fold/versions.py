@@ -37,9 +37,15 @@ class Outcome:
 
     def without(self, name: str, values: list[str]) -> Outcome:
         """Without the changes of rows that have one of these values in a column, which no change alters."""
+        return replace(self, changes=self.changes.filter(pc.invert(self._having(name, values))))
+
+    def only(self, name: str, values: list[str]) -> Outcome:
+        """With the changes of such rows only."""
+        return replace(self, changes=self.changes.filter(self._having(name, values)))
+
+    def _having(self, name: str, values: list[str]) -> pa.Array:
         old, new = (pc.struct_field(self.changes[side], name) for side in ("old", "new"))
-        unwanted = pc.is_in(pc.coalesce(new, old), value_set=pa.array(values, pa.string()))
-        return replace(self, changes=self.changes.filter(pc.invert(unwanted)))
+        return pc.is_in(pc.coalesce(new, old), value_set=pa.array(values, pa.string()))
 
 
 def row_schema(table: Table) -> pa.Schema:
