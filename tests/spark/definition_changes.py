@@ -25,7 +25,7 @@ from tidelock.fold.ranges import ledger_end
 from tidelock.fold.runner import CURSOR, Control, Runner
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
+from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
 
@@ -201,10 +201,12 @@ def modelled(database: Database, first: Toml, formulas: Formulas | None = None) 
             data = json.loads(collection[0].data or "{}")
             if data["type"] == "definition":
                 after = _plain(data["definitions"])
-                state = _changed(state, passed, toml, after, collection[0].source_timestamp, formulas or {})
-                toml = after
-        else:
-            apply(state, collection, toml, _calculated(toml, formulas or {}))
+                # The event is one of the ledger, too: windows by arrival may end there.
+                everything = [*passed, collection]
+                state = _changed(state, everything, toml, after, collection[0].source_timestamp, formulas or {})
+                toml, passed = after, everything
+                continue
+        apply(state, collection, toml, _calculated(toml, formulas or {}))
         passed.append(collection)
     return expected(state)
 
@@ -236,6 +238,9 @@ def _changed(
 
 def _shaped(table: str, row: Mapping[str, Any] | None, before: Toml, after: Toml) -> Mapping[str, Any] | None:
     """An old row as a table of the new shape has it. Columns that are new are null."""
+    if row is not None and table in after.get("windows", {}) and table in before.get("windows", {}):
+        old, new = (tables_of(parse_definitions(toml))[table].columns for toml in (before, after))
+        return {name: row[name] if old.get(name) == type_ else None for name, type_ in new.items()}
     stream = after["streams"].get(table)
     if row is None or stream is None or not stream.get("columns"):
         return row
@@ -243,7 +248,9 @@ def _shaped(table: str, row: Mapping[str, Any] | None, before: Toml, after: Toml
 
 
 def _live(table: str, row: Mapping[str, Any], before: Toml, after: Toml) -> bool:
-    kind, name = ("meters", row["metric"]) if "metric" in row else ("streams", table)
+    kind, name = ("meters", row["metric"]) if "metric" in row else ("streams", table.removesuffix("_ordered"))
+    if any(table in toml.get("windows", {}) for toml in (before, after)):
+        kind, name = "windows", table
     definition = after[kind].get(name) or before[kind].get(name) or {}
     return bool(definition.get("live", True))
 
