@@ -93,7 +93,7 @@ def test_latency_is_measured_through_a_server_and_its_fold(jars: Path, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["fold", "latency"])
+@pytest.mark.parametrize("command", ["fold", "windows", "latency"])
 def test_only_a_scratch_ledger_is_measured(command: str, tmp_path: Path) -> None:
     config = tmp_path / "mine.toml"
     config.write_text('database_url = "postgresql://db.example/real"\n')

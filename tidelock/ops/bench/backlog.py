@@ -81,14 +81,15 @@ class Backlog:
     def folded(self) -> Folded:
         """Raises Difference where the tables do not count every event: what is wrong is not fast."""
         with self.database.connect_sync() as connection:
-            events, counters, adjustments, total = _row(connection.execute(QUERIES["counted"]).fetchone())
-            expected = _row(connection.execute(QUERIES["quantities"]).fetchone())
-            changes, change_bytes = _row(connection.execute(QUERIES["changes"]).fetchone())
+            events, counters, adjustments, total = only_row(connection.execute(QUERIES["counted"]).fetchone())
+            expected = only_row(connection.execute(QUERIES["quantities"]).fetchone())
+            changes, change_bytes = only_row(connection.execute(QUERIES["changes"]).fetchone())
         if (events, total) != expected:
             raise Difference(f"the fold counted {events} events worth {total}; the ledger has {expected}")
         return Folded(counters, adjustments, changes, change_bytes)
 
 
-def _row(row: tuple[Any, ...] | None) -> tuple[Any, ...]:
+def only_row(row: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """That of an aggregate."""
     assert row is not None, "an aggregate has one row"
     return row

@@ -1,4 +1,4 @@
-"""Commands that measure: `bench ingest`, `bench fold`, `bench latency`."""
+"""Commands that measure: `bench ingest`, `bench fold`, `bench windows`, `bench latency`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ Place = Annotated[
         show_default="the system's place",
     ),
 ]
+Events = Annotated[int, typer.Option(min=1_000, max=100_000_000, help="Events in the backlog.")]
 
 _NUMBER_MAX = 1_000_000_000
 _INGEST_ROWS = {
@@ -60,6 +61,51 @@ _FOLD_ROWS = {
     "foldAloneEventsPerSecond": "fold with live = false, end to end, events/s",
     "foldAloneRatioToSparkSums": "    against plain Spark sums from Postgres",
     "foldAloneRatioToDuckdbSums": "    against DuckDB",
+}
+_WINDOWS_ROWS = {
+    "sparkSumsEventsPerSecond": "plain Spark sums per key and window from Postgres (the limit), events/s",
+    "sparkStreamingEventsPerSecond": "Spark's Structured Streaming from Parquet to Parquet, events/s",
+    "sparkExportEventsPerSecond": "    its export of the ledger to Parquet, events/s",
+    "duckdbEventsPerSecond": "the sums by DuckDB on one thread from Parquet, events/s",
+    "foldEventsPerSecond": "windows by the fold, end to end, events/s",
+    "foldRatioToSparkStreaming": "    against Spark's streaming",
+    "foldRatioToSparkExportAndStreaming": "    against Spark's streaming with its export",
+    "foldRatioToDuckdb": "    against DuckDB",
+    "foldRatioToSparkSums": "    against plain Spark sums from Postgres",
+    "shareRead": "    share of its time: read and prepare",
+    "shareGather": "    ... gather windows and late rows, until they are in the driver",
+    "shareStored": "    ... stored windows and watermarks",
+    "shareClose": "    ... the driver's own: close windows, make rows and changes",
+    "shareWrite": "    ... write the tables",
+    "shareRecord": "    ... record the changes",
+    "shareRest": "    ... the rest",
+    "windows": "    windows closed",
+    "foldWaiting": "    windows open at the end",
+    "lateRows": "    late rows",
+    "changes": "    changes",
+    "bytesPerChange": "    bytes of a change",
+    "foldGrowth": "    cost of an event, last range against the first",
+    "driverPeakMb": "    peak of the Python driver's memory, MB",
+    "jvmPeakMb": "    peak of the JVM's memory, MB",
+    "openEventsPerSecond": "the same with most windows staying open, events/s",
+    "openCostRatio": "    cost of an event against the first",
+    "openWaiting": "    windows open at the end",
+    "openGrowth": "    cost of an event, last range against the first",
+    "openDriverPeakMb": "    peak of the Python driver's memory, MB",
+    "openJvmPeakMb": "    peak of the JVM's memory, MB",
+    "orderedEventsPerSecond": "ordered output, events/s",
+    "orderedCostRatio": "    cost of an event against windows",
+    "orderedWaiting": "    rows held at the end",
+    "orderedGrowth": "    cost of an event, last range against the first",
+    "orderedDriverPeakMb": "    peak of the Python driver's memory, MB",
+    "orderedJvmPeakMb": "    peak of the JVM's memory, MB",
+    "heldEventsPerSecond": "ordered output with most rows held back, events/s",
+    "heldCostRatio": "    cost of an event against windows",
+    "heldCostRatioToOrdered": "    ... against ordered output",
+    "heldWaiting": "    rows held at the end",
+    "heldGrowth": "    cost of an event, last range against the first",
+    "heldDriverPeakMb": "    peak of the Python driver's memory, MB",
+    "heldJvmPeakMb": "    peak of the JVM's memory, MB",
 }
 _LATENCY_ROWS = {
     "events": "events",
@@ -114,7 +160,7 @@ def ingest(
 
 @app.command()
 def fold(
-    events: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="Events in the backlog.")] = 2_000_000,
+    events: Events = 2_000_000,
     counters: Annotated[
         str, typer.Option(help="Customers, each with a counter; several, by commas, are measured in turn.")
     ] = "10000,1000000",
@@ -138,6 +184,33 @@ def fold(
     headings = ["", *(f"{figure['customers']:,} customers#" for figure in figures)]
     terminal.show_table(
         headings, [[text, *(_shown(figure[name]) for figure in figures)] for name, text in _FOLD_ROWS.items()]
+    )
+
+
+@app.command()
+def windows(
+    events: Events = 2_000_000,
+    keys: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Keys, each with an event a second and so ten in a window.")
+    ] = 10_000,
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure windows of ten seconds beside Spark's own streaming and DuckDB, then with much open or held back.
+
+    Runs a Spark and a Postgres of its own in a scratch directory. Use a quiet machine; trust ratios.
+
+    [dim]tidelock bench windows --events 2000000 --keys 10000[/]
+    """
+    from tidelock.ops.bench.windows import measure
+
+    figures = measure(_scratch_settings(config), keys, events, terminal.say, place=data)
+    if json:
+        terminal.write_json(figures)
+        return
+    terminal.show_table(
+        ["", f"{keys:,} keys#"], [[text, _shown(figures[name])] for name, text in _WINDOWS_ROWS.items()]
     )
 
 
