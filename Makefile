@@ -47,8 +47,9 @@ bench: setup ## measure ingest and fold beside their limits
 soak: setup ## the long proofs (kills, many examples); takes a while
 	@$(BIN)/python -m pytest -m soak -s
 
-docs: setup ## write the generated reference pages anew
+docs: setup ## write the generated reference pages and pictures anew
 	@$(BIN)/python -m tidelock.settings > docs/settings.md
+	@$(BIN)/python docs/pictures/event_time.py > docs/pictures/event-time.svg
 
 clean: ## remove .venv and what tests left
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
