@@ -22,6 +22,8 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md"), key=lambda page: (page.name == "security.md", page)),
     *sorted((ROOT / "bench").rglob("*.md")),
 ]
+#: pages whose snippets need what the page declares
+DECLARING = ("README.md", "event-time.md", "reading.md")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -35,10 +37,10 @@ def snippets(*kinds: str) -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with the meter that README declares."""
+    """A server with what these pages declare."""
     here = tmp_path_factory.mktemp("docs")
     config = here / "tidelock.toml"
-    config.write_text(next(text for page, _, text in snippets("toml") if page == "README.md"))
+    config.write_text("\n".join(text for page, _, text in snippets("toml") if page in DECLARING))
     with running(here / "data", config) as started:
         yield started
 
