@@ -32,7 +32,7 @@ def control_outcomes(store: Store, outputs: Sequence[Output], at: int, data: Map
     drains = [drain for drain in drains if drain.tenants]
     if not drains:
         return
-    stored = store.rows(WATERMARKS, standing_keys((d.output.name, tenant) for d in drains for tenant in d.tenants))
+    stored = store.rows(WATERMARKS, standing_keys([(name, d.output.name) for d in drains for name in d.tenants]))
     standings = read_standings(stored)
     progresses = [Progress(drain.output, standings[drain.output.name]) for drain in drains]
     for drain, progress in zip(drains, progresses, strict=True):

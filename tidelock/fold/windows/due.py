@@ -30,7 +30,7 @@ def write_due_sql(schema: str, outputs: Sequence[Output]) -> str:
     ]
     idle = [
         # In numeric: a timeout of centuries must not stop the fold.
-        f"(SELECT least(min(last_row_at)::numeric + {output.idle_timeout_ns}, {_LATEST}) "
+        f"(SELECT min(least(last_row_at::numeric + {output.idle_timeout_ns}, {_LATEST})) "
         f"FROM {placed(schema, WATERMARKS.name)} AS target WHERE {_waiting(schema, output)})"
         for output in outputs
         if output.idle_timeout_ns is not None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tidelock.columns import STRING, ColumnType
 from tidelock.definitions import Definitions, Stream, Window
-from tidelock.errors import SettingsError
 from tidelock.fold.tables import (
     Table,
     column_types,
@@ -19,6 +18,8 @@ from tidelock.fold.tables import (
     window_table,
 )
 from tidelock.sections import Section
+
+_FILE = "tidelock.toml"
 
 #: calculated columns' types by stream; Spark tells them
 Calculated = Mapping[str, Mapping[str, ColumnType]]
@@ -97,15 +98,15 @@ def _ordered(stream: Stream) -> Output:
 
 def _check(window: Window, types: Mapping[str, ColumnType], calculated: Mapping[str, ColumnType]) -> None:
     """What could not be checked before Spark told the types."""
-    section = Section(Section("windows", {}, "tidelock.toml").key(window.name), {}, "tidelock.toml")
+    section = _section(Section("windows", {}, _FILE), window.name)
     for column in window.group_by:
         if column in calculated and types[column].name == "double":
-            raise _fail(section, "group_by", f'column "{column}" is double; groups need values with one text')
+            raise section.fail("group_by", f'column "{column}" is double; groups need values with one text')
     for name, aggregate in window.select.items():
         if (column := aggregate.column or "") in calculated and not aggregate.takes(types[column]):
             what = f'{aggregate.function} has no meaning for column "{column}", which is {types[column]}'
-            raise _fail(section, f"select.{name}", what)
+            raise _section(section, "select").fail(name, what)
 
 
-def _fail(section: Section, key: str, message: str) -> SettingsError:
-    return section.fail(key, message)
+def _section(parent: Section, name: str) -> Section:
+    return Section(parent.key(name), {}, _FILE)

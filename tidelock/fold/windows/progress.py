@@ -12,7 +12,7 @@ from tidelock.fold.tables import KEY, WATERMARKS
 from tidelock.fold.versions import Outcome, chained, row_schema
 from tidelock.fold.windows.lateness import judgement_table, judgements
 from tidelock.fold.windows.outputs import Output
-from tidelock.fold.windows.raises import raises_of
+from tidelock.fold.windows.raises import raises_of, table_of
 from tidelock.fold.windows.watermarks import (
     Collection,
     Course,
@@ -103,10 +103,9 @@ def read_standings(stored: pa.Table) -> dict[str, dict[str, Standing]]:
     return found
 
 
-def standing_keys(pairs: Iterable[tuple[str, str]]) -> pa.Table:
-    """Keys of the watermarks of outputs and tenants."""
-    names, tenants = zip(*pairs, strict=True)
-    return pa.table({"tenant_id": pa.array(tenants, pa.string()), KEY: pa.array(names, pa.string())})
+def standing_keys(pairs: Sequence[tuple[str, str]]) -> pa.Table:
+    """Keys of the watermarks of tenants and outputs."""
+    return table_of(pairs, pa.schema([("tenant_id", pa.string()), (KEY, pa.string())]))
 
 
 def watermark_outcome(progresses: Iterable[Progress], stored: pa.Table) -> Outcome:

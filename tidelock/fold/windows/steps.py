@@ -56,6 +56,9 @@ class WindowSteps:
         else:
             rows = HereRows(prepared, self._carried)
         collections = read_collections(rows.collections())
+        if not collections:
+            yield from self.passed(lo, hi)
+            return
         stored = self._stored(collections)
         standings = read_standings(stored)
         progresses = [progress_of(output, collections, standings.get(output.name, {})) for output in self.outputs]
@@ -68,15 +71,15 @@ class WindowSteps:
             yield watermark_outcome(progresses, stored)
 
     def passed(self, lo: int, hi: int) -> Iterator[Outcome]:
-        """What a range does that has no event of any output: time has passed."""
+        """What a range does that has no event of any output: time has passed, unless it has no event at all."""
         time = LedgerTime(self._store, lo, hi)
         for output in self.outputs:
-            if closes_by_arrival(output):
+            if hi > lo and closes_by_arrival(output):
                 yield from self._closed(output, None, all_due(time.end), time)
 
     def _stored(self, collections: Collections) -> pa.Table:
         """The watermarks of the outputs and tenants that have rows."""
-        pairs = [(output.name, tenant) for output in self.outputs for s, tenant in collections if s == output.stream]
+        pairs = [(tenant, output.name) for output in self.outputs for s, tenant in collections if s == output.stream]
         return self._store.rows(WATERMARKS, standing_keys(pairs))
 
     def _advanced(self, progress: Progress, rows: Rows, time: LedgerTime) -> Iterator[Outcome]:
