@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidelock.columns import parse_column_type
+from tidelock.columns import STRING, parse_column_type
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
@@ -142,3 +142,60 @@ def test_the_event_of_a_plan_says_the_same_plan() -> None:
     # What it changes is changed once: read again it only makes anew what was asked for.
     after = Catalog(2, wanted, unit_hashes(wanted), tables_of(wanted))
     assert read_definition_event(event, after).units == ("meters.calls",)
+
+
+WINDOW = {"stream": "typed", "window": {"tumbling": "10s"}, "select": {"rows": "count(*)", "twice": "sum(twice)"}}
+EVENT_TIME = {"enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("stream", "window", "changed"),
+    [
+        ({}, {"live": False}, []),
+        ({}, {"select": {"rows": "count(*)"}}, ["windows.w"]),
+        ({}, {"window": {"session": "10s"}}, ["windows.w"]),
+        ({}, {"eventtime": {"enabled": True, "late_tolerance": "1s"}}, ["windows.w"]),
+        ({"calculated": {"twice": "n + n"}}, {}, ["streams.typed", "windows.w"]),
+        # What another calculated column is, or whether there are ordered rows too, is no matter of this window.
+        ({"calculated": {"twice": "n * 2", "more": "n"}}, {}, ["streams.typed"]),
+        ({"ordered": True}, {}, ["streams.typed"]),
+        ({"eventtime": OCCURRED}, {}, ["streams.typed", "windows.w"]),
+    ],
+)
+def test_what_decides_the_rows_of_a_window_is_what_makes_it_anew(stream: Any, window: Any, changed: list[str]) -> None:
+    base = {"key": "n", "columns": COLUMNS, "calculated": {"twice": "n * 2"}, "eventtime": TIMED}
+
+    def windowed(stream: Any, window: Any) -> Definitions:
+        usual = {**WINDOW, "eventtime": EVENT_TIME}
+        return parse_definitions({"streams": {"typed": base | stream}, "windows": {"w": usual | window}})
+
+    assert changed_units(unit_hashes(windowed({}, {})), windowed(stream, window)) == changed
+
+
+def test_ordered_output_is_made_anew_when_it_waits_otherwise() -> None:
+    def ordered(**waits: str) -> Definitions:
+        return parse_definitions({"streams": {"s": {"ordered": True, "eventtime": OCCURRED | waits}}})
+
+    assert changed_units(unit_hashes(ordered()), ordered(late_tolerance="1s")) == ["streams.s"]
+    assert changed_units(unit_hashes(ordered()), ordered(idle_timeout="1s")) == ["streams.s"]
+
+
+def test_tables_of_windows_are_read_as_they_were_written() -> None:
+    stream = {"ordered": True, "eventtime": OCCURRED}
+    frames = [{"tumbling": "1s"}, {"session": "1s"}, {"count": 3}]
+    windows = {
+        f"w{number}": {"stream": "s", "window": frame, "eventtime": EVENT_TIME, "select": {"last": "last(quantity)"}}
+        for number, frame in enumerate(frames)
+    }
+    tables = tables_of(parse_definitions({"streams": {"s": stream}, "windows": windows}))
+    assert {name for name in tables if "$" in name} == {"w0$open", "w1$open", "w2$open", "w2$held", "s_ordered$held"}
+    assert read_tables([table.canonical() for table in tables.values()]) == tables
+
+
+def test_the_folds_own_tables_are_made_anew_when_their_shape_changes() -> None:
+    before, after = (
+        ALWAYS | {"t$open": Table("t$open", {"a": STRING}, ("a",), internal=True, indexes=indexes)}
+        for indexes in ((("a",),), (("tenant_id", "a"),))
+    )
+    assert list(reshape(before, before)) == []
+    assert [statement.split(" ")[0] for statement in reshape(before, after)] == ["DROP", "CREATE", "CREATE"]
