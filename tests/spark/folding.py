@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -18,13 +18,23 @@ from tidelock.fold.segments import decode
 from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table
+from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, WATERMARKS, Table
 from tidelock.ledger.database import Database
 
 #: definitions in the shape of tidelock.toml
 Toml = Mapping[str, Mapping[str, Any]]
 #: above, through
 Range = tuple[int, int]
+_PROGRESS = (
+    "watermark",
+    "closed_through",
+    "buffer_size",
+    "late_dropped_count",
+    "watermark_emitted_count",
+    "max_timestamp_seen",
+    "last_row_at",
+    "released",
+)
 #: what a row is: table, tenant, key
 Place = tuple[str, str, str]
 
@@ -37,6 +47,8 @@ class Picture:
     rows: Mapping[Place, tuple[int, Mapping[str, str]]]
     #: source timestamp, row, old and new columns; in order
     changes: Sequence[tuple[int, Place, Mapping[str, str] | None, Mapping[str, str] | None]]
+    #: (window, tenant) -> watermark and what is counted, and how the watermark of ordered output rose
+    progress: Mapping[tuple[str, str], Sequence[object]] = field(default_factory=dict)
     #: everything that is stored, state too, as Postgres writes it; the model has none of it
     stored: Sequence[str] = ()
 
@@ -102,30 +114,49 @@ def pictured(database: Database, tables: Mapping[str, Table]) -> Picture:
                 rows[name, tenant, key] = (time, _texts(dict(zip(table.columns, values, strict=True))))
             everything = connection.execute(f'SELECT t::text FROM {place} AS t ORDER BY tenant_id, "{KEY}"'.encode())
             stored += [f"{name} {text}" for (text,) in everything]
-        # How far ordered output has come is told beside it, to those who follow it.
-        query = (
-            "SELECT table_name, segment FROM changes WHERE table_name <> 'watermarks' "
-            "ORDER BY last_sequence, table_name, part"
-        )
+        query = "SELECT table_name, segment FROM changes ORDER BY last_sequence, table_name, part"
+        raises: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for name, segment in connection.execute(query):
             part = [
                 (row["source_timestamp"], (name, row["tenant_id"], row["key"]), _row(row["old"]), _row(row["new"]))
                 for row in decode(segment).to_pylist()
             ]
             assert part == sorted(part, key=_order), "a segment is in order"
-            changes += part
-    return Picture(rows, sorted(changes, key=_order), stored)
+            if name == WATERMARKS.name:
+                # How far ordered output has come is told beside it, to those who follow it.
+                for row in decode(segment).to_pylist():
+                    raised = raises.setdefault((row["new"]["window"], row["tenant_id"]), [])
+                    raised.append((row["source_timestamp"], row["new"]["watermark"]))
+            else:
+                changes += part
+        names = ", ".join(_PROGRESS)
+        found = connection.execute(f'SELECT "window", tenant_id, {names} FROM {SCHEMA}.watermarks'.encode())
+        progress = {(row[0], row[1]): (*row[2:], raises.get((row[0], row[1]), [])) for row in found}
+    return Picture(rows, sorted(changes, key=_order), progress, stored)
 
 
-def expected(state: State) -> Picture:
-    """What the model says."""
+def expected(state: State, toml: Toml | None = None) -> Picture:
+    """What the model says; of how far time has come, where the definitions are given."""
     rows = {
         (name, tenant, key): (state.source_timestamps[name][tenant, key], _texts(row))
         for name, table in state.tables.items()
         for (tenant, key), row in table.items()
     }
     changes = [(c.source_timestamp, (c.table, c.tenant_id, c.key), _row(c.old), _row(c.new)) for c in state.changes]
-    return Picture(rows, changes)
+    return Picture(rows, changes, {} if toml is None else _progress(state, toml))
+
+
+def _progress(state: State, toml: Toml) -> dict[tuple[str, str], Sequence[object]]:
+    """Windows by arrival have no watermark of their own, and only ordered output tells how its own rose."""
+    by_arrival = {n for n, w in toml.get("windows", {}).items() if not w.get("eventtime", {}).get("enabled")}
+    told = {f"{name}_ordered" for name, stream in toml.get("streams", {}).items() if stream.get("live", True)}
+    return {
+        place: (
+            *(None if n == "watermark" and place[0] in by_arrival else getattr(metrics, n) for n in _PROGRESS),
+            state.raises[place] if place[0] in told else [],
+        )
+        for place, metrics in state.metrics.items()
+    }
 
 
 def differences(found: Picture, wanted: Picture) -> dict[str, str]:
@@ -135,6 +166,12 @@ def differences(found: Picture, wanted: Picture) -> dict[str, str]:
     pairs: list[tuple[Place, Any, Any]] = [(p, found.rows.get(p), wanted.rows.get(p)) for p in places]
     mine, theirs = ({(c[0], c[1]): c for c in picture.changes} for picture in (found, wanted))
     pairs += [(at[1], mine.get(at), theirs.get(at)) for at in dict.fromkeys([*mine, *theirs])]
+    if wanted.progress:
+        windows = dict.fromkeys([*found.progress, *wanted.progress])
+        pairs += [
+            (("progress of", tenant, name), found.progress.get((name, tenant)), wanted.progress.get((name, tenant)))
+            for name, tenant in windows
+        ]
     for place, own, other in pairs:
         if own != other:
             different.setdefault(place[1], f"{place}\n  found  {own}\n  wanted {other}")

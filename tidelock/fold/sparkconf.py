@@ -37,6 +37,8 @@ _USUALLY = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # Replanning between stages costs a small range more than it saves a large one.
     "spark.sql.adaptive.enabled": "false",
+    # What the steps of large ranges are compiled to is kept for the next range; with many windows that is much.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # A range is kept for as long as it is folded: compressing it would cost more than the memory is worth.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Each range makes new plans; thousands of old ones would be kept for an interface that is off.
