@@ -45,6 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
+@pytest.mark.timeout(900)
 def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, jars: Path, tmp_path: Path) -> None:
     shutil.copytree(jars / "jars", server.data / "jars", dirs_exist_ok=True)
     here = tmp_path / ".venv" / "bin"

@@ -81,7 +81,8 @@ def running(data: Path, config: Path | None = None) -> Iterator[Server]:
     server = Server(data, config)
     server.start()
     try:
-        server.wait_until_ready()
+        # A fold starts a Spark and runs every step of its definitions once; on a busy machine that takes its time.
+        server.wait_until_ready(180 if config else 60)
         yield server
     finally:
         with contextlib.suppress(Exception):
