@@ -240,6 +240,17 @@ def test_the_folds_own_tables_are_nobodys_to_read() -> None:
             shape.table(name)
 
 
+def test_a_row_may_lie_in_very_many_windows(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelock.fold.windows.stretches._PIECES_MAX", 10)
+    ledger.fold(
+        {"windows": {"w": window({"rows": "count(*)", "last": "last(q)"}, window={"hopping": ["10s", "100ms"]})}},
+        (1, [row(1, q=1), row(1.05, q=2), row(3, q=3)]),
+        (2, [row(30)]),
+    )
+    found = ledger.query("SELECT rows, last, count(*) FROM tables.w GROUP BY 1, 2 ORDER BY 1, 2")
+    assert found == [(1, 3, 20), (2, 2, 20), (3, 3, 80)]
+
+
 def test_a_fold_is_warmed_up_before_there_are_tables(spark: Spark, database: Database) -> None:
     windows = {"w": window(eventtime={}), "timed": window(), "counts": window(window={"count": 2})}
     definitions = parse_definitions({"streams": {"rows": STREAM | {"ordered": True}}, "windows": windows})

@@ -18,6 +18,8 @@ from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.states import merged
 
 FIRST, LAST = -(2**63), 2**63 - 1
+#: so many pieces of hopping windows are put together before there are more: a row may lie in thousands of windows
+_PIECES_MAX = 1_000_000
 
 
 def slice_ns(frame: Tumbling | Hopping) -> int:
@@ -54,6 +56,10 @@ def windows_of(output: Output, pieces: pa.Table) -> pa.Table:
             inside = start.filter(having)
             parts.append(_spanning(pieces.filter(having), inside, later(inside, frame.size_ns)))
             start = earlier(start, frame.step_ns)
+            if sum(part.num_rows for part in parts) > _PIECES_MAX:
+                together = pa.concat_tables(parts)
+                together = gathered(output, together, identity(together, GROUP, "window_start"))
+                parts = [together.select(parts[0].column_names)]
     found = pa.concat_tables(parts)
     return found.append_column(KEY, start_keys(output, found))
 
