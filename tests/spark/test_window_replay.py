@@ -24,6 +24,7 @@ from tests.spark.definition_changes import (
     send,
 )
 from tests.spark.folding import differences
+from tidelock.definitions import parse_definitions
 from tidelock.fold.recomputation import recompute
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
@@ -137,6 +138,25 @@ def test_a_crash_before_the_swap_changes_nothing_in_the_end(
             runner(spark, folded, toml, control=control(folded)).run(threading.Event())
     change(spark, folded, toml)
     check(spark, folded)
+
+
+def test_windows_that_an_earlier_version_only_wrote_down_are_made(spark: Spark, database: Database) -> None:
+    """It took such definitions and folded what it knew of them."""
+    write_ledger(database, ledger())
+    known = {"columns": BASE["streams"]["rows"]["columns"]}
+    fold_all(spark, database, {**BASE, "streams": {**BASE["streams"], "rows": known}, "windows": {}})
+    with database.connect_sync() as connection:
+        declared = json.dumps(parse_definitions(BASE).canonical())
+        connection.execute("UPDATE fold_definitions SET definitions = %s", [declared])
+    change(spark, database, BASE)
+    assert catalog(database).definitions == parse_definitions(BASE)
+    result = recompute(spark, database, range_events_max=4, stop=threading.Event(), progress=lambda done, end: None)
+    assert result is not None
+    assert result.ok, result.differences
+    with database.connect_sync() as connection:
+        row = connection.execute("SELECT count(*) FROM tidelock_tables.stretches").fetchone()
+    assert row is not None
+    assert row[0] > 0
 
 
 def due(database: Database) -> int | None:

@@ -11,7 +11,7 @@ from tidelock.columns import STRING
 from tidelock.definitions import Definitions, Meter, Stream, Window, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.store import Store
-from tidelock.fold.tables import Table, read_tables
+from tidelock.fold.tables import ALWAYS, Table, read_tables
 from tidelock.where.sql import literal
 
 
@@ -33,7 +33,18 @@ def read_catalog(store: Store) -> Catalog | None:
         return None
     row = found.to_pylist()[0]
     definitions = parse_definitions(json.loads(row["definitions"]), eventtime_types=None)
-    return Catalog(row["version"], definitions, json.loads(row["hashes"]), read_tables(json.loads(row["tables"])))
+    tables = {**ALWAYS, **read_tables(json.loads(row["tables"]))}
+    return Catalog(row["version"], _made(definitions, tables), json.loads(row["hashes"]), tables)
+
+
+def _made(definitions: Definitions, tables: Mapping[str, Table]) -> Definitions:
+    """What has tables. A version that did not fold windows yet has left some that were declared and not made."""
+    streams = {
+        name: replace(stream, ordered=stream.ordered and f"{name}_ordered" in tables)
+        for name, stream in definitions.streams.items()
+    }
+    windows = {name: window for name, window in definitions.windows.items() if name in tables}
+    return replace(definitions, streams=streams, windows=windows)
 
 
 def write_catalog_sql(version: int, definitions: Definitions, tables: Iterable[Table]) -> str:

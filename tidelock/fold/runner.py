@@ -183,14 +183,14 @@ class Runner:
         pending = pending_definitions(self._store, self.position)
         self._store.rollback()
         coming = pending[-1] if pending else catalog.definitions
-        if self._wanted.canonical() == coming.canonical():
+        units = changed_units(unit_hashes(coming) if pending else catalog.hashes, self._wanted)
+        if self._wanted.canonical() == coming.canonical() and not units:
             return
         assert self._version_known is not None
         if catalog.version + len(pending) > self._version_known:
             self._tell("the definitions were changed by another since this fold was started; it folds by the new ones")
             return
         check_columns(coming, self._wanted)
-        units = changed_units(unit_hashes(coming) if pending else catalog.hashes, self._wanted)
         names = ", ".join(units) or "what makes no rows"
         if not self._rebuild:
             raise _refusal(names)
@@ -343,11 +343,14 @@ def check_definitions(store: Store, wanted: Definitions, *, rebuild: bool) -> No
     catalog = read_catalog(store)
     settled = ledger_end(store) == 0 or pending_definitions(store, store.position())
     store.rollback()
-    if catalog is None or settled or catalog.definitions.canonical() == wanted.canonical():
+    if catalog is None or settled:
+        return
+    units = changed_units(catalog.hashes, wanted)
+    if catalog.definitions.canonical() == wanted.canonical() and not units:
         return
     check_columns(catalog.definitions, wanted)
     if not rebuild:
-        raise _refusal(", ".join(changed_units(catalog.hashes, wanted)) or "what makes no rows")
+        raise _refusal(", ".join(units) or "what makes no rows")
 
 
 def _refusal(names: str) -> SettingsError:
