@@ -21,6 +21,7 @@ from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import WATERMARKS, Table, tables_of
 from tidelock.instants import format_instant
 from tidelock.ledger.database import Database
+from tidelock.ops.rows import Selection, read_rows
 
 TRADES = {
     "eventtime": {"column": "at", "type": "unixtimestamp_ms"}, "ordered": True,
@@ -115,6 +116,23 @@ def test_rows_come_in_the_order_of_their_time_and_then_the_watermark(made: Datab
     assert lines(made, "-n", 3) == [11, nine, 20, 100]
     assert lines(made, "-n", 2) == [20, 100], "what was before them is not theirs"
     assert lines(made, "-n", 0) == []
+
+
+def test_as_a_list_they_come_in_the_order_of_their_release(made: Database) -> None:
+    Output(made).release(1000, [(time, 1005 - time) for time in range(12)], 7)
+    Output(made, tenant="other").release(2000, [(1, 7)], 8)
+    assert asyncio.run(positions(made)) == [*range(1, 13), 1]
+
+
+async def positions(database: Database) -> list[object]:
+    found: list[object] = []
+    after = None
+    async with await database.connect() as connection:
+        while True:
+            page = await read_rows(connection, Selection(ORDERED, after=after), rows_max=5, bytes_max=10**6)
+            found += [item["position"] for item in page.items]
+            if (after := page.last) is None:
+                return found
 
 
 def test_a_line_is_a_row_or_a_watermark(made: Database) -> None:

@@ -53,6 +53,16 @@ stream = "devices"
 aggregation = "count"
 live = false
 
+[streams.calls]
+ordered = true
+eventtime = { column = "occurred_at", late_tolerance = "36h" }
+[windows.calls_by_region]
+stream = "calls"
+window = { tumbling = "3h" }
+eventtime = { enabled = true, late_tolerance = "30h" }
+group_by = ["data.region"]
+select = { calls = "count(*)", used = "sum(quantity)", latest = "last(quantity)" }
+
 [streams.devices]
 key = ["site", "number"]
 [streams.devices.columns]
@@ -225,13 +235,14 @@ def check(server: Folded) -> str:
     server.wait_until_folded(server.head())
     database = server.database
     events = read_ledger(database)
-    wanted = expected(fold(events, DEFINITIONS))
+    wanted = expected(fold(events, DEFINITIONS), DEFINITIONS)
     found = pictured(database, TABLES)
     assert differences(found, wanted) == {}
+    told = {name for name, table in TABLES.items() if not table.internal}
     with database.connect_sync() as connection:
-        places = [change.place for change in read_changes(connection, after=0)]
+        places = [change.place for change in read_changes(connection, after=0) if change.table in told]
     assert places == [(time, table, key, tenant) for time, (table, tenant, key), *_ in wanted.changes]
-    assert {table for table, *_ in wanted.rows} == set(TABLES), "the ledger has something for every table"
+    assert {table for table, *_ in wanted.rows} == told, "the ledger has something for every table"
     return f"{len(events)} events, {len(wanted.rows)} rows, {len(places)} changes"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -108,6 +109,23 @@ def test_aggregates_are_exact_and_ignore_null(ledger: Ledger) -> None:
     # By code point a face lies after the last character of the first plane, by UTF-16 it would lie before it.
     mean = Decimal("3333333333333333333.666666667")
     assert found == (4, 2, Decimal("10000000000000000001.000000000"), mean, "", "😀", 3, 4, None)
+
+
+@pytest.mark.parametrize("kind", [{"tumbling": "10s"}, {"session": "10s"}, {"count": 3}])
+def test_first_and_last_are_of_any_type(ledger: Ledger, kind: Mapping[str, object]) -> None:
+    columns = {**COLUMNS, "ok": "boolean", "day": "date", "at": "timestamp", "more": "json"}
+    values = {"g": "z", "q": 7, "price": "1.5", "x": 0.5, "ok": True, "day": "2026-03-01", "at": "2026-03-01T00:00:00Z",
+              "more": {"a": 1}}  # fmt: skip
+    select = {f"{end}_{name}": f"{end}({name})" for name in values for end in ("first", "last")}
+    ledger.fold(
+        {"streams": {"rows": STREAM | {"columns": columns}}, "windows": {"w": window(select, window=kind)}},
+        (1, [row(2, **values), row(3), row(1)]),
+        (2, [row(30)]),
+    )
+    day, instant = date(2026, 3, 1), at("2026-03-01T00:00:00Z")
+    each = ("z", 7, Decimal("1.5"), 0.5, True, day, instant, {"a": 1})
+    names = ", ".join(select)
+    assert ledger.query(f"SELECT {names} FROM tables.w") == [tuple(value for value in each for _ in range(2))]
 
 
 def test_a_row_without_a_group_is_a_group_of_its_own(ledger: Ledger) -> None:

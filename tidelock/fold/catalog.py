@@ -11,7 +11,7 @@ from tidelock.columns import STRING
 from tidelock.definitions import Definitions, Meter, Stream, Window, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ALWAYS, Table, read_tables
+from tidelock.fold.tables import Table, read_tables
 from tidelock.where.sql import literal
 
 
@@ -33,7 +33,7 @@ def read_catalog(store: Store) -> Catalog | None:
         return None
     row = found.to_pylist()[0]
     definitions = parse_definitions(json.loads(row["definitions"]), eventtime_types=None)
-    tables = {**ALWAYS, **read_tables(json.loads(row["tables"]))}
+    tables = read_tables(json.loads(row["tables"]))
     return Catalog(row["version"], _made(definitions, tables), json.loads(row["hashes"]), tables)
 
 

@@ -79,6 +79,8 @@ class Runner:
         self._catalog: Catalog | None = None
         self._folder: Folder | None = None
         self._shadow: Shadow | None = None
+        #: what it must have folded before it is proposed
+        self._shadow_goal = 0
         #: version of the definitions that the settings may still propose to change; later ones are newer than they
         self._version_known: int | None = None
         self._stop = threading.Event()
@@ -197,6 +199,9 @@ class Runner:
         if pending:
             # What was decided before comes first; then it is this one's turn.
             return
+        # What cannot be folded is found before there is an event that says it must.
+        self._shadow_goal = ledger_end(self._store)
+        self._store.rollback()
         self._tell(f"definitions changed: {names}; the tables are made anew and swapped when they are complete")
         self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units)))
 
@@ -243,7 +248,7 @@ class Runner:
         if self._shadow.step(self._events_max) is not None:
             end = ledger_end(self._shadow.store)
             self._shadow.store.rollback()
-            if end - self._shadow.position > SHADOW_LAG_EVENTS:
+            if self._shadow.position < self._shadow_goal or end - self._shadow.position > SHADOW_LAG_EVENTS:
                 log.info("made anew through sequence %d of %d", self._shadow.position, end)
                 return True
         plan = self._shadow.plan

@@ -57,6 +57,13 @@ class Table:
     indexes: tuple[tuple[str, ...], ...] = ()
 
     @property
+    def listed_by(self) -> str | None:
+        """The column that its rows are listed by before their keys, whose order as texts would say nothing."""
+        if self.key == ("ingress_sequence",) and list(self.columns)[1:2] == ["position"]:
+            return "position"
+        return "ingress_sequence" if self.name == "late_rows" else None
+
+    @property
     def stored(self) -> Mapping[str, ColumnType]:
         """Columns and state."""
         return {**self.columns, **self.state}
@@ -68,7 +75,9 @@ class Table:
             "columns": {name: str(type_) for name, type_ in self.columns.items()},
             "key": list(self.key),
         }
-        return form | {"internal": True, "indexes": [list(index) for index in self.indexes]} if self.internal else form
+        if self.indexes:
+            form["indexes"] = [list(index) for index in self.indexes]
+        return form | {"internal": True} if self.internal else form
 
 
 COUNTERS = Table("counters", {**_COUNTER, **_AGGREGATES}, tuple(_COUNTER), _ADJUSTED)
@@ -132,7 +141,8 @@ def latest_table(stream: Stream, calculated: Mapping[str, ColumnType]) -> Table:
 def ordered_table(stream: Stream) -> Table:
     """The rows of a stream in the order of their time."""
     own = {"ingress_sequence": BIGINT, "position": BIGINT, "event_time": TIMESTAMP}
-    return Table(f"{stream.name}_ordered", own | dict(latest_table(stream, {}).columns), ("ingress_sequence",))
+    columns = own | dict(latest_table(stream, {}).columns)
+    return Table(f"{stream.name}_ordered", columns, ("ingress_sequence",), indexes=(("tenant_id", "position"),))
 
 
 def window_table(window: Window, types: Mapping[str, ColumnType]) -> Table:

@@ -12,6 +12,8 @@ CREATE TABLE tidelock_tables.late_rows (
     PRIMARY KEY (tenant_id, "$key")
 );
 
+CREATE INDEX late_rows_sequence ON tidelock_tables.late_rows (tenant_id, ingress_sequence, "$key");
+
 -- Of windows, and of ordered output (NAME_ordered). By arrival, time is the ledger's: no watermark is stored.
 CREATE TABLE tidelock_tables.watermarks (
     tenant_id               text   COLLATE "C" NOT NULL,

@@ -1,4 +1,4 @@
-"""Rows of the fold's tables, read page by page in the order of tenant and key."""
+"""Rows of the fold's tables, read page by page in the order of tenant and key, or of what a table is listed by."""
 
 from __future__ import annotations
 
@@ -105,20 +105,28 @@ def conditions(selection: Selection) -> sql.Composed:
 def _select(selection: Selection, limit: int) -> sql.Composed:
     table = selection.table
     shown = [_expression(name, type_) for name, type_ in table.columns.items()]
-    beginning: sql.Composable = sql.SQL("true")
-    if selection.after is not None:
-        beginning = sql.SQL("(tenant_id, {}) > ({}, {})").format(
-            sql.Identifier(KEY), *map(sql.Literal, selection.after)
-        )
-    return sql.SQL("SELECT tenant_id, {}, {} FROM {} WHERE {} AND {} ORDER BY tenant_id, {} LIMIT {}").format(
+    order = [sql.Identifier(name) for name in ("tenant_id", table.listed_by, KEY) if name is not None]
+    return sql.SQL("SELECT tenant_id, {}, {} FROM {} WHERE {} AND {} ORDER BY {} LIMIT {}").format(
         sql.SQL(", ").join(shown),
         sql.Identifier(KEY),
         table_name(table),
         conditions(selection),
-        beginning,
-        sql.Identifier(KEY),
+        _beginning(selection),
+        sql.SQL(", ").join(order),
         sql.Literal(limit),
     )
+
+
+def _beginning(selection: Selection) -> sql.Composable:
+    """Where the page begins: behind the last row of the page before."""
+    if selection.after is None:
+        return sql.SQL("true")
+    tenant, key = map(sql.Literal, selection.after)
+    if (by := selection.table.listed_by) is None:
+        return sql.SQL("(tenant_id, {}) > ({}, {})").format(sql.Identifier(KEY), tenant, key)
+    names = {"by": sql.Identifier(by), "key": sql.Identifier(KEY), "table": table_name(selection.table)}
+    place = sql.SQL("(SELECT {by} FROM {table} WHERE tenant_id = {t} AND {key} = {k})").format(t=tenant, k=key, **names)
+    return sql.SQL("(tenant_id, {by}, {key}) > ({t}, {place}, {k})").format(t=tenant, k=key, place=place, **names)
 
 
 def _expression(name: str, type_: ColumnType) -> sql.Composed:

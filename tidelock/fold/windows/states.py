@@ -120,9 +120,11 @@ def merged(pieces: pa.Table, ids: pa.Array, aggregates: Sequence[Aggregate], oth
         if aggregate.function in ("first", "last"):
             place = [f"time_{number}", f"sequence_{number}"]
             ordered = pieces.take(pc.sort_indices(pieces, sort_keys=[(name, "ascending") for name in place]))
-            ends = _grouped(ordered, [(name, aggregate.function, _SOME) for name in (f"value_{number}", *place)])
-            for name in ends.column_names[1:]:
-                found = found.append_column(name, ends[name])
+            # Arrow finds the first of numbers, not of decimals: so it finds the row. One without a value is none.
+            rows = pc.if_else(pc.is_valid(ordered[place[0]]), pa.arange(0, len(ordered)), None)
+            ends = column(_grouped(ordered.append_column("row", rows), [("row", aggregate.function, _SOME)]), "row")
+            for name in (f"value_{number}", *place):
+                found = found.append_column(name, column(ordered, name).take(ends))
     return found.drop_columns(["id"])
 
 
