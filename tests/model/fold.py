@@ -13,7 +13,7 @@ from tests.model.events import Columns, Event, group_key, names_of, row_key, str
 from tests.model.meters import Counter, duration, period_start, quantity_of
 from tests.model.progress import CONTROL, Entering, advance
 from tests.model.tables import Row, State
-from tests.model.times import Fault, event_time
+from tests.model.times import Fault, event_time, misfit
 from tests.model.values import EXACT, KEY_BYTES_MAX, bounded, instant_text, key_text
 
 #: stream and column -> what computes a calculated column from a row: Spark's SQL is not the model's to evaluate
@@ -47,9 +47,9 @@ def _apply_event(state: State, event: Event, definitions: Definitions, calculate
     stream = definitions.get("streams", {}).get(event.stream, {})
     columns = Columns(event, stream.get("columns", {}))
     # Choice: a value that does not fit stops deletes too. The first such column, as declared, is the one named.
-    if (misfit := columns.misfit()) is not None:
-        message = f'column "{misfit}" must be {stream["columns"][misfit]}'
-        _error(state, event, event.stream, "invalid_column", message)
+    if (name := columns.misfit()) is not None:
+        fault = misfit(name, stream)
+        _error(state, event, event.stream, fault.code, str(fault))
         return None
     row = stream_columns(columns, stream)
     computed = {name: calculated[event.stream, name](row) for name in stream.get("calculated", {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from tests.model.events import Columns, Event
@@ -22,6 +23,8 @@ ALIASES = {"unixtimestamp": "unixtimestamp_s"}
 AHEAD_MAX = 3600 * 10**9
 EARLIEST = instant("1678-01-01T00:00:00Z")
 LATEST = instant("2261-12-31T23:59:59.999999999Z")
+#: stands for every later one
+BEYOND = LATEST + 1
 
 Streams = Mapping[str, Mapping[str, Any]]
 
@@ -46,9 +49,17 @@ def event_time(event: Event, streams: Streams) -> int:
         found = parsed(type_, columns, column)
     except Misfit:
         raise Fault("invalid_event_time", where + INVALID.format(column=column, type=type_)) from None
-    if found > event.received_at + AHEAD_MAX:
+    if found == BEYOND or found > event.received_at + AHEAD_MAX:
         raise Fault("future_event_time", where + FUTURE.format(column=column))
     return found
+
+
+def misfit(name: str, stream: Mapping[str, Any]) -> Fault:
+    """What is wrong where a declared column does not fit its type. The one of the event time is no time then."""
+    time = stream.get("eventtime", {})
+    if time.get("column") == name:
+        return Fault("invalid_event_time", INVALID.format(column=name, type=ALIASES.get(time["type"], time["type"])))
+    return Fault("invalid_column", f'column "{name}" must be {stream["columns"][name]}')
 
 
 def parsed(type_: str, columns: Columns, name: str) -> int:
@@ -56,19 +67,19 @@ def parsed(type_: str, columns: Columns, name: str) -> int:
 
     Choice: it is read from the text that the column's value has in keys, so that every column can be tried: one that
     never has an instant of that type makes error rows. A path has the text that was sent. Null is no instant.
+
+    Choice: a number of whole nanoseconds is a time however large it is, BEYOND all instants if need be, and so in the
+    future. A text of a year that is no instant is no time.
     """
     content = columns.text(name)
     if content is None:
         raise Misfit(name)
     if type_ == "rfc3339":
         return instant(content)
-    number = exact(content)
-    if not fits(number, 19, DECIMALS[type_]):
+    number, unit = exact(content), 10 ** DECIMALS[type_]
+    if not fits(number, None, DECIMALS[type_]) or number < Decimal(EARLIEST) / unit:
         raise Misfit(content)
-    found = int(number.scaleb(DECIMALS[type_], EXACT))
-    if not EARLIEST <= found <= LATEST:
-        raise Misfit(content)
-    return found
+    return BEYOND if number > Decimal(LATEST) / unit else int(number.scaleb(DECIMALS[type_], EXACT))
 
 
 def _message(event: Event, streams: Streams) -> tuple[Event, str] | None:

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Context, Decimal
 from typing import Any
 
 SECOND = 1_000_000_000
@@ -18,7 +18,9 @@ EXACT = Context(prec=100)
 
 _SPACE = " \t\n\r"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]+)?)(?:[eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)(?:[eE]([+-]?)([0-9]+))?")
+#: no text is long enough to balance an exponent of more digits
+_EXPONENT_DIGITS = 10
 _DECIMAL = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _RFC3339 = re.compile(
@@ -143,16 +145,16 @@ def exact(content: str) -> Decimal:
     match = _NUMBER.fullmatch(content)
     if match is None:
         raise Misfit(content)
-    if not match[1].strip("0."):
+    written, sign, exponent = match[1], match[2] or "", (match[3] or "").lstrip("0")
+    if not written.strip("+-0."):
         return Decimal(0)
-    try:
-        return Decimal(content)
-    except InvalidOperation:
-        raise Misfit(content) from None
+    # Python knows no exponent of any length, and one that is too long fits nowhere anyway.
+    power = exponent if len(exponent) <= _EXPONENT_DIGITS else "9" * _EXPONENT_DIGITS
+    return Decimal(f"{written}e{sign}{power or 0}")
 
 
-def fits(number: Decimal, whole_digits: int, decimals: int) -> bool:
-    """Whether a number has so few digits on either side of its point."""
+def fits(number: Decimal, whole_digits: int | None, decimals: int) -> bool:
+    """Whether a number has so few digits on either side of its point; None: before it, any number of them."""
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     written = "".join(map(str, digits))
@@ -160,7 +162,7 @@ def fits(number: Decimal, whole_digits: int, decimals: int) -> bool:
     if not significant:
         return True
     exponent += len(written) - len(significant)
-    return len(significant) + exponent <= whole_digits and -exponent <= decimals
+    return -exponent <= decimals and (whole_digits is None or len(significant) + exponent <= whole_digits)
 
 
 def instant(content: str) -> int:

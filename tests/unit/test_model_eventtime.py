@@ -84,8 +84,9 @@ def test_a_type_reads_the_time_of_an_event(type_: str, declared: str | None, val
 @pytest.mark.parametrize(
     "value",
     [
-        *["null", '""', '"x"', "true", "[]", "[1]", "{}", '"NaN"', '"Infinity"', "1e999999", "-1e-999999", '" 1"'],
-        *["1e-10", "9999999999999999999", "1e30", '"2026-02-30T00:00:00Z"', '"2026-01-01"', '"1500-01-01T00:00:00Z"'],
+        *["null", '""', '"x"', "true", "[]", "[1]", "{}", '"NaN"', '"Infinity"', "-1e999999", "-1e-999999", '" 1"'],
+        *["1e-10", "-9999999999999999999", "-1e30", "1e-99999999999", "-1e99999999999", '"1e"'],
+        *['"2026-02-30T00:00:00Z"', '"2026-01-01"', '"1500-01-01T00:00:00Z"'],
         *['"2026-01-01T00:00:00.1234567890Z"', '"2026-01-01T00:00:60Z"', '"56000-01-01T00:00:00Z"', '"٣"'],
     ],
 )
@@ -96,6 +97,66 @@ def test_a_bad_value_of_any_type_is_an_error_row_and_moves_no_time(type_: str, v
     assert error["message"] == f'column "data.ts" must be an instant as {type_}'
     assert not released(state)
     assert not state.metrics
+
+
+@pytest.mark.parametrize("type_", ["unixtimestamp_s", "unixtimestamp_ms", "unixtimestamp_us", "unixtimestamp_ns"])
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        *[
+            (None, number)
+            for number in ("9999999999999999999", '"1e30"', "1e308", "1e999999", "1e99999999999999999999")
+        ],
+        *[("string", "1e400"), ("bigint", str(2**63 - 1)), ("double", "1e300"), ("double", "9.3e18")],
+        *[("decimal(38,0)", "9" * 38), ("decimal(38,9)", "9999999999999999999.5e9")],
+    ],
+)
+def test_a_number_beyond_all_instants_lies_in_the_future(type_: str, declared: str | None, value: str) -> None:
+    state = read_time(value, type_, declared)
+    assert errors(state) == [("s", 1, "future_event_time")]
+    assert not state.metrics
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "code"),
+    [
+        ("unixtimestamp_s", "9214646400", "future_event_time"),
+        ("unixtimestamp_ns", "9214646400000000000", "future_event_time"),
+        ("unixtimestamp_s", "1705073548800", "future_event_time"),
+        ("unixtimestamp_s", "1705073548800.0000000001", "invalid_event_time"),
+        ("unixtimestamp_s", "-9214560000.000000001", "invalid_event_time"),
+        ("unixtimestamp_ns", "-9214560000000000001", "invalid_event_time"),
+    ],
+)
+def test_numbers_beside_the_instants_there_are(type_: str, value: str, code: str) -> None:
+    stream = {"ordered": True, "eventtime": {"column": "data.ts", "type": type_}}
+    events = alone({"data": f'{{"ts": {value}}}', "received_at": at("2261-12-31")})
+    late_enough = alone({"data": f'{{"ts": {value}}}', "received_at": at("2261-12-31T23:59:59.999999999Z")})
+    for ledger in (events, late_enough):
+        assert errors(fold(ledger, {"streams": {"s": stream}})) == [("s", 1, code)]
+
+
+def test_a_time_that_does_not_fit_its_column_is_no_time_and_the_event_touches_no_table() -> None:
+    stream = {
+        "key": "k",
+        "columns": {"k": "int", "ts": "bigint", "n": "int"},
+        "eventtime": {"column": "ts", "type": "unixtimestamp"},
+    }
+    events = alone(
+        {"data": {"k": 1, "ts": "x", "n": "x"}},
+        {"data": {"k": 1, "ts": 2**63}, "op": "delete"},
+        {"data": {"k": "x", "ts": "x"}},
+        {"data": {"k": 1, "ts": 1, "n": "x"}},
+        # A message has the time, but the row has no place for its own.
+        {"data": {"k": 1, "ts": "x", "messages": [{"stream": "s", "data": {"ts": 1}}]}},
+    )
+    state = fold(events, {"streams": {"s": stream}, "meters": {"s": {"aggregation": "count"}}})
+    codes = ["invalid_event_time", "invalid_event_time", "invalid_column", "invalid_column", "invalid_event_time"]
+    assert [code for _, _, code in errors(state)] == codes
+    told = [row["message"] for row in state.table("error_rows").values()]
+    assert told[0] == told[1] == told[4] == 'column "ts" must be an instant as unixtimestamp_s'
+    assert not state.table("s")
+    assert not state.table("counters")
 
 
 @pytest.mark.parametrize(("type_", "declared"), [("rfc3339", "bigint"), ("unixtimestamp_s", "timestamp")])

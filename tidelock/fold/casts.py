@@ -30,6 +30,7 @@ _NUMBER_PARTS = r"\A[+-]?+([0-9]++)(?:\.([0-9]++))?+(?:[eE]([+-]?+)0*+([0-9]*+))
 # A longer exponent cannot be balanced by the digits of any text that fits into memory.
 _EXPONENT_DIGITS_MAX = 10
 _DOUBLE_MAX = "1.7976931348623157E308D"
+_BIGINT_MAX = 2**63 - 1
 
 _DATE = r"\A(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?"
@@ -118,18 +119,32 @@ def quantity(type_: ColumnType | None, value: str) -> str:
 
 
 def number_instant(text: str, decimals: int) -> str:
-    """Nanoseconds of a number whose unit is 10^decimals of them, exactly; null where BIGINT has none."""
-    plain = f"try_multiply(TRY_CAST({text} AS BIGINT), {10**decimals}L)"
-    # A product of so few digits is not rounded.
-    exact = f"TRY_CAST({_exact(text, 19 - decimals, decimals)} * {10**decimals}BD AS BIGINT)"
+    """Nanoseconds of a number whose unit is 10^decimals of them, exactly; null where BIGINT has none.
+
+    What is too large for BIGINT is its greatest: a time that lies ahead, however far, is one.
+    """
+    beyond = f"CASE WHEN NOT startswith({text}, '-') THEN {_BIGINT_MAX}L END"
+    plain = f"coalesce(try_multiply(TRY_CAST({text} AS BIGINT), {10**decimals}L), {beyond})"
+    # A product of so few digits is not rounded. The greatest number of them is too large for BIGINT.
+    product = f"{_exact(text, 19 - decimals, decimals, saturated=True)} * {10**decimals}BD"
+    fitted = f"CASE WHEN product > {_BIGINT_MAX}BD THEN {_BIGINT_MAX}L ELSE TRY_CAST(product AS BIGINT) END"
+    exact = let("product", product, fitted)
     return f"CASE WHEN {_matches(text, _plain_number(19, 0))} THEN {plain} ELSE {exact} END"
+
+
+def whole_instant(value: str, decimals: int) -> str:
+    """The same of a whole number."""
+    product = f"try_multiply(CAST({value} AS BIGINT), {10**decimals}L)"
+    return f"CASE WHEN {value} > {_BIGINT_MAX // 10**decimals}L THEN {_BIGINT_MAX}L ELSE {product} END"
 
 
 def double_instant(value: str, decimals: int) -> str:
     """The same of a double, which is the decimal it is written as."""
     number = double_quantity(value)
     text = f"CASE WHEN CAST({number} AS DOUBLE) = {value} THEN {canonical(ColumnType('decimal', 38, 9), number)} END"
-    return let("written", text, number_instant("written", decimals))
+    instant = let("written", text, number_instant("written", decimals))
+    # From there on doubles are no quantities.
+    return f"CASE WHEN {value} >= 1E19D THEN {_BIGINT_MAX}L ELSE {instant} END"
 
 
 def period_start(period: str, instant: str) -> str:
@@ -211,7 +226,11 @@ def _plain_value(type_: ColumnType, text: str) -> str:
 def _any_form(type_: ColumnType, text: str) -> str:
     match type_.name:
         case "int" | "bigint":
-            return f"TRY_CAST({_exact(text, 19, 0)} AS {type_})"
+            # Spark takes a decimal that is not null for one that TRY_CAST makes a whole number of: IS NULL forgets the
+            # range.
+            bound = 2 ** (31 if type_.name == "int" else 63)
+            fitting = f"CASE WHEN whole BETWEEN -{bound}BD AND {bound - 1}BD THEN TRY_CAST(whole AS {type_}) END"
+            return let("whole", _exact(text, 19, 0), fitting)
         case "decimal":
             return _exact(text, type_.precision - type_.scale, type_.scale)
         case "double":
@@ -223,31 +242,37 @@ def _any_form(type_: ColumnType, text: str) -> str:
     return _instant(text)
 
 
-def _exact(text: str, whole: int, decimals: int) -> str:
-    """A number in any form, if it has no more digits on either side of its point than that."""
+def _exact(text: str, whole: int, decimals: int, *, saturated: bool = False) -> str:
+    """A number in any form, if it has no more digits on either side of its point than that.
+
+    Saturated: one that is too large, and only that, is the greatest whole number instead.
+    """
 
     def part(number: int) -> str:
         return f"regexp_extract({text}, r'{_NUMBER_PARTS}', {number})"
 
     exponent = (
         f"CASE WHEN {part(4)} = '' THEN 0L WHEN length({part(4)}) <= {_EXPONENT_DIGITS_MAX}"
-        f" THEN TRY_CAST(concat({part(3)}, {part(4)}) AS BIGINT) END"
+        f" THEN TRY_CAST(concat({part(3)}, {part(4)}) AS BIGINT)"
+        f" WHEN {part(3)} = '-' THEN -1{'0' * _EXPONENT_DIGITS_MAX}L ELSE 1{'0' * _EXPONENT_DIGITS_MAX}L END"
     )
     parts = (
         f"named_struct('sign', CASE WHEN startswith({text}, '-') THEN '-' ELSE '' END,"
         f" 'digits', trim(LEADING '0' FROM concat({part(1)}, {part(2)})),"
         f" 'shift', {exponent} - length({part(2)}))"
     )
-    # The number is 0.<digits> * 10^point, whatever way it was written. No exponent: too long a one.
+    # The number is 0.<digits> * 10^point, whatever way it was written.
     placed = (
         "named_struct('sign', parts.sign, 'digits', trim(TRAILING '0' FROM parts.digits),"
         " 'point', parts.shift + length(parts.digits))"
     )
     type_ = f"DECIMAL({whole + decimals},{decimals})"
+    greatest = f" WHEN placed.sign = '' THEN CAST({'9' * whole}BD AS {type_})" if saturated else ""
     value = (
         f"CASE WHEN placed.digits = '' THEN CAST(0 AS {type_})"
-        f" WHEN placed.point <= {whole} AND length(placed.digits) - placed.point <= {decimals}"
-        f" THEN TRY_CAST(concat(placed.sign, '0.', placed.digits, 'e', CAST(placed.point AS STRING)) AS {type_}) END"
+        f" WHEN length(placed.digits) - placed.point > {decimals} THEN NULL WHEN placed.point <= {whole}"
+        f" THEN TRY_CAST(concat(placed.sign, '0.', placed.digits, 'e', CAST(placed.point AS STRING)) AS {type_})"
+        f"{greatest} END"
     )
     return f"CASE WHEN {_matches(text, _NUMBER)} THEN {let('parts', parts, let('placed', placed, value))} END"
 

@@ -26,9 +26,11 @@ FAULTY = f"""{FAULTY_COLUMNS} OR exists(entries, entry ->
 TimeFault = Callable[[str, str, str | None], str]
 
 
-def error_rows(prepared: pa.Table, meters: Sequence[Meter], time_fault: TimeFault) -> pa.Table:
+def error_rows(
+    prepared: pa.Table, meters: Sequence[Meter], time_fault: TimeFault, time_objections: Sequence[str]
+) -> pa.Table:
     """The error rows among prepared events, faulty ones and others."""
-    found = [_of_streams(prepared), _of_times(prepared, time_fault)]
+    found = [_of_streams(prepared, time_objections), _of_times(prepared, time_fault)]
     if meters:
         found.append(_of_meters(prepared, meters))
     rows = pa.concat_tables(found)
@@ -36,9 +38,11 @@ def error_rows(prepared: pa.Table, meters: Sequence[Meter], time_fault: TimeFaul
     return rows.append_column(KEY, joined(json_strings(sources), number_strings(sequences)))
 
 
-def _of_streams(prepared: pa.Table) -> pa.Table:
+def _of_streams(prepared: pa.Table, time_objections: Sequence[str]) -> pa.Table:
+    """A column that has the event's time is objected to as that, by the same text in every stream."""
     wrong = prepared.filter(pc.is_valid(prepared["objection"]))
-    codes = pa.repeat("invalid_column", wrong.num_rows)
+    of_time = pc.is_in(wrong["objection"], pa.array(time_objections, pa.string()))
+    codes = pc.if_else(of_time, "invalid_event_time", "invalid_column")
     return _rows(wrong, wrong["stream"], codes, wrong["objection"])
 
 

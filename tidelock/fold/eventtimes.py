@@ -59,7 +59,7 @@ class _Rfc3339(BuiltIn):
 
 
 class _UnixTimestamp(BuiltIn):
-    """A number since 1970, in units of 10^decimals nanoseconds."""
+    """A number since 1970, in units of 10^decimals nanoseconds. One too large is the greatest BIGINT: in the future."""
 
     def __init__(self, decimals: int) -> None:
         self._decimals = decimals
@@ -67,7 +67,7 @@ class _UnixTimestamp(BuiltIn):
     def sql(self, text: str, type_: ColumnType | None = None, typed: str = "") -> str:
         match type_ and type_.name:
             case "int" | "bigint":
-                return f"try_multiply(CAST({typed} AS BIGINT), {10**self._decimals}L)"
+                return casts.whole_instant(typed, self._decimals)
             case "double":
                 return casts.double_instant(typed, self._decimals)
         return casts.number_instant(text, self._decimals)

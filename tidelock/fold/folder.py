@@ -190,7 +190,7 @@ class Folder:
     def _outcomes(self, lo: int, hi: int, prepared: pa.Table | None, stored: Stored, hint: str) -> Iterator[Outcome]:
         meters = self._meters.meters
         faulty = self._run({}, FAULTY if meters else FAULTY_COLUMNS) if prepared is None else prepared
-        yield appended(ERROR_ROWS, error_rows(faulty, meters, self._timing.fault))
+        yield appended(ERROR_ROWS, error_rows(faulty, meters, self._timing.fault, self._timing.objections()))
         if meters:
             yield from self._counted(self._awaited(stored), {"entries": self._meters.entries()}, hint)
         if self._latest.latest:

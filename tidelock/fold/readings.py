@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tidelock.columns import ENVELOPE, STRING, ColumnType
 from tidelock.definitions import Stream
+from tidelock.definitions.eventtimes import EventTime
 from tidelock.fold import casts
 from tidelock.fold.slots import Slots, member_of
 from tidelock.ingest.wire import KEY_BYTES_MAX
@@ -60,7 +61,7 @@ class Reading:
     def objection(self) -> str | None:
         """Why an event is an error row and touches no table; null where nothing is wrong."""
         misfits = [
-            (f"{self.source(name)} IS NOT NULL AND {self.typed(name)} IS NULL", f'column "{name}" must be {type_}')
+            (f"{self.source(name)} IS NOT NULL AND {self.typed(name)} IS NULL", self._misfit(name, type_))
             for name, type_ in self.stream.columns.items()
             if type_.name not in _TEXTS
         ]
@@ -69,6 +70,12 @@ class Reading:
             f"WHEN {wrong} THEN {sql_text(message)}" for wrong, message in misfits + missing + self._long_key()
         )
         return f"CASE {cases} END" if cases else None
+
+    def _misfit(self, column: str, type_: ColumnType) -> str:
+        declared = self.stream.eventtime
+        if declared is not None and declared.column == column:
+            return no_instant(declared)
+        return f'column "{column}" must be {type_}'
 
     def _long_key(self) -> list[tuple[str, str]]:
         """Ingest refuses such keys, which no index holds; the ledger may have some from before the stream had a key."""
@@ -108,6 +115,11 @@ def by_stream(expressions: dict[str, str], type_: str) -> str:
         return f"CAST(NULL AS {type_})"
     cases = " ".join(f"WHEN {sql_text(stream)} THEN {expression}" for stream, expression in expressions.items())
     return f"CASE stream {cases} END"
+
+
+def no_instant(declared: EventTime) -> str:
+    """What is wrong where a column that should have an event's time has none."""
+    return f'column "{declared.column}" must be an instant as {declared.type}'
 
 
 def sql_text(text: str) -> str:

@@ -12,7 +12,7 @@ from tidelock.definitions import Stream
 from tidelock.fold import casts
 from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, eventtime_types, stream_parser
 from tidelock.fold.parsers import check_parser
-from tidelock.fold.readings import Reading, by_stream, decoded_sql, readings, sql_text
+from tidelock.fold.readings import Reading, by_stream, decoded_sql, no_instant, readings, sql_text
 from tidelock.fold.slots import Slots
 from tidelock.instants import EARLIEST, LATEST
 
@@ -59,8 +59,9 @@ class Timing:
             types = {"event_time": "BIGINT", "time_fault": "STRING", "message_stream": "STRING"}
             return [f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items()]
         judged = f"op <> 'delete' AND stream IN ({_texts(self._own)})"
-        legal = f"instant BETWEEN {EARLIEST}L AND {LATEST}L"
-        early = f"try_subtract(instant, {_AHEAD_MAX_NS}L) <= received_at"
+        legal = f"instant >= {EARLIEST}L"
+        # Nothing arrives after the latest instant, so what lies beyond is ahead.
+        early = f"instant <= {LATEST}L AND try_subtract(instant, {_AHEAD_MAX_NS}L) <= received_at"
         fault = f"CASE WHEN {legal} THEN IF({early}, NULL, '{FUTURE}') ELSE '{INVALID}' END"
         return [
             f"CASE WHEN {judged} AND {legal} AND {early} THEN instant END AS event_time",
@@ -75,7 +76,11 @@ class Timing:
         where = "" if message_stream is None else f'in a message of stream "{message_stream}", '
         if code == FUTURE:
             return f'{where}column "{declared.column}" is more than 1 h ahead of its arrival'
-        return f'{where}column "{declared.column}" must be an instant as {declared.type}'
+        return where + no_instant(declared)
+
+    def objections(self) -> list[str]:
+        """What is said of events whose column does not fit its type, where that column has their time."""
+        return [no_instant(stream.eventtime) for stream in self._own.values() if stream.eventtime is not None]
 
     def _instant_sql(self) -> str:
         own = {name: self._of_event(reading) for name, reading in readings(self._slots).items() if name in self._own}
