@@ -8,7 +8,7 @@ import re
 import shlex
 import time
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests.e2e.test_docs import FENCE
 from tests.e2e.test_reads import listed
 from tests.faults.servers import ROOT
 from tidelock.definitions import parse_definitions
+from tidelock.eventtimes import EventtimeTypeRegistry, eventtime_types
 from tidelock.fold.plugins import load_plugins
 from tidelock.fold.session import Spark
 from tidelock.instants import SECOND, parse_rfc3339
@@ -87,15 +88,17 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def _plugin(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The module that the page on types shows, where its settings say."""
+def _plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The module that the page on types shows, where its settings say. Other tests have types of the same names."""
     shop: Path = tmp_path_factory.mktemp("plugins") / "shop"
     shop.mkdir()
     ((_, module),) = blocks(TYPES, "python")
     (shop / "eventtime.py").write_text(module)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(shop.parent)
+        patch.setattr(eventtime_types, "_parsers", dict(EventtimeTypeRegistry()._parsers))
         load_plugins(types_toml()["plugins"])
+        yield
 
 
 def types_toml() -> dict[str, Any]:
