@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shlex
+import sys
 import time
 import tomllib
 from collections.abc import AsyncIterator, Iterator
@@ -97,8 +98,11 @@ def _plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(shop.parent)
         patch.setattr(eventtime_types, "_parsers", dict(EventtimeTypeRegistry()._parsers))
-        load_plugins(types_toml()["plugins"])
+        modules: list[str] = types_toml()["plugins"]
+        load_plugins(modules)
         yield
+        for name in (*modules, shop.name):
+            sys.modules.pop(name, None)
 
 
 def types_toml() -> dict[str, Any]:
