@@ -29,6 +29,11 @@ def typed(texts: pa.ChunkedArray, column: ColumnType) -> pa.ChunkedArray:
     return texts if pa.types.is_string(target) else pc.cast(texts, target)
 
 
+def identities(rows: pa.Table, *names: str) -> pa.Array:
+    """Texts that tell rows apart by some columns; none of these has a NUL."""
+    return pc.binary_join_element_wise(*(column(rows, name).cast(pa.string()) for name in names), "\0")
+
+
 def column(rows: pa.Table, name: str) -> pa.Array:
     """A column in one piece."""
     found = rows[name]

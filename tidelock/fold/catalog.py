@@ -129,18 +129,22 @@ def _stream_hash(stream: Stream, timing: object) -> str:
 
 def _meter_hash(meter: Meter, stream: Stream | None, timing: object) -> str:
     form = replace(meter, live=True).canonical()
-    columns = None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
-    return _hash({"meter": meter.name, "definition": form, "stream": columns}, timing)
+    return _hash({"meter": meter.name, "definition": form, "stream": _columns_form(stream)}, timing)
 
 
 def _window_hash(window: Window, stream: Stream | None, timing: object) -> str:
     form = replace(window, live=True).canonical()
-    columns = None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
     used = {*window.group_by, *(aggregate.column for aggregate in window.select.values())}
     calculated = {} if stream is None else {name: sql for name, sql in stream.calculated.items() if name in used}
+    columns = _columns_form(stream)
     return _hash(
         {"window": window.name, "definition": form, "stream": columns, "calculated": calculated or None}, timing
     )
+
+
+def _columns_form(stream: Stream | None) -> dict[str, object] | None:
+    """What decides which events of a stream are seen."""
+    return None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
 
 
 def _hash(form: dict[str, object], timing: object) -> str:

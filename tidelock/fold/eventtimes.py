@@ -20,6 +20,7 @@ This module does without Spark until a parser is used, so that servers and comma
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -38,12 +39,12 @@ Parser = Callable[["Column"], "Column"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 
 
-class BuiltIn:
+class BuiltIn(ABC):
     """A parser that also is a SQL text, in which the fold uses it."""
 
+    @abstractmethod
     def sql(self, text: str, type_: ColumnType | None = None, typed: str = "") -> str:
         """Nanoseconds of a text, which is the name of a column. `typed` names its value where it has a type."""
-        raise NotImplementedError
 
     def __call__(self, text: Column) -> Column:
         from pyspark.sql import functions

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import arrow_type, column
+from tidelock.fold.arrow import arrow_type, column, identities
 from tidelock.fold.segments import change_schema
 from tidelock.fold.tables import KEY, Table
 from tidelock.fold.threads import each
@@ -121,14 +121,11 @@ def _follows(versions: pa.Table) -> pa.Array:
 def _before(versions: pa.Table, stored: pa.Table, follows: pa.Array) -> pa.Array:
     """Where the row before a version is, stored rows counting first; null where there is none."""
     first = pc.invert(follows)
-    found = pc.index_in(_identity(versions.filter(first)), value_set=_identity(stored)).cast(pa.int64())
+    found = pc.index_in(
+        identities(versions.filter(first), "tenant_id", KEY), value_set=identities(stored, "tenant_id", KEY)
+    ).cast(pa.int64())
     previous = pa.arange(stored.num_rows - 1, stored.num_rows - 1 + versions.num_rows)
     return pc.replace_with_mask(previous, first, found)
-
-
-def _identity(rows: pa.Table) -> pa.Array:
-    """Tenant and key in one; neither can have a NUL."""
-    return pc.binary_join_element_wise(column(rows, "tenant_id"), column(rows, KEY), "\0")
 
 
 def _differs(table: Table, everything: pa.Table, before: pa.Array, both: pa.Array) -> pa.Array:

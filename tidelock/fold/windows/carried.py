@@ -9,12 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-import pyarrow as pa
-
 from tidelock.columns import STRING, TIMESTAMP, ColumnType
 from tidelock.definitions.aggregates import Aggregate
 from tidelock.fold import casts
-from tidelock.fold.arrow import column
 from tidelock.fold.calculations import Calculation
 from tidelock.fold.latest import row_columns
 from tidelock.fold.readings import Reading, by_stream, readings
@@ -57,9 +54,6 @@ class Carried:
     def operand(self, output: Output, aggregate: Aggregate) -> str:
         """The column of what an aggregate is over."""
         return self._places[output.stream][_operand(aggregate)]
-
-    def operands(self, output: Output, aggregate: Aggregate, rows: pa.Table) -> pa.Array:
-        return column(rows, self.operand(output, aggregate))
 
     def cell(self, output: Output, name: str) -> str:
         """The column of a column of ordered output."""
@@ -118,4 +112,4 @@ def _let(value: str, body: Callable[[str], str]) -> str:
     """What names a value several times, given one that is no name but a computation."""
     if re.fullmatch(r"\w+|`[^`]+`", value):
         return body(value)
-    return f"transform(array({value}), v -> {body('v')})[0]"
+    return casts.let("v", value, body("v"))

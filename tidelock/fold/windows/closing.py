@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.definitions import Count, Session
-from tidelock.fold.arrow import column
+from tidelock.fold.arrow import column, identities
 from tidelock.fold.segments import change_schema
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, KEY, Table
@@ -75,9 +75,5 @@ def kept(table: Table, rows: pa.Table, removed: pa.Table) -> Outcome:
 
 def without(stored: pa.Table, rows: pa.Table) -> pa.Table:
     """The stored rows whose keys are not among those of some rows."""
-    there = pc.is_in(_names(stored), value_set=_names(rows))
+    there = pc.is_in(identities(stored, "tenant_id", KEY), value_set=identities(rows, "tenant_id", KEY))
     return stored.filter(pc.invert(there))
-
-
-def _names(rows: pa.Table) -> pa.Array:
-    return pc.binary_join_element_wise(column(rows, "tenant_id"), column(rows, KEY), "\0")

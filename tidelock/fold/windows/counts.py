@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.definitions import Count
-from tidelock.fold.arrow import column
+from tidelock.fold.arrow import column, identities
 from tidelock.fold.tables import GROUP, KEY
 from tidelock.fold.windows.groups import identity
 from tidelock.fold.windows.outputs import Output
@@ -86,8 +86,8 @@ def _stored_pieces(stored: pa.Table) -> pa.Table:
 def _following(found: pa.Table, closed: pa.Array, stored: pa.Table) -> pa.Table:
     """What is stored of each group from now on: the last window that is not full, or an empty one after it."""
     last = found.group_by(["tenant_id", GROUP]).aggregate([(ORDINAL, "max")])
-    names = pc.binary_join_element_wise(_names(found), column(found, ORDINAL).cast(pa.string()), "\0")
-    wanted = pc.binary_join_element_wise(_names(last), column(last, f"{ORDINAL}_max").cast(pa.string()), "\0")
+    names = identities(found, "tenant_id", GROUP, ORDINAL)
+    wanted = identities(last, "tenant_id", GROUP, f"{ORDINAL}_max")
     places = pc.index_in(wanted, value_set=names)
     rows, ended = found.take(places), closed.combine_chunks().take(places)
     kept = {name: column(rows, name) for name in rows.column_names}
@@ -102,4 +102,4 @@ def _following(found: pa.Table, closed: pa.Array, stored: pa.Table) -> pa.Table:
 
 
 def _names(rows: pa.Table) -> pa.Array:
-    return pc.binary_join_element_wise(column(rows, "tenant_id"), column(rows, GROUP), "\0")
+    return identities(rows, "tenant_id", GROUP)

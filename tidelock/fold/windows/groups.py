@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.columns import TIMESTAMP
-from tidelock.fold.arrow import column, typed
+from tidelock.fold.arrow import column, identities, typed
 from tidelock.fold.keys import bounded, instant_strings, joined, json_strings
 from tidelock.fold.tables import GROUP, KEY
 from tidelock.fold.windows.outputs import Output
@@ -43,9 +43,8 @@ def group_values(output: Output, rows: pa.Table) -> dict[str, pa.Array]:
 
 
 def identity(rows: pa.Table, *names: str) -> pa.Array:
-    """Dense numbers from 0 of what has the same tenant and the same values; no text of them has a NUL."""
-    parts = [column(rows, name).cast(pa.string()) for name in ("tenant_id", *names)]
-    return pc.binary_join_element_wise(*parts, "\0").dictionary_encode().indices.cast(pa.int64())
+    """Dense numbers from 0 of what has the same tenant and the same values."""
+    return identities(rows, "tenant_id", *names).dictionary_encode().indices.cast(pa.int64())
 
 
 def keys_of(rows: pa.Table, name: str = KEY) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column
+from tidelock.fold.arrow import column, identities
 from tidelock.fold.keys import joined, json_strings, number_strings
 from tidelock.fold.tables import KEY
 from tidelock.fold.windows.raises import table_of
@@ -45,7 +45,8 @@ def judgement_table(found: Sequence[tuple[str, int, int, int | None]]) -> pa.Tab
 
 def judge(rows: pa.Table, found: pa.Table) -> Judged:
     """Rows of collections that have no judgement are in time."""
-    places = pc.index_in(_collections(rows, "source_timestamp"), value_set=_collections(found, "at"))
+    own = identities(rows, "tenant_id", "source_timestamp")
+    places = pc.index_in(own, value_set=identities(found, "tenant_id", "at"))
     late = pc.fill_null(pc.less_equal(rows["event_time"], column(found, "threshold").take(places)), False)
     watermarks = column(found, "watermark").take(places)
     behind = pc.fill_null(pc.less_equal(rows["event_time"], watermarks), False)
@@ -59,7 +60,3 @@ def late_rows(output: str, late: pa.Table) -> pa.Table:
     names = pa.repeat(output, late.num_rows)
     keys = joined(json_strings(names), number_strings(column(late, "ingress_sequence")))
     return late.append_column("window", names).append_column(KEY, keys)
-
-
-def _collections(rows: pa.Table, at: str) -> pa.Array:
-    return pc.binary_join_element_wise(column(rows, "tenant_id"), column(rows, at).cast(pa.string()), "\0")
