@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tidelock import settings
+from tidelock.fold import runner
 from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SUBMIT
@@ -59,6 +60,8 @@ def jars(pytestconfig: pytest.Config) -> Path:
 def spark(jars: Path) -> Iterator[Spark]:
     """Spark as it is in production, on two cores and with less memory."""
     with Spark(settings.Spark(master="local[2]", driver_memory=1 << 30), jars) as started:
+        # Rehearsals would only take time from the tests that run meanwhile.
+        started.rehearsals = runner.REHEARSALS
         yield started
 
 

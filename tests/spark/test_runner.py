@@ -172,6 +172,18 @@ def test_without_events_nothing_is_done(spark: Spark, ledger: Recording, monkeyp
         assert jobs_of(spark) == jobs
 
 
+def test_while_there_is_nothing_to_do_the_steps_are_rehearsed_and_nothing_comes_of_it(
+    spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "rehearsals", runner.REHEARSALS - 3)
+    monkeypatch.setattr(runner, "_POLL_S", 0.5)
+    with folding(spark, ledger.database, DEFINITIONS) as running:
+        running.wait(ledger.record(5))
+        running.until(lambda: spark.rehearsals == runner.REHEARSALS, "it was rehearsed as often as it should be")
+        running.wait(ledger.record(5))
+    ledger.check()
+
+
 class Counting:
     """Counts the calls of something that the runner uses."""
 

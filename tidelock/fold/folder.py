@@ -49,7 +49,7 @@ from tidelock.ledger.database import Database
 
 _ONE_PARTITION = "/*+ COALESCE(1) */"
 
-#: what a range without events takes where Java has compiled its steps, and how long to wait for that at most
+#: what a rehearsal takes where Java has compiled the steps, and how long to wait for that at most
 _QUICK_S = 0.25
 _WARM_UP_S = 3.0
 
@@ -121,21 +121,28 @@ class Folder:
         return write_due_sql(self._store.schema, outputs) if self._changes and waits_for_time(outputs) else None
 
     def warm_up(self) -> None:
-        """Run every step over nothing: the first run of a step in a JVM takes seconds, which no event should wait.
+        """Rehearse over nothing, as there may be no tables yet, until that is quick, or for some seconds.
 
-        Again until it is quick, because Java compiles what runs often; but nobody should wait for that for long.
+        The first run of a step in a JVM takes long, and no event should wait for that.
         """
-        self._compile(False)
         began = started = time.monotonic()
         while True:
-            with self._view(0, 0, small=True) as (prepared, stored):
-                for _ in self._outcomes(0, 0, prepared, stored, _ONE_PARTITION):
-                    pass
-            self._store.rollback()
+            self.rehearse(0, 0)
             ended = time.monotonic()
             if ended - started < _QUICK_S or ended - began > _WARM_UP_S:
                 return
             started = ended
+
+    def rehearse(self, lo: int, hi: int) -> None:
+        """Run every step over a small range that was folded before, or over nothing, and forget what comes of it.
+
+        Java compiles what runs often; where there is nothing to fold, this is how it comes to run often.
+        """
+        self._compile(False)
+        with self._view(lo, hi, small=True) as (prepared, stored):
+            for _ in self._outcomes(lo, hi, prepared, stored, _ONE_PARTITION):
+                pass
+        self._store.rollback()
 
     def _folded(self, lo: int, hi: int) -> list[Outcome]:
         small = self._source.small(lo, hi)

@@ -41,6 +41,9 @@ _PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 #: a range that fails so often is a defect, not bad luck
 _ATTEMPTS_MAX = 6
 _EVENTS_MIN = 10_000
+#: after so many rehearsals in a JVM nothing gets quicker any more (bench/fold.md); of so many events each
+REHEARSALS = 100
+_REHEARSED_EVENTS = 50
 #: a shadow that is so near the end of the ledger takes over in a moment
 SHADOW_LAG_EVENTS = 20_000
 
@@ -303,6 +306,18 @@ class Runner:
                 return
         if not self._spark.alive():
             raise Unreachable("Spark's JVM ended while there was nothing to do")
+        self._rehearse(stop)
+
+    def _rehearse(self, stop: threading.Event) -> None:
+        """While there is nothing to do: what comes next should be quick. Ends when it is, and when a commit comes."""
+        assert self._folder is not None
+        assert self._listener is not None
+        while self._spark.rehearsals < REHEARSALS and not stop.is_set():
+            # Events that are like those to come.
+            self._folder.rehearse(max(0, self.position - _REHEARSED_EVENTS), self.position)
+            self._spark.rehearsals += 1
+            for _ in self._listener.notifies(timeout=0, stop_after=1):
+                return
 
     def _recover(self, error: Exception, stop: threading.Event) -> None:
         """Leave everything half done, and be ready to try again; raises what trying again does not mend."""

@@ -54,6 +54,8 @@ class Spark:
         self._directory = RunDirectory(data.absolute() / "spark")
         #: the PostgreSQL driver is there, so executors can read the ledger themselves
         self.jdbc = False
+        #: how often the steps were rehearsed in this JVM
+        self.rehearsals = 0
         try:
             self._start()
         except BaseException:
@@ -96,6 +98,7 @@ class Spark:
         self._directory.remove()
 
     def _start(self) -> None:
+        self.rehearsals = 0
         directory = self._directory.fresh()
         conf = spark_conf(self.settings, directory, [self._jar] if self._jar else [])
         environ = spark_environment(self.settings, self._home, directory)

@@ -23,7 +23,7 @@ from tidelock.settings import Settings
 Say = Callable[[str], None]
 Figures = dict[str, object]
 
-_WARM_UP_S = 10
+_WARM_UP_S = 30
 _CONNECTIONS = 8
 _CUSTOMERS = 100
 #: how long the last events may take to become visible
