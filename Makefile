@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.set-up
+CLIENTS := tests/live/clients
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(VENV)
@@ -16,12 +17,14 @@ help: ## show this list
 setup: $(STAMP) ## make .venv with everything the project needs
 
 # The lock file decides every version; uv itself is the one thing pip brings. A Java comes only where there is none.
-$(STAMP): pyproject.toml uv.lock
+$(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@without=$$($(BIN)/python -m tidelock.fold.java 2>/dev/null && echo --no-extra java); \
 		$(BIN)/uv sync --frozen --all-extras $$without --inexact --quiet
+# Clients in JavaScript that the tests subscribe with: tests say so where they are missing, and fail for it with CI=true.
+	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true; fi
 	@touch $@
 
 run: setup ## run Tidelock here: ledger and API on http://127.0.0.1:8080
@@ -53,4 +56,4 @@ docs: setup ## write the generated reference pages and pictures anew
 	@$(BIN)/python docs/pictures/event_time.py > docs/pictures/event-time.svg
 
 clean: ## remove .venv and what tests left
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	@rm -rf $(VENV) $(CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
