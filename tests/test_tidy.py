@@ -18,14 +18,14 @@ TOP = {"app", "cli", "client", "eventtimes", "spark", "__main__"}
 LINES_MAX = 400
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "fold", "changes", "ops", "app"},
+    "psycopg": {"ledger", "fold", "changes", "live", "ops", "app"},
     "fastapi": {"ops", "app"},
     "starlette": {"ops", "app"},
     "uvicorn": {"ops", "app"},
     "typer": {"ops", "cli"},
     "rich": {"ops", "cli"},
     "prometheus_client": {"ops", "app"},
-    "pyarrow": {"fold", "changes", "spark", "ops"},
+    "pyarrow": {"fold", "changes", "live", "spark", "ops"},
     "adbc_driver_postgresql": {"fold", "changes", "ops"},
     "pyspark": {"fold", "spark"},
     "py4j": {"fold", "spark"},

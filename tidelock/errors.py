@@ -4,6 +4,10 @@
     ├── SettingsError          wrong use or settings               exit 2
     ├── Difference             a check found a difference          exit 1
     ├── Unreachable            something needed is not there       exit 3, HTTP 503
+    ├── Ended                  a subscription is over by itself
+    │   ├── Closed             by its owner, or with the server    closed
+    │   ├── DefinitionChanged  the table is not what it was        definition_changed
+    │   └── Overflowed         who asked for it is too slow        slow_subscriber
     └── RequestError           this request cannot be answered     HTTP 400 invalid_request
         ├── InvalidJson        the body cannot be read             HTTP 400 invalid_json
         ├── Unauthorized       no key, or an unknown one           HTTP 401
@@ -11,6 +15,7 @@
         ├── NotFound           no such thing                       HTTP 404
         ├── ResumeExpired      what came next is not kept any more HTTP 410 resume_expired
         ├── PayloadTooLarge    over a limit                        HTTP 413
+        │   └── SnapshotTooLarge  a subscription begins with too many rows  snapshot_too_large
         ├── UnsupportedMedia   content type or encoding not known  HTTP 415
         ├── InvalidFilter      it means nothing for its columns    HTTP 422 invalid_definition, in `where`
         └── Overloaded         a queue is full                     HTTP 429
@@ -59,6 +64,30 @@ class Unreachable(TidelockError):
     http_status = 503
 
 
+class Ended(TidelockError):
+    """A subscription gives nothing any more; `code` says why."""
+
+    code = "ended"
+
+
+class Closed(Ended):
+    """By its owner, or because the server stops."""
+
+    code = "closed"
+
+
+class DefinitionChanged(Ended):
+    """The table has another shape now, or is gone: look at the schema, and subscribe anew."""
+
+    code = "definition_changed"
+
+
+class Overflowed(Ended):
+    """More rows waited to be taken than may wait: subscribe anew."""
+
+    code = "slow_subscriber"
+
+
 class RequestError(TidelockError):
     """The request as a whole cannot be answered; nothing of it was recorded."""
 
@@ -96,6 +125,12 @@ class ResumeExpired(RequestError):
 class PayloadTooLarge(RequestError):
     code = "payload_too_large"
     http_status = 413
+
+
+class SnapshotTooLarge(PayloadTooLarge):
+    """Narrow the filter, so that the subscription has fewer rows to begin with."""
+
+    code = "snapshot_too_large"
 
 
 class UnsupportedMedia(RequestError):

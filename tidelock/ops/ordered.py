@@ -16,8 +16,8 @@ from psycopg import sql
 from tidelock.changes.reader import Change, before_last, pruned_through, read_changes
 from tidelock.errors import NotFound, ResumeExpired
 from tidelock.fold.tables import KEY, WATERMARKS, Table
+from tidelock.live.shapes import Shape
 from tidelock.ops.rows import table_name
-from tidelock.ops.shapes import Shape
 from tidelock.sections import shown
 
 Connection = psycopg.Connection[Any]

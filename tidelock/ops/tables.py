@@ -15,13 +15,13 @@ from tidelock.columns import STRING
 from tidelock.errors import RequestError
 from tidelock.fold.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
 from tidelock.ledger.connections import Connections
+from tidelock.live.shapes import Shapes
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops.access import Access
 from tidelock.ops.paging import key_cursor, read_key_cursor, read_limit
 from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
 from tidelock.ops.rows import RowPage, Selection, read_rows
-from tidelock.ops.shapes import Shapes
 from tidelock.ops.usage import Wanted, read_usage
 from tidelock.settings import Settings
 from tidelock.where import TRUE, parse_where

@@ -14,8 +14,8 @@ from tidelock.errors import NotFound, RequestError
 from tidelock.fold.tables import COUNTER_GROUPS, COUNTERS
 from tidelock.instants import format_instant
 from tidelock.ledger.queries import load
+from tidelock.live.shapes import Shapes
 from tidelock.ops.rows import Selection, conditions, table_name
-from tidelock.ops.shapes import Shapes
 from tidelock.periods import period_end, period_start
 from tidelock.sections import shown
 

@@ -76,7 +76,7 @@ def verify(
 def _recomputed(context: typer.Context, settings: Settings, database: Database) -> Recomputation | None:
     """None: no fold has ever run, so there are no tables."""
     with database.connect_sync(name="tidelock verify") as connection:
-        if connection.execute(load("tidelock.ops", "sql/tables.sql")["read_version"]).fetchone() is None:
+        if connection.execute(load("tidelock.live", "sql/shapes.sql")["read_version"]).fetchone() is None:
             return None
     return folding.recomputed(context, settings, database, [], folding.stop_on_signals())
 

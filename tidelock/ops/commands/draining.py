@@ -90,7 +90,7 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
 
 async def _definitions(database: Database, settings: Settings) -> Definitions:
     """Those the tables are made by: what the settings say may not be in effect yet."""
-    from tidelock.ops.shapes import Shapes
+    from tidelock.live.shapes import Shapes
 
     async with await database.connect(name="tidelock drain") as connection:
         return (await Shapes(settings.definitions).read(connection)).definitions

@@ -11,9 +11,9 @@ from tidelock.ops.commands.slices import slice_of
 
 if TYPE_CHECKING:
     from tidelock.ledger.database import Database
+    from tidelock.live.shapes import Shape
     from tidelock.ops.ordered import OrderedTail
     from tidelock.ops.ordered_lines import OrderedPrinter
-    from tidelock.ops.shapes import Shape
     from tidelock.settings import Settings
 
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
@@ -70,7 +70,7 @@ def _follow(database: Database, tail: OrderedTail, printer: OrderedPrinter) -> N
 
 
 async def _shape(database: Database, settings: Settings) -> Shape:
-    from tidelock.ops.shapes import Shapes
+    from tidelock.live.shapes import Shapes
 
     async with await database.connect(name="tidelock tail") as connection:
         return await Shapes(settings.definitions).read(connection)

@@ -101,7 +101,7 @@ def changes(
 
 
 async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usage:
-    from tidelock.ops.shapes import Shapes
+    from tidelock.live.shapes import Shapes
     from tidelock.ops.usage import read_usage
 
     async with await database.connect(name="tidelock usage") as connection:
@@ -110,7 +110,7 @@ async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usag
 
 
 async def _table(database: Database, settings: Settings, name: str) -> Table:
-    from tidelock.ops.shapes import Shapes
+    from tidelock.live.shapes import Shapes
 
     async with await database.connect(name="tidelock changes") as connection:
         return (await Shapes(settings.definitions).read(connection)).table(name)

@@ -1,11 +1,3 @@
--- name: read_version
--- Whether the shapes of the tables have changed; no row before the fold has ever run.
-SELECT version FROM fold_definitions;
-
--- name: read_definitions
--- What the tables are made by, and their shapes.
-SELECT version, definitions, tables FROM fold_definitions;
-
 -- name: read_cursor
 -- The sequence that a reader of the ledger is complete through; no row before its first.
 SELECT sequence FROM cursors WHERE name = %s;

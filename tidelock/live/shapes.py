@@ -14,7 +14,7 @@ from tidelock.fold.tables import Table, read_tables, tables_of
 from tidelock.ledger.queries import load
 from tidelock.sections import shown
 
-QUERIES = load("tidelock.ops", "sql/tables.sql")
+QUERIES = load("tidelock.live", "sql/shapes.sql")
 
 
 @dataclass(frozen=True, slots=True)

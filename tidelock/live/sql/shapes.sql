@@ -1,0 +1,7 @@
+-- name: read_version
+-- Whether the shapes of the tables have changed; no row before the fold has ever run.
+SELECT version FROM fold_definitions;
+
+-- name: read_definitions
+-- What the tables are made by, and their shapes.
+SELECT version, definitions, tables FROM fold_definitions;
