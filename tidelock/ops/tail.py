@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import NamedTuple
 
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
-from tidelock.errors import Overloaded, TidelockError, Unauthorized, Unreachable
+from tidelock.errors import Overloaded, TidelockError, Unauthorized
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.reader import read_head
 from tidelock.ledger.routing import Filter
 from tidelock.ops.access import Access
+from tidelock.ops.clients import Places, Watch, close_code, say_goodbye
 from tidelock.ops.parameters import Parameters
 from tidelock.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 PARAMETERS = ("after", "stream", "customerRef", "causalityKey", "tenantId")
 
 # A client that takes fewer frames than this in two pings' time is gone, though its connection may look alive.
 _FRAMES_PER_CHECK = 100
-# How often a client's key is looked at, whether or not one was heard to change.
-_RECHECK_S = 1.0
 # How long a client that sent no key with the handshake has to send it.
 _INTRODUCTION_S = 5.0
-_CLOSE_INTERNAL = 1011
-_CLOSE_TRY_LATER = 1013
 _CLOSE_UNAUTHORIZED = 4401
 
 
@@ -79,24 +73,6 @@ class _Client(NamedTuple):
     after: int
 
 
-class _Places:
-    """A bounded number of places."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._taken = 0
-
-    @contextmanager
-    def take(self) -> Iterator[None]:
-        if self._taken >= self._most:
-            raise Overloaded(f"{self._taken} clients follow the ledger already, which is the most that are served")
-        self._taken += 1
-        try:
-            yield
-        finally:
-            self._taken -= 1
-
-
 class TailRoute:
     """`/ws`. What is wrong is told as an HTTP error before the handshake, and by the code of the close after it."""
 
@@ -104,9 +80,10 @@ class TailRoute:
         self._feed = feed
         self._connections = connections
         self._access = access
-        self._places = _Places(settings.ws_connections_max)
+        self._watch = Watch(access)
+        self._places = Places(settings.ws_connections_max, "clients that follow the ledger")
         # Who has shown no key yet takes no place from those who have.
-        self._waiting = _Places(settings.ws_connections_max)
+        self._waiting = Places(settings.ws_connections_max, "clients that have yet to show their key")
         self._stall_s = 2 * settings.ws_ping_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,18 +126,26 @@ class TailRoute:
 
     async def _serve(self, client: _Client, receive: Receive, send: Send) -> None:
         """Send until the client goes, may no longer read, or the server stops."""
-        tasks = [
-            asyncio.create_task(work)
-            for work in (self._send(client.only, client.after, send), self._guard(client), _wait_for_end(receive))
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def refuse(error: Exception) -> None:
+            if not refused.done():
+                refused.set_exception(error)
+
+        ends: list[asyncio.Future[None]] = [
+            asyncio.create_task(self._send(client.only, client.after, send)),
+            asyncio.create_task(_wait_for_end(receive)),
+            refused,
         ]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
-            await _close_for(task.exception(), send)
+        with self._watch.over(client.headers, client.only.tenant_id, refuse, asked_tenant_id=client.asked_tenant_id):
+            try:
+                done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for end in ends:
+                    end.cancel()
+                await asyncio.gather(*ends, return_exceptions=True)
+        for end in done:
+            await _close_for(end.exception(), send)
 
     async def _send(self, only: Filter, after: int, send: Send) -> None:
         async with aclosing(self._feed.follow(only, after)) as batches:
@@ -171,17 +156,6 @@ class TailRoute:
                             await send({"type": "websocket.send", "text": frame.text})
                     # Sending to a client that keeps up never waits: let others have a turn.
                     await asyncio.sleep(0)
-
-    async def _guard(self, client: _Client) -> None:
-        """Raises when the client may no longer read what it was let in for, however much it says meanwhile."""
-        while True:
-            await self._access.changed(_RECHECK_S)
-            try:
-                grant = (await self._access.grant(client.headers, fresh=False)).need("read")
-            except Unreachable:
-                continue  # nothing can be read meanwhile
-            if grant.reads(client.asked_tenant_id) != client.only.tenant_id:
-                raise Unauthorized("API keys have changed what may be read here; connect again")
 
 
 async def _wait_for_end(receive: Receive) -> None:
@@ -216,17 +190,4 @@ async def _close_for(error: BaseException | None, send: Send) -> None:
     """Close for the reason one of the tasks ended with, if the client is still there to hear it."""
     if error is None or isinstance(error, OSError):
         return  # the client went; a stalled one (TimeoutError is an OSError) hears nothing
-    if isinstance(error, Unreachable | Overloaded):
-        code, reason = _CLOSE_TRY_LATER, error.message
-    elif isinstance(error, TidelockError):
-        code, reason = _CLOSE_UNAUTHORIZED, error.message
-    else:
-        logger.error("a client's live tail failed", exc_info=error)
-        code, reason = _CLOSE_INTERNAL, "the server failed; its log says why"
-    with suppress(OSError):
-        await send({"type": "websocket.close", "code": code, "reason": _short(reason)})
-
-
-def _short(reason: str) -> str:
-    """A control frame has 125 bytes, two of them for the code."""
-    return reason.encode()[:123].decode(errors="ignore")
+    await say_goodbye(send, *close_code(error, _CLOSE_UNAUTHORIZED, "a client's live tail"))

@@ -1,0 +1,139 @@
+"""Clients that stay: how many there may be, whether they may still read, and how they are told that it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from starlette.types import Send
+
+from tidelock.errors import Overloaded, TidelockError, Unauthorized, Unreachable
+from tidelock.ops.access import Access
+
+logger = logging.getLogger(__name__)
+
+CLOSE_INTERNAL = 1011
+CLOSE_TRY_LATER = 1013
+
+# How often a client's key is looked at, whether or not one was heard to change.
+_RECHECK_S = 1.0
+#: headers that decide what a client may
+_JUDGED = (b"authorization", b"host", b"origin")
+
+
+class Places:
+    """A bounded number of places; where there are kinds of them, of each kind."""
+
+    def __init__(self, most: int, what: str) -> None:
+        """`what` they are for, in the plural."""
+        self._most = most
+        self._what = what
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
+    @contextmanager
+    def take(self, kind: str = "") -> Iterator[None]:
+        """Raises Overloaded when all of a kind are taken."""
+        taken = self._taken
+        if taken[kind] >= self._most:
+            raise Overloaded(f"there are {taken[kind]} {self._what} already, which is the most that are served")
+        taken[kind] += 1
+        try:
+            yield
+        finally:
+            taken[kind] -= 1
+            if not taken[kind]:
+                del taken[kind]
+
+
+@dataclass(eq=False, slots=True)
+class _Watched:
+    asked_tenant_id: str | None
+    tenant_id: str | None
+    refuse: Callable[[Exception], None]
+
+
+@dataclass(eq=False, slots=True)
+class _Group:
+    """Clients that showed the same key."""
+
+    headers: Mapping[bytes, bytes]
+    clients: set[_Watched] = field(default_factory=set)
+    task: asyncio.Task[None] | None = None
+
+
+class Watch:
+    """Looks at the keys of clients for as long as they stay. One look serves all that showed the same."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._groups: dict[tuple[bytes | None, ...], _Group] = {}
+
+    @contextmanager
+    def over(
+        self,
+        headers: Mapping[bytes, bytes],
+        tenant_id: str | None,
+        refuse: Callable[[Exception], None],
+        *,
+        asked_tenant_id: str | None = None,
+    ) -> Iterator[None]:
+        """Calls `refuse` when the client may no longer read that tenant (None: all), as it might when it came."""
+        shown = tuple(headers.get(name) for name in _JUDGED)
+        group = self._groups.setdefault(shown, _Group({name: headers[name] for name in _JUDGED if name in headers}))
+        client = _Watched(asked_tenant_id, tenant_id, refuse)
+        group.clients.add(client)
+        if group.task is None:
+            group.task = asyncio.create_task(self._look(group))
+        try:
+            yield
+        finally:
+            group.clients.discard(client)
+            if not group.clients:
+                group.task.cancel()
+                self._groups.pop(shown, None)
+
+    async def _look(self, group: _Group) -> None:
+        while True:
+            await self._access.changed(_RECHECK_S)
+            try:
+                grant = (await self._access.grant(group.headers, fresh=False)).need("read")
+            except Unreachable:
+                continue  # nothing can be read meanwhile
+            except Exception as error:
+                for client in list(group.clients):
+                    client.refuse(error)
+                continue
+            for client in list(group.clients):
+                try:
+                    tenant_id = grant.reads(client.asked_tenant_id)
+                except Exception as error:
+                    client.refuse(error)
+                else:
+                    if tenant_id != client.tenant_id:
+                        client.refuse(Unauthorized("API keys have changed what may be read here; connect again"))
+
+
+async def say_goodbye(send: Send, code: int, reason: str) -> None:
+    """Close a WebSocket, if the client is still there to hear why."""
+    with suppress(OSError):
+        # A control frame has 125 bytes, two of them for the code.
+        short = reason.encode()[:123].decode(errors="ignore")
+        await send({"type": "websocket.close", "code": code, "reason": short})
+
+
+def close_code(error: BaseException, refused: int, what: str) -> tuple[int, str]:
+    """Code and reason of the close for what went wrong; `refused` where it is the client's own fault."""
+    if isinstance(error, Unreachable | Overloaded):
+        return CLOSE_TRY_LATER, error.message
+    if isinstance(error, TidelockError):
+        return refused, error.message
+    logger.error("%s failed", what, exc_info=error)
+    return CLOSE_INTERNAL, "the server failed; its log says why"
