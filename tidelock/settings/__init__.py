@@ -180,6 +180,18 @@ class Settings:
     ws_ping_s: float = options.seconds(
         20, "How often a WebSocket client is pinged, in seconds.", minimum=0.1, maximum=3_600
     )
+    live_subscriptions_max: int = options.integer(
+        100, "Most subscriptions of one GraphQL connection, queries under way counted too.", maximum=10_000
+    )
+    live_connections_max: int = options.integer(
+        10_000, "Most GraphQL clients of one tenant that stay, by WebSocket or by server-sent events."
+    )
+    live_keep_alive: int = options.duration(
+        "12s",
+        "How often a GraphQL client that nothing is sent to hears that the server is there. A client that takes "
+        "nothing for twice as long is closed with 4499.",
+        minimum="100ms",
+    )
     read_connections_max: int = options.integer(
         8, "Most database connections that lists are read with at a time. Requests beyond it wait.", maximum=1_000
     )
