@@ -12,7 +12,9 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 IDENTIFIER_LENGTH_MAX = 63
 #: words of filters: a column of such a name could not be filtered by
 FILTER_WORDS = ("_and", "_or", "_not")
-COLUMN_NAME = f"[A-Za-z_][A-Za-z0-9_]*, at most 63 letters, and not be one of {' '.join(FILTER_WORDS)}"
+COLUMN_NAME = (
+    f"[A-Za-z_][A-Za-z0-9_]*, at most 63 letters, and neither begin with __ nor be one of {' '.join(FILTER_WORDS)}"
+)
 ALLOWED = "string int bigint double decimal(p,s) boolean timestamp date json"
 
 _PLAIN = frozenset({"string", "int", "bigint", "double", "boolean", "timestamp", "date", "json"})
@@ -82,7 +84,8 @@ def is_identifier(name: str) -> bool:
 
 def is_column_name(name: str) -> bool:
     """Whether a column may be declared under that name."""
-    return is_identifier(name) and name not in FILTER_WORDS
+    # Names with two underscores in front are GraphQL's own.
+    return is_identifier(name) and name not in FILTER_WORDS and not name.startswith("__")
 
 
 def data_path(name: str) -> tuple[str, ...] | None:

@@ -223,8 +223,21 @@ def test_no_two_definitions_become_one_table() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["_and", "_or", "_not"])
-def test_no_column_is_named_like_a_word_of_filters(name: str) -> None:
+@pytest.mark.parametrize("name", ["__trades", "Query", "String", "bigint", "order_by", "RowOperation", "trigger"])
+def test_names_that_graphql_needs_for_itself_become_no_tables(name: str) -> None:
+    check({"streams": {name: TRADES}}, f"streams.{name}", "GraphQL")
+    assert parse_definitions({"streams": {name: {}}}).streams, "it is the table that cannot be called so"
+
+
+@pytest.mark.parametrize("ending", ["_update", "_bool_exp", "_order_by", "_by_pk"])
+def test_names_that_graphql_makes_of_a_tables_name_become_no_tables_beside_it(ending: str) -> None:
+    check({"streams": {"trades": TRADES, f"trades{ending}": TRADES}}, f"streams.trades{ending}", "needs for trades")
+    check({"streams": {f"counters{ending}": TRADES}}, f"streams.counters{ending}", "needs for counters")
+    assert parse_definitions({"streams": {f"price{ending}": TRADES}}).streams
+
+
+@pytest.mark.parametrize("name", ["_and", "_or", "_not", "__typename"])
+def test_no_column_is_named_like_a_word_of_filters_or_of_graphql(name: str) -> None:
     stream_error(f'columns = {{ {name} = "int" }}', f".columns.{name}", name)
     stream_error(f'key = "a"\ncolumns = {{ a = "int" }}\ncalculated = {{ {name} = "a" }}', f".calculated.{name}", name)
     check(

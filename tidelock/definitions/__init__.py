@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tidelock.columns import IDENTIFIER_LENGTH_MAX, is_identifier
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES, EventTime, WindowTime
 from tidelock.definitions.frames import Count, Frame, Hopping, Session, Tumbling
+from tidelock.definitions.graphqlnames import objection
 from tidelock.definitions.meters import Meter, read_meter
 from tidelock.definitions.streams import Stream, read_stream
 from tidelock.definitions.windows import Window, read_window
@@ -152,6 +153,9 @@ def _check_tables(definitions: Definitions, top: Section) -> None:
         if table in owners:
             raise section.fail(name, f"becomes a table {table}, a name taken by {owners[table]}; give it another")
         owners[table] = section.key(name)
+    for kind, name, table in _tables(definitions):
+        if (why := objection(table, owners)) is not None:
+            raise top.table(kind).fail(name, f"becomes a table, and {shown(table)} {why}; give it another name")
 
 
 def _tables(definitions: Definitions) -> Iterator[tuple[str, str, str]]:
