@@ -12,15 +12,17 @@ With the old and the new row in the change nothing has to be remembered of any r
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidelock.changes.reader import Change, Row
 from tidelock.columns import STRING
 from tidelock.fold.tables import Table
-from tidelock.live.rowevents import Operation
+from tidelock.live.index import PredicateIndex
+from tidelock.live.rowevents import Operation, changed_fields, whole_row
 from tidelock.where import Expression
+from tidelock.where.compiled import compile_where
 from tidelock.where.expressions import all_of, one_of
 
 
@@ -64,10 +66,18 @@ class View:
         #: with the tenant's condition, if there is one: what SQL selects a snapshot's rows by
         self.expression = expression
         self.subscribers: set[Subscriber] = set()
+        #: whether a row, which has its tenant too, is seen
+        self.matches = compile_where(expression)
+        #: columns that decide it
+        self.used = expression.used_columns
 
     def event_of(self, change: Change) -> Event | None:
-        """What a change is to this view, whoever looks: for those who read the log by themselves."""
-        raise NotImplementedError
+        """What a change is to this view, whoever looks: for those who read the log by themselves.
+
+        The change must be one of the table as it is now: of another type a value could not be compared.
+        """
+        passing = _Passing(self.table, change)
+        return passing.event(*passing.seen_through(self, Counters()))
 
 
 class Source:
@@ -76,7 +86,9 @@ class Source:
     def __init__(self, table: Table, counters: Counters | None = None) -> None:
         self.table = table
         self.counters = counters or Counters()
+        #: by the canonical text of their filters
         self._views: dict[str, View] = {}
+        self._index: PredicateIndex[View] = PredicateIndex()
 
     @property
     def views(self) -> int:
@@ -89,17 +101,93 @@ class Source:
 
     def subscribe(self, subscriber: Subscriber, expression: Expression, tenant_id: str | None = None) -> View:
         """The view of a filter, and of one tenant where one is given, which tells the subscriber from now on."""
-        raise NotImplementedError
+        expression = of_tenant(expression, tenant_id)
+        if (view := self._views.get(expression.text)) is None:
+            view = self._views[expression.text] = View(self.table, expression)
+            self._index.add(view, expression)
+        view.subscribers.add(subscriber)
+        return view
 
     def unsubscribe(self, subscriber: Subscriber, view: View) -> None:
         """The view is gone with its last subscriber. Doing it again does nothing."""
-        raise NotImplementedError
+        view.subscribers.discard(subscriber)
+        if not view.subscribers and self._views.get(view.expression.text) is view:
+            del self._views[view.expression.text]
+            self._index.remove(view)
 
     def apply(self, change: Change) -> None:
         """Tell the subscribers of every view that the change concerns. Changes come in their order."""
-        raise NotImplementedError
+        passing = _Passing(self.table, change)
+        for view in passing.touched(self._index):
+            event = passing.event(*passing.seen_through(view, self.counters))
+            if event is not None:
+                # One of them may leave meanwhile.
+                for subscriber in tuple(view.subscribers):
+                    subscriber.put(event)
 
 
 def of_tenant(expression: Expression, tenant_id: str | None) -> Expression:
     """The filter, and of one tenant only where one is given."""
     return expression if tenant_id is None else all_of([one_of("tenant_id", STRING, [tenant_id]), expression])
+
+
+class _Passing:
+    """A change on its way past the views. The events it is to them are made once, however many get them."""
+
+    __slots__ = ("_change", "_events", "_fields", "_new", "_old", "_table")
+
+    def __init__(self, table: Table, change: Change) -> None:
+        self._table = table
+        self._change = change
+        columns = table.columns
+        self._old = old = whole_row(columns, change.old, change.tenant_id)
+        self._new = new = whole_row(columns, change.new, change.tenant_id)
+        self._fields = () if old is None or new is None else changed_fields(columns, old, new)
+        self._events: dict[tuple[bool, bool], Event] = {}
+
+    def touched(self, index: PredicateIndex[View]) -> Collection[View]:
+        """The views through which the row may have been seen, or may be seen now."""
+        if self._old is None or self._new is None:
+            row = self._new or self._old
+            return index.candidates(row) if row is not None else ()
+        if not self._fields:
+            return ()
+        before, after = index.candidates(self._old), index.candidates(self._new)
+        return after if before == after else dict.fromkeys((*before, *after))
+
+    def seen_through(self, view: View, counters: Counters) -> tuple[bool, bool]:
+        """Whether the row was seen before, and whether it is now."""
+        old, new = self._old, self._new
+        if old is not None and new is not None:
+            if view.used.isdisjoint(self._fields):
+                counters.filter_evaluations += 1
+                counters.filter_cache_hits += 1
+                seen = view.matches(new)
+                return seen, seen
+            counters.filter_evaluations += 2
+            return view.matches(old), view.matches(new)
+        counters.filter_evaluations += 1
+        return old is not None and view.matches(old), new is not None and view.matches(new)
+
+    def event(self, was_seen: bool, is_seen: bool) -> Event | None:
+        """What the change is where the row was seen, or is; None where it is nothing."""
+        seen = was_seen, is_seen
+        if (event := self._events.get(seen)) is None and (was_seen or is_seen):
+            event = self._made(was_seen, is_seen)
+            if event is not None:
+                self._events[seen] = event
+        return event
+
+    def _made(self, was_seen: bool, is_seen: bool) -> Event | None:
+        row: Row | None
+        operation: Operation
+        if not is_seen:
+            operation, fields, row = "DELETE", self._table.key, self._old
+        elif was_seen:
+            operation, fields, row = "UPDATE", self._fields, self._new
+        else:
+            operation, fields, row = "INSERT", tuple(self._table.columns), self._new
+        change = self._change
+        if row is None or not fields:
+            return None
+        return Event(change.tenant_id, change.key, operation, fields, row, change.source_timestamp)
