@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelock.fold.tables import Table
+from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
 from tidelock.live.shapes import Shape
 from tidelock.live.subscriptions import Subscription
@@ -30,7 +31,7 @@ class HubState:
 class Hub:
     """Follows the tables' changes while somebody subscribes; reads nothing and holds no connection otherwise."""
 
-    def __init__(self, database: Database, settings: Settings) -> None:
+    def __init__(self, database: Database, connections: Connections, settings: Settings) -> None:
         raise NotImplementedError
 
     async def start(self) -> None:

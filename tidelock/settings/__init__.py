@@ -192,6 +192,16 @@ class Settings:
         "nothing for twice as long is closed with 4499.",
         minimum="100ms",
     )
+    live_queue_rows_max: int = options.integer(
+        1_000,
+        "Most rows whose changes wait for one subscriber. Of a row only the latest waits. One further behind is closed.",
+    )
+    live_snapshots_max: int = options.integer(
+        4, "Most subscriptions whose rows, or past changes, are read from the database at a time.", maximum=100
+    )
+    live_snapshot_rows_max: int = options.integer(
+        100_000, "Most rows that a subscription may begin with. One with more is refused.", maximum=10_000_000
+    )
     read_connections_max: int = options.integer(
         8, "Most database connections that lists are read with at a time. Requests beyond it wait.", maximum=1_000
     )
