@@ -193,8 +193,7 @@ class Settings:
         minimum="100ms",
     )
     live_queue_rows_max: int = options.integer(
-        1_000,
-        "Most rows whose changes wait for one subscriber. Of a row only the latest waits. One further behind is closed.",
+        1_000, "Most rows whose changes wait for one subscriber, each once. A subscriber further behind is closed."
     )
     live_snapshots_max: int = options.integer(
         4, "Most subscriptions whose rows, or past changes, are read from the database at a time.", maximum=100
