@@ -21,6 +21,7 @@ def stored_counters_sql(schema: str, meters: Sequence[Meter], lo: int, hi: int) 
     rows = ", ".join(f"({_text(m.name)}, {_text(m.stream)}, {_text(m.period)})" for m in meters)
     start = "to_char(date_trunc(period, to_timestamp(since) AT TIME ZONE 'UTC'), 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
     key = f"""'[' || to_json(metric)::text || ',' || to_json(customer_ref)::text || ',"' || {start} || '"]'"""
+    same = f"it.tenant_id = touched.tenant_id AND it.{statements.quoted(KEY)} = touched.key"
     return f"""
         SELECT {statements.columns(COUNTERS, "target.")}
         FROM (
@@ -33,8 +34,7 @@ def stored_counters_sql(schema: str, meters: Sequence[Meter], lo: int, hi: int) 
             ) AS range
             JOIN (VALUES {rows}) AS meters (metric, stream, period) USING (stream)
         ) AS touched
-        JOIN {statements.placed(schema, COUNTERS.name)} AS target
-            ON target.tenant_id = touched.tenant_id AND target.{statements.quoted(KEY)} = touched.key"""
+        {statements.looked_up(schema, COUNTERS, same)}"""
 
 
 def _text(text: str) -> str:

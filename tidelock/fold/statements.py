@@ -88,9 +88,22 @@ def delete_keys(schema: str, table: Table) -> str:
 def select_keys(schema: str, table: Table) -> str:
     """The stored rows whose keys are in the stage of keys."""
     return (
-        f"SELECT {columns(table, 'target.')} FROM {placed(schema, table.name)} AS target "
-        f"JOIN stage_keys AS stage ON {_same('target', 'stage')}"
+        f"SELECT {columns(table, 'target.')} FROM stage_keys AS stage {looked_up(schema, table, _same('it', 'stage'))}"
     )
+
+
+def looked_up(schema: str, table: Table, condition: str) -> str:
+    """A join with a table's rows, called `target`, one key after another; in the condition they are called `it`.
+
+    Which of two tables to go through first is otherwise decided by how many rows Postgres believes a table to have,
+    and of one that is just being filled it may believe that there are none.
+    """
+    return f"CROSS JOIN LATERAL (SELECT * FROM {placed(schema, table.name)} AS it WHERE {condition} OFFSET 0) AS target"
+
+
+def analyze(schema: str, table: Table) -> str:
+    """Let Postgres count a table's rows, those of this transaction too."""
+    return f"ANALYZE {placed(schema, table.name)} (tenant_id, {quoted(KEY)})"
 
 
 def select_due(schema: str, table: Table, due: str, where: str = "TRUE") -> str:

@@ -20,6 +20,9 @@ from tidelock.fold.versions import Outcome, row_schema
 from tidelock.ledger.database import Database
 from tidelock.where.sql import literal
 
+#: so many new rows make Postgres count a table anew
+_MANY_ROWS = 20_000
+
 
 class CursorMoved(TidelockError):
     """Another fold has applied the range: nothing was done twice, and nothing is lost."""
@@ -132,6 +135,10 @@ class Store:
         if outcome.rows.num_rows:
             self._stage(table, outcome.rows)
             self.execute(statements.merge(self.schema, table))
+        if outcome.rows.num_rows >= _MANY_ROWS:
+            # Autovacuum may have counted the table while these were not there yet to others: plans made by that count
+            # would go through it once for every row.
+            self.execute(statements.analyze(self.schema, table))
 
     def _record(self, hi: int, outcome: Outcome) -> None:
         if not outcome.changes.num_rows:
