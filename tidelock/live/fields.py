@@ -2,18 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from graphql import DocumentNode, GraphQLSchema, execute_sync
 
 from tidelock.fold.tables import Table
-from tidelock.live.selections import Selection
+from tidelock.live.selections import Selection, Shown
 from tidelock.where import Expression
+from tidelock.where.operands import Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Typename:
+    """The name of the root type."""
+
+    #: under which it stands in the answer
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Introspection:
+    """What the schema is."""
+
+    name: str
+    schema: GraphQLSchema
+    #: with an operation that has this field only
+    document: DocumentNode
+    variables: Mapping[str, Any]
+
+    def read(self) -> object:
+        """The value, ready to be encoded. It takes milliseconds, and many where much is asked."""
+        result = execute_sync(self.schema, self.document, variable_values=dict(self.variables))
+        assert result.data is not None, f"a schema answers every valid question: {result.errors}"
+        return result.data[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A column that rows are ordered by."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a table."""
+
+    name: str
+    table: Table
+    #: without the tenant, which whoever executes it knows
+    where: Expression
+    order: tuple[Order, ...]
+    limit: int
+    offset: int
+    shown: Shown
+
+
+@dataclass(frozen=True, slots=True)
+class OneRow:
+    """The row with a key."""
+
+    name: str
+    table: Table
+    #: the values of the key's columns
+    key: Mapping[str, Operand]
+    #: None: the tenant of who asks
+    tenant_id: str | None
+    shown: Shown
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     """A subscription's field: a table's rows and then what becomes of them."""
 
-    #: under which it stands in the answer
     name: str
     table: Table
     #: without the tenant, which whoever executes it knows
@@ -21,3 +87,6 @@ class Changes:
     #: source timestamp from which on to resume, itself included; None: begin with a snapshot
     after: int | None
     selection: Selection
+
+
+Field = Typename | Introspection | Rows | OneRow | Changes
