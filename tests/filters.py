@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 from random import Random
@@ -15,6 +16,8 @@ from tidelock.columns import ColumnType, parse_column_type
 
 Filter = dict[str, Any]
 Row = dict[str, Any]
+#: column -> what a row may have and a filter compare with
+Values = Mapping[str, list[Any]]
 
 COLUMN_TYPES = {
     "s": "string",
@@ -38,7 +41,7 @@ _TEXTS = [
     *["'", "''", "\\", "\\'", "\\n", "\n", "\\u0041", "${env:HOME}", "$1", "%s", "%%", "{}", "{x}", '"', "?", ":a"],
     *["-- a", "/*", ";", "it's \\ 100% ${a} {b}", "NULL", "true", "1"],
 ]
-_VALUES: dict[str, list[Any]] = {
+_VALUES: Values = {
     "s": _TEXTS,
     "i": [-(2**31), -1, 0, 1, 2, 2**31 - 1],
     "b": [-(2**63), -1, 0, 1, 2**53 + 1, 2**63 - 1],
@@ -58,16 +61,40 @@ _ONLY_IN_ROWS: dict[str, list[Any]] = {"x": [float("nan"), float("inf"), float("
 _ORDERS = ("_eq", "_neq", "_gt", "_lt", "_gte", "_lte")
 
 
-def rows() -> st.SearchStrategy[Row]:
+def rows(values: Values = _VALUES) -> st.SearchStrategy[Row]:
     columns = {
-        name: st.sampled_from([None, *_VALUES.get(name, []), *_ONLY_IN_ROWS.get(name, [])]) for name in COLUMN_TYPES
+        name: st.sampled_from([None, *values.get(name, []), *_ONLY_IN_ROWS.get(name, [])]) for name in COLUMN_TYPES
     }
     return st.fixed_dictionaries(columns)
 
 
-def where() -> st.SearchStrategy[Filter]:
+def where(values: Values = _VALUES) -> st.SearchStrategy[Filter]:
     """Filters with everything in them."""
-    return st.recursive(_conditions(), _nested, max_leaves=8)
+    return st.recursive(_conditions(values), lambda inner: _nested(inner, values), max_leaves=8)
+
+
+def any_values() -> st.SearchStrategy[Values]:
+    """A few values of each column, any that it can have."""
+    return st.fixed_dictionaries({name: st.lists(each, min_size=1, max_size=4) for name, each in _any_value().items()})
+
+
+def _any_value() -> dict[str, st.SearchStrategy[Any]]:
+    return {
+        "s": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+        "i": st.integers(-(2**31), 2**31 - 1),
+        "b": st.integers(-(2**63), 2**63 - 1),
+        "p": _decimals(18, 4),
+        "q": _decimals(38, 9),
+        "f": _decimals(5, 5),
+        "x": st.floats(allow_nan=False, allow_infinity=False),
+        "o": st.booleans(),
+        "t": st.integers(-92 * 10**17, 92 * 10**17),
+        "y": st.dates(),
+    }
+
+
+def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    return st.integers(1 - 10**precision, 10**precision - 1).map(lambda digits: Decimal(f"{digits}E-{scale}"))
 
 
 def naive(given: Filter, row: Row) -> bool | None:
@@ -134,16 +161,16 @@ def respelled(name: str, operand: Any, random: Random) -> Any:
     return operand
 
 
-def _conditions() -> st.SearchStrategy[Filter]:
+def _conditions(values: Values) -> st.SearchStrategy[Filter]:
     return st.dictionaries(st.sampled_from(list(COLUMN_TYPES)), st.none(), max_size=2).flatmap(
-        lambda names: st.fixed_dictionaries({name: _operators(name) for name in names})
+        lambda names: st.fixed_dictionaries({name: _operators(name, values) for name in names})
     )
 
 
-def _operators(name: str) -> st.SearchStrategy[Filter]:
+def _operators(name: str, values: Values) -> st.SearchStrategy[Filter]:
     choices: dict[str, st.SearchStrategy[Any]] = {"_is_null": st.booleans()}
-    if name in _VALUES:
-        operand = st.sampled_from([_operand(name, value) for value in _VALUES[name]])
+    if name in values:
+        operand = st.sampled_from([_operand(name, value) for value in values[name]])
         choices |= dict.fromkeys(_ORDERS, operand)
         choices |= dict.fromkeys(("_in", "_nin"), st.lists(operand, max_size=3))
     return st.lists(st.sampled_from(list(choices)), max_size=2, unique=True).flatmap(
@@ -163,8 +190,8 @@ def _operand(name: str, value: Any) -> Any:
     return value
 
 
-def _nested(inner: st.SearchStrategy[Filter]) -> st.SearchStrategy[Filter]:
+def _nested(inner: st.SearchStrategy[Filter], values: Values) -> st.SearchStrategy[Filter]:
     logic = {"_and": st.lists(inner, max_size=3), "_or": st.lists(inner, max_size=3), "_not": inner}
     names = st.lists(st.sampled_from(list(logic)), min_size=1, max_size=2, unique=True)
     nested = names.flatmap(lambda chosen: st.fixed_dictionaries({name: logic[name] for name in chosen}))
-    return st.tuples(nested, _conditions()).map(lambda both: both[1] | both[0])
+    return st.tuples(nested, _conditions(values)).map(lambda both: both[1] | both[0])

@@ -125,8 +125,10 @@ def shown(value: object) -> str:
             return "true" if value else "false"
         case str():
             text = json.dumps(value, ensure_ascii=False)
-        case list():
-            text = "[" + ", ".join(map(shown, value[:10])) + "]"
+        case list() | tuple():
+            # However deep they go: lists inside are only named.
+            items = ("a list" if isinstance(item, list | tuple) else shown(item) for item in value[:10])
+            text = "[" + ", ".join(items) + "]"
         case int() if abs(value) >= 10**_SHOWN_MAX:
             return "a number of that size"
         case _:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.filters import COLUMN_TYPES, COLUMNS, Filter, Row, naive, rows, where
+from tests.filters import COLUMN_TYPES, COLUMNS, Filter, Row, any_values, naive, rows, where
 from tidelock.columns import ColumnType
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.where import (
@@ -24,6 +24,7 @@ from tidelock.where import (
     parse_where,
     where_sql,
 )
+from tidelock.where.compiled import compile_where
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "where.json").read_text())
 CASE_TYPES = {"id": "bigint", "qty": "int", "sym": "string", "ok": "boolean"}
@@ -90,11 +91,26 @@ def test_the_cases_of_the_contract(connection: Connection) -> None:
 def test_postgres_and_python_and_the_model_agree(
     connection: Connection, written: list[Filter], some: list[Row]
 ) -> None:
+    _check_truths(connection, written, some)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_they_agree_on_any_values(connection: Connection, data: st.DataObject) -> None:
+    values = data.draw(any_values())
+    written = data.draw(st.lists(where(values), min_size=1, max_size=25))
+    _check_truths(connection, written, data.draw(st.lists(rows(values), min_size=1, max_size=10)))
+
+
+def _check_truths(connection: Connection, written: list[Filter], some: list[Row]) -> None:
+    """Postgres, the walk over the canonical form, the compiled one and the model, which reads what was written."""
     _fill(connection, "rows", some)
     expressions = [parse_where(filter_, COLUMNS) for filter_ in written]
     by_model = [[naive(filter_, row) for filter_ in written] for row in some]
     assert [[evaluate(expression, row) for expression in expressions] for row in some] == by_model
     assert _truths(connection, "rows", expressions) == by_model
+    compiled = [compile_where(expression) for expression in expressions]
+    assert [[matches(row) for matches in compiled] for row in some] == [[t is True for t in row] for row in by_model]
 
 
 @settings(deadline=None)

@@ -31,6 +31,7 @@ from tidelock.where import (
     parse_where,
     where_sql,
 )
+from tidelock.where.compiled import compile_where
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "where.json").read_text())
 CASE_COLUMNS = {"id": "bigint", "qty": "int", "sym": "string", "ok": "boolean"}
@@ -57,6 +58,7 @@ def test_a_case_of_the_contract(case: Mapping[str, Any]) -> None:
     for spelled in (case["where"], json.dumps(case["where"])):
         expression = parse_where(spelled, columns)
         assert [evaluate(expression, row) for row in CASES["rows"]] == case["truth"]
+        assert [compile_where(expression)(row) for row in CASES["rows"]] == [truth is True for truth in case["truth"]]
 
 
 @settings(deadline=None)
@@ -303,6 +305,18 @@ def test_an_object_nested_too_deeply_is_an_error_with_a_place(name: str) -> None
         found = problem(nested(depth))
         assert f"at most {DEPTH_MAX} levels" in found.message
         assert (found.field or "").startswith(name)
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {"_eq": inner}])
+@pytest.mark.parametrize("depth", [500, 10_000])
+def test_an_operand_nested_too_deeply_is_a_short_error(wrap: Any, depth: int) -> None:
+    deep: Any = 1
+    for _ in range(depth):
+        deep = wrap(deep)
+    for name in ("s", "i", "p", "x", "o", "t", "y"):
+        for given in ({name: deep}, *({name: {operator: deep}} for operator in ("_eq", "_gt", "_in", "_is_null"))):
+            assert len(problem(given).message) < 1000
+    assert len(problem({"data.a": {"_eq": deep}}, paths=True).message) < 1000
 
 
 @pytest.mark.parametrize(

@@ -106,17 +106,13 @@ class _Tree(Generic[V]):
         self._above = self._ways()
 
     def collect(self, value: Any, found: list[V]) -> None:
-        node = self._places + self._place(value)
+        thresholds, nodes, above = self._thresholds, self._nodes, self._above
+        number = bisect_left(thresholds, value) if value == value else len(thresholds)  # NaN is above every number
+        on_threshold = number < len(thresholds) and thresholds[number] == value
+        node = self._places + 2 * number + on_threshold
         while node:
-            found += self._nodes[node]
-            node = self._above[node]
-
-    def _place(self, value: Any) -> int:
-        if value != value:
-            return self._places - 1  # NaN is greater than every number
-        number = bisect_left(self._thresholds, value)
-        on = number < len(self._thresholds) and self._thresholds[number] == value
-        return 2 * number + on
+            found += nodes[node]
+            node = above[node]
 
     def _lay(self, owner: V, first: int, end: int) -> None:
         left, right = first + self._places, end + self._places

@@ -5,7 +5,8 @@ The time of a change is no part of it: it travels beside, as `(RowEvent, source_
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from itertools import compress
+from operator import ne
 from typing import Literal, NamedTuple
 
 from tidelock.changes.reader import Change, Row
@@ -26,31 +27,34 @@ class RowEvent(NamedTuple):
 
 def row_event(table: Table, change: Change) -> RowEvent | None:
     """The row event of a change; None when nothing changed."""
-    old, new = (whole_row(table.columns, values, change.tenant_id) for values in (change.old, change.new))
+    columns = tuple(table.columns)
+    old, new = (whole_row(columns, values, change.tenant_id) for values in (change.old, change.new))
     if new is None:
         return None if old is None else RowEvent("DELETE", table.key, old)
     if old is None:
-        return RowEvent("INSERT", tuple(table.columns), new)
-    fields = changed_fields(table.columns, old, new)
+        return RowEvent("INSERT", columns, new)
+    fields = changed_fields(columns, old, new)
     return RowEvent("UPDATE", fields, new) if fields else None
 
 
-def whole_row(columns: Collection[str], values: Row | None, tenant_id: str) -> Row | None:
-    """A change's values with their tenant.
+def whole_row(columns: tuple[str, ...], values: Row | None, tenant_id: str) -> Row | None:
+    """A change's values in the order of the columns, after their tenant.
 
     A change from before the table got a column has none of it, as the row had none: null. What is no column any more
     is left out.
     """
     if values is None:
         return None
-    row = {"tenant_id": tenant_id, **values}
-    if len(row) == len(columns) + 1 and all(map(row.__contains__, columns)):
-        return row
-    return {"tenant_id": tenant_id} | {name: values.get(name) for name in columns}
+    if tuple(values) != columns:
+        values = {name: values.get(name) for name in columns}
+    return {"tenant_id": tenant_id, **values}
 
 
-def changed_fields(columns: Collection[str], old: Row, new: Row) -> tuple[str, ...]:
-    """The columns that have another value now. NaN is the same as NaN, though it is not equal to itself."""
-    return tuple(
-        [name for name in columns if old[name] != new[name] and not (old[name] != old[name] and new[name] != new[name])]
-    )
+def changed_fields(columns: tuple[str, ...], old: Row, new: Row) -> tuple[str, ...]:
+    """The columns that have another value now, given two whole rows of one tenant."""
+    changed = tuple(compress(("tenant_id", *columns), map(ne, old.values(), new.values())))
+    for name in changed:
+        if old[name] != old[name] and new[name] != new[name]:
+            # NaN is the same as NaN here, though it is not equal to itself.
+            return tuple(name for name in changed if old[name] == old[name] or new[name] == new[name])
+    return changed

@@ -139,10 +139,11 @@ class _Passing:
     def __init__(self, table: Table, change: Change) -> None:
         self._table = table
         self._change = change
-        columns = table.columns
+        columns = tuple(table.columns)
         self._old = old = whole_row(columns, change.old, change.tenant_id)
         self._new = new = whole_row(columns, change.new, change.tenant_id)
         self._fields = () if old is None or new is None else changed_fields(columns, old, new)
+        #: by whether the row was seen, and whether it is
         self._events: dict[tuple[bool, bool], Event] = {}
 
     def touched(self, index: PredicateIndex[View]) -> Collection[View]:
