@@ -4,6 +4,7 @@
     ├── SettingsError          wrong use or settings               exit 2
     ├── Difference             a check found a difference          exit 1
     ├── Unreachable            something needed is not there       exit 3, HTTP 503
+    ├── Failed                 what should not happen; see the log HTTP 500 internal_error
     ├── Ended                  a subscription is over by itself
     │   ├── Closed             by its owner, or with the server    closed
     │   ├── DefinitionChanged  the table is not what it was        definition_changed
@@ -62,6 +63,15 @@ class Unreachable(TidelockError):
     code = "unavailable"
     exit_code = 3
     http_status = 503
+
+
+class Failed(TidelockError):
+    """What should not happen did: the log has the traceback, the client gets no insides."""
+
+    code = "internal_error"
+
+    def __init__(self) -> None:
+        super().__init__("the server failed on this request; its log says why")
 
 
 class Ended(TidelockError):
