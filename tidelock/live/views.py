@@ -89,6 +89,13 @@ class Source:
         #: by the canonical text of their filters
         self._views: dict[str, View] = {}
         self._index: PredicateIndex[View] = PredicateIndex()
+        #: another number whenever a view has come or gone
+        self.edition = 0
+
+    @property
+    def expressions(self) -> list[Expression]:
+        """The filters of all views."""
+        return [view.expression for view in self._views.values()]
 
     @property
     def views(self) -> int:
@@ -105,6 +112,7 @@ class Source:
         if (view := self._views.get(expression.text)) is None:
             view = self._views[expression.text] = View(self.table, expression)
             self._index.add(view, expression)
+            self.edition += 1
         view.subscribers.add(subscriber)
         return view
 
@@ -114,6 +122,7 @@ class Source:
         if not view.subscribers and self._views.get(view.expression.text) is view:
             del self._views[view.expression.text]
             self._index.remove(view)
+            self.edition += 1
 
     def apply(self, change: Change) -> None:
         """Tell the subscribers of every view that the change concerns. Changes come in their order."""
