@@ -18,7 +18,7 @@ TOP = {"app", "cli", "client", "eventtimes", "spark", "__main__"}
 LINES_MAX = 400
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "fold", "changes", "live", "ops", "app"},
+    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "ops", "app"},
     "fastapi": {"ops", "app"},
     "starlette": {"ops", "app"},
     "uvicorn": {"ops", "app"},
@@ -29,7 +29,10 @@ VENDORS = {
     "adbc_driver_postgresql": {"fold", "changes", "ops"},
     "pyspark": {"fold", "spark"},
     "py4j": {"fold", "spark"},
+    "graphql": {"live", "ops"},
     "zstandard": {"ingest", "ops"},
+    "aiohttp": {"triggers"},
+    "yarl": {"triggers"},
     "duckdb": {"ops"},
 }
 

@@ -15,7 +15,7 @@ _INSIDE = {"decimal": Decimal, "timestamp": int, "json": str}
 
 def change_forms(columns: Mapping[str, ColumnType]) -> Callable[[Change], dict[str, object]]:
     """What makes the forms of a table's changes, ready to be encoded."""
-    forms = {name: _tolerant(_INSIDE[columns[name].name], form) for name, form in forms_of(columns).items()}
+    forms = column_forms(columns)
 
     def row(values: Row | None, tenant_id: str) -> dict[str, object] | None:
         return None if values is None else row_form(values, forms, tenant_id)
@@ -29,6 +29,11 @@ def change_forms(columns: Mapping[str, ColumnType]) -> Callable[[Change], dict[s
         }
 
     return form
+
+
+def column_forms(columns: Mapping[str, ColumnType]) -> dict[str, Form]:
+    """The forms of the columns of changes, of which some may be older than the table's present definition."""
+    return {name: _tolerant(_INSIDE[columns[name].name], form) for name, form in forms_of(columns).items()}
 
 
 def _tolerant(inside: type, form: Form) -> Form:
