@@ -314,8 +314,8 @@ def test_an_operand_nested_too_deeply_is_a_short_error(wrap: Any, depth: int) ->
     for _ in range(depth):
         deep = wrap(deep)
     for name in ("s", "i", "p", "x", "o", "t", "y"):
-        for given in ({name: deep}, *({name: {operator: deep}} for operator in ("_eq", "_gt", "_in", "_is_null"))):
-            assert len(problem(given).message) < 1000
+        for wrong in ({name: deep}, *({name: {operator: deep}} for operator in ("_eq", "_gt", "_in", "_is_null"))):
+            assert len(problem(wrong).message) < 1000
     assert len(problem({"data.a": {"_eq": deep}}, paths=True).message) < 1000
 
 
