@@ -14,8 +14,9 @@ _SPECIAL = r'["\\\x00-\x1f]'
 _SECOND = 1_000_000_000
 #: longest key that stays as it is. With a tenant's name, of a KiB at most, it fits into an index, which Postgres ends
 #: at 2,704 bytes
-_BYTES_MAX = 1_024
-_LETTERS_KEPT = 200
+BYTES_MAX = 1_024
+#: what is kept of a longer one, before its digest
+LETTERS_KEPT = 200
 
 
 def joined(*members: pa.Array) -> pa.Array:
@@ -30,10 +31,10 @@ def bounded(keys: pa.Array) -> pa.Array:
     A group is as long a text as producers like, and no event may stop the fold. What was cut does not end with a
     bracket, so it is nobody else's key.
     """
-    long = pc.fill_null(pc.greater(pc.binary_length(keys), _BYTES_MAX), False)
+    long = pc.fill_null(pc.greater(pc.binary_length(keys), BYTES_MAX), False)
     if not pc.any(long).as_py():
         return keys
-    cut = [f"{key[:_LETTERS_KEPT]}...{sha256(key.encode()).hexdigest()}" for key in keys.filter(long).to_pylist()]
+    cut = [f"{key[:LETTERS_KEPT]}...{sha256(key.encode()).hexdigest()}" for key in keys.filter(long).to_pylist()]
     return pc.replace_with_mask(keys, long, pa.array(cut, pa.string()))
 
 

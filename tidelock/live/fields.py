@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from graphql import DocumentNode, GraphQLSchema, execute_sync
 
 from tidelock.fold.tables import Table
+from tidelock.live.introspection import Introspection
 from tidelock.live.selections import Selection, Shown
 from tidelock.where import Expression
 from tidelock.where.operands import Operand
@@ -21,23 +19,6 @@ class Typename:
     #: under which it stands in the answer
     name: str
     type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Introspection:
-    """What the schema is."""
-
-    name: str
-    schema: GraphQLSchema
-    #: with an operation that has this field only
-    document: DocumentNode
-    variables: Mapping[str, Any]
-
-    def read(self) -> object:
-        """The value, ready to be encoded. It takes milliseconds, and many where much is asked."""
-        result = execute_sync(self.schema, self.document, variable_values=dict(self.variables))
-        assert result.data is not None, f"a schema answers every valid question: {result.errors}"
-        return result.data[self.name]
 
 
 @dataclass(frozen=True, slots=True)

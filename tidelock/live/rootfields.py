@@ -22,7 +22,8 @@ from tidelock.definitions.graphqlnames import INTROSPECTION, ONE_ROW
 from tidelock.fold.tables import Table
 from tidelock.live.arguments import Arguments
 from tidelock.live.collected import Collected, Collector
-from tidelock.live.fields import Changes, Field, Introspection, OneRow, Rows, Typename
+from tidelock.live.fields import Changes, Field, OneRow, Rows, Typename
+from tidelock.live.introspection import Introspection
 from tidelock.live.refusals import LIMIT_EXCEEDED, VALIDATION_FAILED, refusal
 from tidelock.live.schema import TABLE
 from tidelock.live.selections import TYPENAME, Shown, select_events

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, cast
 
 import psycopg
 from psycopg import sql
 
 from tidelock.columns import ColumnType
+from tidelock.fold.keystarts import key_range
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.forms import forms_of
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
 # Rows the driver hands over at a time; one may have a MiB.
 _CHUNK_ROWS = 16
-# These are escaped inside JSON, by one writer so and by another otherwise.
-_ESCAPED = frozenset('"\\\x7f\u2028\u2029') | frozenset(map(chr, range(32)))
-_SURROGATES = 0xD800
 
 #: what Postgres gives of a column as it is shown, or as something quickly made so
 _EXPRESSIONS = {
@@ -138,31 +137,12 @@ def _compared(column: str, operator: str, value: str | int) -> sql.Composed:
 
 
 def _key_range(selection: Selection) -> list[sql.Composable]:
-    """What the first columns of the key being given says of the key, which is what the rows are indexed by.
-
-    It only spares looking at other rows: the columns themselves are compared too.
-    """
+    """What the first columns of the key being given says of the key, which is what the rows are indexed by."""
     key = selection.table.key
-    given = []
-    for name in key[:-1]:
-        if name not in selection.equal:
-            break
-        given.append(selection.equal[name])
-    if not given:
+    given = [selection.equal[name] for name in takewhile(selection.equal.__contains__, key)]
+    found = key_range(given, len(key))
+    if found is None:
         return []
-    start = _certain_start(given)
-    end = start[:-1] + chr(ord(start[-1]) + 1)
-    return [_compared(KEY, ">=", start), _compared(KEY, "<", end)]
-
-
-def _certain_start(given: Sequence[str]) -> str:
-    """How every compact JSON array that begins with these texts begins, whoever wrote it."""
-    start = "["
-    for text in given:
-        start += '"'
-        for character in text:
-            if character in _ESCAPED or ord(character) >= _SURROGATES - 1:
-                return start
-            start += character
-        start += '",'
-    return start
+    if found.end is None:
+        return [_compared(KEY, "=", found.start)]
+    return [_compared(KEY, ">=", found.start), _compared(KEY, "<", found.end)]
