@@ -77,7 +77,7 @@ def test_an_event_is_visible_when_as_many_are_counted_as_come_before_it() -> Non
 
 
 def test_memory_is_that_of_the_beginning_and_of_the_end_after_the_warm_up() -> None:
-    figures = latency._memory_figures("jvm", [999] * latency._WARM_UP_S + [100] * 60 + [120] * 60)
+    figures = latency._memory_figures("jvm", [999] * latency.WARM_UP_S + [100] * 60 + [120] * 60)
     assert figures == {"jvmMb": 100, "jvmLastMb": 120, "jvmPeakMb": 120, "jvmMinutesMb": [100, 120]}
     assert latency._memory_figures("jvm", [])["jvmMb"] is None
 

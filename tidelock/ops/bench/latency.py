@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +24,7 @@ from tidelock.settings import Settings
 Say = Callable[[str], None]
 Figures = dict[str, object]
 
-_WARM_UP_S = 30
+WARM_UP_S = 30
 _CONNECTIONS = 8
 _CUSTOMERS = 100
 #: how long the last events may take to become visible
@@ -32,7 +33,7 @@ _MEMORY_S = 1.0
 #: longer than a notification takes; one that was lost costs no more
 _LOOK_S = 0.25
 #: a meter beside those that the settings have
-_METER = '\n[meters.bench_latency]\nstream = "api_calls"\n'
+METER = '\n[meters.bench_latency]\nstream = "api_calls"\n'
 _COUNTED = """
     SELECT coalesce(sum(agg_count + adj_count), 0)::bigint FROM tidelock_tables.counters
     WHERE metric = 'bench_latency'"""
@@ -40,14 +41,14 @@ _COUNTED = """
 _answers = msgspec.json.Decoder(Answer)
 
 
-@dataclass(slots=True)
-class _Sent:
-    """Events that were acknowledged."""
+class Acknowledged(NamedTuple):
+    """An event that was."""
 
-    #: by sequence: when it was acknowledged
-    acknowledged_s: dict[int, float] = field(default_factory=dict)
-    #: of each request
-    took_s: list[float] = field(default_factory=list)
+    #: which request it was
+    turn: int
+    verdict: Accepted
+    at_s: float
+    took_s: float
 
 
 class _Watcher:
@@ -87,7 +88,7 @@ def measure(
     with scratch.directory(place) as data:
         scratch.take_jars(settings.data, data)
         own = data / "bench.toml"
-        own.write_text((config.read_text() if config is not None else "") + _METER)
+        own.write_text((config.read_text() if config is not None else "") + METER)
         say("starting a server and its fold")
         with scratch.server(data, own, {}) as served:
             processes = _processes(served.pid)
@@ -98,38 +99,39 @@ def measure(
 def _measure(
     database: Database, served: scratch.Served, processes: Mapping[str, int], seconds: int, rate: int, say: Say
 ) -> Figures:
-    say(f"sending {rate} events a second for {_WARM_UP_S} s and, measured, for {seconds} s")
-    requests = [load.request(served.host, [event]) for event in _events((_WARM_UP_S + seconds) * rate)]
+    say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
+    requests = [load.request(served.host, [event]) for event in events((WARM_UP_S + seconds) * rate)]
     with _Watcher(database) as watcher, _memories(processes) as memories:
-        sent = asyncio.run(_send(served, requests, rate))
+        sent = asyncio.run(send(served, requests, rate))
         deadline = time.perf_counter() + _LAST_S
         while watcher.seen[-1][1] < len(requests) and time.perf_counter() < deadline:
             time.sleep(_LOOK_S)
-    delays = _delays(sent.acknowledged_s, watcher.seen)[_WARM_UP_S * rate :]
-    took = sent.took_s[_WARM_UP_S * rate :]
+    acknowledged_s = {each.verdict.ingress_sequence: each.at_s for each in sent}
+    delays = _delays(acknowledged_s, watcher.seen)[WARM_UP_S * rate :]
+    took = [each.took_s for each in sent[WARM_UP_S * rate :]]
     found: Figures = {
         "events": len(delays),
         "eventsPerSecond": rate,
-        "ackP50Ms": _percentile_ms(took, 0.5),
-        "ackP99Ms": _percentile_ms(took, 0.99),
-        "visibleP50Ms": _percentile_ms(delays, 0.5),
-        "visibleP95Ms": _percentile_ms(delays, 0.95),
-        "visibleP99Ms": _percentile_ms(delays, 0.99),
+        "ackP50Ms": percentile_ms(took, 0.5),
+        "ackP99Ms": percentile_ms(took, 0.99),
+        "visibleP50Ms": percentile_ms(delays, 0.5),
+        "visibleP95Ms": percentile_ms(delays, 0.95),
+        "visibleP99Ms": percentile_ms(delays, 0.99),
     }
     for name in ("server", "driver", "jvm"):
         found |= _memory_figures(name, memories.get(name, []))
     return found
 
 
-def _events(count: int) -> Iterator[dict[str, object]]:
+def events(count: int) -> Iterator[dict[str, object]]:
     start = time.time_ns() - 3600 * 10**9
     for event in load.sample_events(0, count, start=start):
         yield {**event, "customerRef": f"cus_{int(str(event['customerRef'])[4:]) % _CUSTOMERS}"}
 
 
-async def _send(served: scratch.Served, requests: Sequence[bytes], rate: int) -> _Sent:
+async def send(served: scratch.Served, requests: Sequence[bytes], rate: int) -> list[Acknowledged]:
     """Each at its time, over several connections: a slow answer holds up one of them, not the rate."""
-    sent = _Sent()
+    sent = []
     started = time.perf_counter()
 
     async def connection(number: int) -> None:
@@ -143,8 +145,7 @@ async def _send(served: scratch.Served, requests: Sequence[bytes], rate: int) ->
             verdict = _answers.decode(body).results[0] if status == 200 else None
             if not isinstance(verdict, Accepted):
                 raise Difference(f"the server answered {status}: {body[:300].decode(errors='replace')}")
-            sent.acknowledged_s[verdict.ingress_sequence] = now
-            sent.took_s.append(now - before)
+            sent.append(Acknowledged(turn, verdict, now, now - before))
         writer.close()
         await writer.wait_closed()
 
@@ -167,7 +168,7 @@ def _delays(acknowledged_s: Mapping[int, float], seen: Sequence[tuple[float, int
     return delays
 
 
-def _percentile_ms(seconds: Sequence[float], fraction: float) -> float:
+def percentile_ms(seconds: Sequence[float], fraction: float) -> float:
     ordered = sorted(seconds)
     return round(ordered[min(len(ordered) - 1, int(fraction * len(ordered)))] * 1000, 1)
 
@@ -206,7 +207,7 @@ def _memories(processes: Mapping[str, int]) -> Iterator[dict[str, list[int]]]:
 
 def _memory_figures(name: str, found: Sequence[int]) -> Figures:
     """The median of the first quarter after the warm-up, that of the last, the peak, and one a minute."""
-    after = found[_WARM_UP_S:] or found
+    after = found[WARM_UP_S:] or found
     if not after:
         return {f"{name}Mb": None, f"{name}LastMb": None, f"{name}PeakMb": None, f"{name}MinutesMb": []}
     quarter = max(1, len(after) // 4)

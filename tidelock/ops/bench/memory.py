@@ -1,7 +1,8 @@
-"""Memory of processes, as Linux counts it; nothing elsewhere."""
+"""Memory and processor time of processes, as Linux counts them; nothing elsewhere."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,12 @@ def resident_mb(pid: int) -> int | None:
 def forget_peak(pid: int) -> None:
     with suppress(OSError):
         (_PROC / str(pid) / "clear_refs").write_text("5")
+
+
+def processor_s(pid: int) -> float:
+    """What the process has worked, its threads together."""
+    fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:

@@ -17,25 +17,26 @@ from strawberry.schema.config import StrawberryConfig
 from tidelock.ops.bench.bare_sockets import Order, answer_order, serve
 
 
-@strawberry.type(name="trades")
-class Trade:
+@strawberry.type(name="counters")
+class Counter:
     """A row."""
 
-    trade_id: str
-    symbol: str
-    quantity: int
-    price: str
-    ts: str
+    metric: str
+    customer_ref: str
+    period_start: str
+    agg_count: str
+    value: str
+    total: str
 
 
-@strawberry.type(name="trades_update")
+@strawberry.type(name="counters_update")
 class Update:
     """What became of it."""
 
     operation: str
     fields: list[str]
     ts_timestamp: str
-    data: Trade
+    data: Counter
 
 
 _WAITING_MAX = 100
@@ -55,8 +56,8 @@ class Query:
 class Subscription:
     """What every subscriber follows."""
 
-    @strawberry.subscription(name="trades")  # type: ignore[untyped-decorator]
-    async def trades(self) -> AsyncGenerator[Update, None]:
+    @strawberry.subscription(name="counters")  # type: ignore[untyped-decorator]
+    async def counters(self) -> AsyncGenerator[Update, None]:
         queue: asyncio.Queue[Update] = asyncio.Queue(_WAITING_MAX)
         _queues.add(queue)
         try:
@@ -84,7 +85,7 @@ class StrawberrySockets:
     async def _send(self, order: Order) -> None:
         for text in order.texts:
             update = msgspec.json.decode(text)
-            event = Update(**{**update, "data": Trade(**update["data"])})
+            event = Update(**{**update, "data": Counter(**update["data"])})
             for queue in list(_queues):
                 await queue.put(event)
 

@@ -25,6 +25,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.open = self.messages = self.bytes = 0
+        #: the last one
+        self.message = b""
         self._changed = asyncio.Event()
         self._wrong: str | None = None
 
@@ -117,6 +119,7 @@ class Subscriber(asyncio.Protocol):
                 self._tally.fail(f"the server closed: {buffer[start : start + size]!r}")
             elif buffer.find(_NEXT, start, start + _LOOKED_AT) >= 0:
                 self._tally.messages += 1
+                self._tally.message = buffer[start : start + size]
             position = start + size
         return buffer[position:]
 
