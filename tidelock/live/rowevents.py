@@ -33,7 +33,7 @@ def row_event(table: Table, change: Change) -> RowEvent | None:
         return None if old is None else RowEvent("DELETE", table.key, old)
     if old is None:
         return RowEvent("INSERT", columns, new)
-    fields = changed_fields(columns, old, new)
+    fields = changed_fields(old, new)
     return RowEvent("UPDATE", fields, new) if fields else None
 
 
@@ -50,9 +50,9 @@ def whole_row(columns: tuple[str, ...], values: Row | None, tenant_id: str) -> R
     return {"tenant_id": tenant_id, **values}
 
 
-def changed_fields(columns: tuple[str, ...], old: Row, new: Row) -> tuple[str, ...]:
+def changed_fields(old: Row, new: Row) -> tuple[str, ...]:
     """The columns that have another value now, given two whole rows of one tenant."""
-    changed = tuple(compress(("tenant_id", *columns), map(ne, old.values(), new.values())))
+    changed = tuple(compress(new, map(ne, old.values(), new.values())))
     for name in changed:
         if old[name] != old[name] and new[name] != new[name]:
             # NaN is the same as NaN here, though it is not equal to itself.

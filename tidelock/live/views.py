@@ -20,7 +20,7 @@ from tidelock.changes.reader import Change, Row
 from tidelock.columns import STRING
 from tidelock.fold.tables import Table
 from tidelock.live.index import PredicateIndex
-from tidelock.live.rowevents import Operation, changed_fields, whole_row
+from tidelock.live.rowevents import Operation, RowEvent, changed_fields, whole_row
 from tidelock.where import Expression
 from tidelock.where.compiled import compile_where
 from tidelock.where.expressions import all_of, one_of
@@ -143,61 +143,57 @@ def of_tenant(expression: Expression, tenant_id: str | None) -> Expression:
 class _Passing:
     """A change on its way past the views. The events it is to them are made once, however many get them."""
 
-    __slots__ = ("_change", "_events", "_fields", "_new", "_old", "_table")
+    __slots__ = ("_change", "_columns", "_events", "_fields", "_new", "_old", "_table")
 
     def __init__(self, table: Table, change: Change) -> None:
         self._table = table
         self._change = change
-        columns = tuple(table.columns)
-        self._old = old = whole_row(columns, change.old, change.tenant_id)
-        self._new = new = whole_row(columns, change.new, change.tenant_id)
-        self._fields = () if old is None or new is None else changed_fields(columns, old, new)
+        self._columns = columns = tuple(table.columns)
+        self._old = whole_row(columns, change.old, change.tenant_id)
+        self._new = whole_row(columns, change.new, change.tenant_id)
+        #: what an update changed, once somebody asks
+        self._fields: tuple[str, ...] | None = None
         #: by whether the row was seen, and whether it is
         self._events: dict[tuple[bool, bool], Event] = {}
 
     def touched(self, index: PredicateIndex[View]) -> Collection[View]:
         """The views through which the row may have been seen, or may be seen now."""
-        if self._old is None or self._new is None:
-            row = self._new or self._old
-            return index.candidates(row) if row is not None else ()
-        if not self._fields:
-            return ()
-        before, after = index.candidates(self._old), index.candidates(self._new)
-        return after if before == after else dict.fromkeys((*before, *after))
+        old, new = self._old, self._new
+        before = () if old is None else index.candidates(old)
+        after = () if new is None else index.candidates(new)
+        if old is None or before == after:
+            return after
+        return dict.fromkeys((*before, *after))
 
     def seen_through(self, view: View, counters: Counters) -> tuple[bool, bool]:
-        """Whether the row was seen before, and whether it is now."""
+        """Whether the row was seen before, and whether it is now; neither where nothing changed."""
         old, new = self._old, self._new
-        if old is not None and new is not None:
-            if view.used.isdisjoint(self._fields):
-                counters.filter_evaluations += 1
-                counters.filter_cache_hits += 1
-                seen = view.matches(new)
-                return seen, seen
-            counters.filter_evaluations += 2
-            return view.matches(old), view.matches(new)
-        counters.filter_evaluations += 1
-        return old is not None and view.matches(old), new is not None and view.matches(new)
+        if old is None or new is None:
+            counters.filter_evaluations += 1
+            return old is not None and view.matches(old), new is not None and view.matches(new)
+        if (fields := self._fields) is None:
+            fields = self._fields = changed_fields(old, new)
+        if not fields:
+            return False, False
+        if view.used.isdisjoint(fields):
+            counters.filter_evaluations += 1
+            counters.filter_cache_hits += 1
+            seen = view.matches(new)
+            return seen, seen
+        counters.filter_evaluations += 2
+        return view.matches(old), view.matches(new)
 
     def event(self, was_seen: bool, is_seen: bool) -> Event | None:
         """What the change is where the row was seen, or is; None where it is nothing."""
         seen = was_seen, is_seen
-        if (event := self._events.get(seen)) is None and (was_seen or is_seen):
-            event = self._made(was_seen, is_seen)
-            if event is not None:
-                self._events[seen] = event
+        if (event := self._events.get(seen)) is None and (made := self._row_event(was_seen, is_seen)) is not None:
+            change = self._change
+            event = self._events[seen] = Event(change.tenant_id, change.key, *made, change.source_timestamp)
         return event
 
-    def _made(self, was_seen: bool, is_seen: bool) -> Event | None:
-        row: Row | None
-        operation: Operation
-        if not is_seen:
-            operation, fields, row = "DELETE", self._table.key, self._old
-        elif was_seen:
-            operation, fields, row = "UPDATE", self._fields, self._new
-        else:
-            operation, fields, row = "INSERT", tuple(self._table.columns), self._new
-        change = self._change
-        if row is None or not fields:
-            return None
-        return Event(change.tenant_id, change.key, operation, fields, row, change.source_timestamp)
+    def _row_event(self, was_seen: bool, is_seen: bool) -> RowEvent | None:
+        if is_seen and self._new is not None:
+            if not was_seen:
+                return RowEvent("INSERT", self._columns, self._new)
+            return RowEvent("UPDATE", self._fields or (), self._new)
+        return RowEvent("DELETE", self._table.key, self._old) if was_seen and self._old is not None else None
