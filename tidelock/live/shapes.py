@@ -8,13 +8,18 @@ from typing import Any
 
 import psycopg
 
+from tidelock.columns import STRING
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import NotFound
-from tidelock.fold.tables import Table, read_tables, tables_of
+from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table, read_tables, tables_of
 from tidelock.ledger.queries import load
 from tidelock.sections import shown
+from tidelock.where import FALSE, TRUE, Expression
+from tidelock.where.expressions import negation, one_of
 
 QUERIES = load("tidelock.live", "sql/shapes.sql")
+
+_OF_METERS = {table.name for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,17 @@ class Shape:
         if name not in readable:
             raise NotFound(f"there is no table {shown(name)}; there are: {', '.join(readable)}")
         return readable[name]
+
+    def recorded(self, table: Table) -> Expression:
+        """Which rows of a table have their changes recorded (`live`); of others nobody would be told."""
+        streams, windows = self.definitions.streams.values(), self.definitions.windows
+        silent = {name for stream in streams if not stream.live for name in stream.tables}
+        if table.internal or table.name in silent or (table.name in windows and not windows[table.name].live):
+            return FALSE
+        unwatched = [name for name, meter in self.definitions.meters.items() if not meter.live]
+        if table.name in _OF_METERS and unwatched:
+            return negation(one_of("metric", STRING, unwatched))
+        return TRUE
 
 
 class Shapes:
