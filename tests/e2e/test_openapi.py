@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 PATHS = {
     "/v1/events", "/admin/events", "/v1/causality/{key}", "/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late",
-    "/v1/errors", "/v1/tables/{table}", "/healthz", "/readyz", "/admin/event-health", "/metrics",
+    "/v1/errors", "/v1/tables/{table}", "/graphql", "/healthz", "/readyz", "/admin/event-health", "/metrics",
 }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ async def test_what_the_framework_validates_has_the_same_form() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(PATHS - {"/v1/events", "/v1/causality/{key}", "/v1/usage", "/v1/tables/{table}"})
+    "path", sorted(PATHS - {"/v1/events", "/v1/causality/{key}", "/v1/usage", "/v1/tables/{table}", "/graphql"})
 )
 async def test_what_is_described_is_there(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code == 200

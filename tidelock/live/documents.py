@@ -55,6 +55,9 @@ class Operation:
     name: str | None
     #: in the order of the answer; a subscription has exactly one, of class Changes
     fields: tuple[Field, ...]
+    request: Request
+    #: of the definitions whose tables it is about
+    version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,10 @@ class _Document:
 class Documents:
     """The documents that are in use over one schema."""
 
-    def __init__(self, schema: GraphQLSchema, *, document_bytes_max: int) -> None:
+    def __init__(self, schema: GraphQLSchema, *, document_bytes_max: int, version: int | None = None) -> None:
+        """`version`: of the definitions that the schema is of; None before the fold has ever run."""
         self.schema = schema
+        self.version = version
         self._bytes_max = document_bytes_max
         self._remembered: OrderedDict[str, _Document] = OrderedDict()
         self._remembered_length = 0
@@ -121,7 +126,7 @@ class Documents:
             fields = RootFields(self.schema, operation, document.fragments, variables, sent).read()
         except RecursionError:
             raise refusal(VALIDATION_FAILED, "the request is nested too deeply") from None
-        return Operation(kind, name, fields)
+        return Operation(kind, name, fields, request, self.version)
 
     def _document(self, text: str) -> _Document:
         with self._lock:

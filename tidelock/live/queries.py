@@ -12,11 +12,11 @@ import psycopg
 from psycopg import sql
 
 from tidelock.columns import ColumnType
-from tidelock.errors import RequestError
 from tidelock.fold.keystarts import key_range, key_text
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.live.fields import Field, OneRow, Order, Rows, Typename
 from tidelock.live.introspection import Introspection
+from tidelock.live.refusals import RESULT_TOO_LARGE, Refused, refusal
 from tidelock.live.schema import filter_columns
 from tidelock.live.selections import TENANT, TYPENAME, select_rows
 from tidelock.model import DEFAULT_TENANT
@@ -25,7 +25,8 @@ from tidelock.where.expressions import all_of, one_of
 
 # Rows the driver hands over at a time; one may have a MiB.
 _CHUNK_ROWS = 16
-_ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+# The moment is that of the first question after this. What is locked before is not given another shape meanwhile.
+_ONE_MOMENT = sql.SQL("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; LOCK TABLE {} IN ACCESS SHARE MODE")
 
 #: what Postgres gives of a column as it is shown, or as something quickly made so
 _EXPRESSIONS = {
@@ -35,12 +36,6 @@ _EXPRESSIONS = {
 }
 
 _encode = msgspec.json.Encoder().encode
-
-
-class ResultTooLarge(RequestError):
-    """An answer with more bytes than are sent at a time."""
-
-    code = "result_too_large"
 
 
 def asks_tables(fields: Sequence[Field]) -> bool:
@@ -74,16 +69,18 @@ class Answer:
                     self._members[field.name] = await asyncio.to_thread(_described, field)
 
     async def read_tables(
-        self, connection: psycopg.AsyncConnection[Any], fields: Sequence[Field], absent: Collection[str] = ()
+        self, connection: psycopg.AsyncConnection[Any], fields: Sequence[Field], there: Collection[str] | None = None
     ) -> None:
-        """What the tables answer. Those that are declared but not there yet have no rows."""
+        """What the tables answer. `there` are those that exist, None: all; others have no rows."""
         asked = [field for field in fields if isinstance(field, Rows | OneRow)]
+        tables = dict.fromkeys(field.table.name for field in asked if there is None or field.table.name in there)
         async with AsyncExitStack() as stack:
-            if len(asked) > 1:
+            if len(asked) > 1 and tables:
                 await stack.enter_async_context(connection.transaction())
-                await connection.execute(_ONE_MOMENT)
+                names = (sql.Identifier(SCHEMA, name) for name in tables)
+                await connection.execute(_ONE_MOMENT.format(sql.SQL(", ").join(names)))
             for field in asked:
-                rows = [] if field.table.name in absent else await self._rows(connection, field)
+                rows = [] if field.table.name not in tables else await self._rows(connection, field)
                 if isinstance(field, Rows):
                     self._members[field.name] = b"[" + b",".join(rows) + b"]"
                 else:
@@ -132,12 +129,9 @@ class Answer:
             found.append(sql.SQL(where_sql(where, POSTGRES)))
         return found or [sql.SQL("true")]
 
-    def _too_large(self, field: Rows | OneRow) -> ResultTooLarge:
-        return ResultTooLarge(
-            f"{field.name}: the answer has more than {self._bytes_max} bytes (setting page_bytes_max); ask for fewer "
-            "rows or columns",
-            field=field.name,
-        )
+    def _too_large(self, field: Rows | OneRow) -> Refused:
+        most = f"the answer has more than {self._bytes_max} bytes (setting page_bytes_max)"
+        return refusal(RESULT_TOO_LARGE, f"{field.name}: {most}; ask for fewer rows or columns", field=field.name)
 
 
 def _described(field: Introspection) -> bytes:

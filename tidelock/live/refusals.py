@@ -18,6 +18,7 @@ INVALID_VARIABLES = "invalid_variables"
 INVALID_ARGUMENT = "invalid_argument"
 INVALID_FILTER = "invalid_filter"
 LIMIT_EXCEEDED = "limit_exceeded"
+RESULT_TOO_LARGE = "result_too_large"
 
 
 class Refused(RequestError):

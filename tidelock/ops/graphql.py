@@ -1,25 +1,76 @@
-"""GraphQL over HTTP: `/graphql` for queries, and the schema of now for those who come to subscribe."""
+"""GraphQL, whatever it comes by: the schema of now, and queries answered over it."""
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
+import asyncio
 
+import psycopg
+
+from tidelock.fold.tables import ALWAYS
 from tidelock.ledger.connections import Connections
-from tidelock.live.documents import Documents
-from tidelock.ops.access import Access
+from tidelock.live.documents import Documents, Operation
+from tidelock.live.queries import Answer, asks_tables
+from tidelock.live.requests import Request
+from tidelock.live.schema import make_schema, silent_tables
+from tidelock.live.shapes import Shape, Shapes
 from tidelock.settings import Settings
 
 
 class GraphQL:
-    """The handler of `POST /graphql` and `GET /graphql`."""
+    """Reads requests and answers queries. Subscriptions are for those who can stay."""
 
-    def __init__(self, connections: Connections, looks: Connections, access: Access, settings: Settings) -> None:
-        pass
+    def __init__(self, reads: Connections, looks: Connections, settings: Settings) -> None:
+        self._reads = reads
+        self._looks = looks
+        self._settings = settings
+        self._shapes = Shapes(settings.definitions)
+        self._documents: Documents | None = None
+        self._shape: Shape | None = None
+        self._making = asyncio.Lock()
 
     async def current(self) -> Documents:
-        """The documents over the tables of now: another object when definitions have changed."""
-        raise NotImplementedError
+        """The documents over the tables of now: another object when definitions have changed. Raises Unreachable."""
+        shape = await self._looks.ask(self._shapes.read)
+        async with self._making:
+            if self._documents is None or self._shape is not shape:
+                # Elsewhere, so that others go on: a schema of many tables takes a while.
+                self._documents = await asyncio.to_thread(self._make, shape)
+                self._shape = shape
+            return self._documents
 
-    async def __call__(self, request: Request) -> Response:
-        raise NotImplementedError
+    async def prepare(self, request: Request) -> Operation:
+        """The operation that a request asks for, over the tables of now. Raises Refused, or Unreachable."""
+        return await (await self.current()).prepare(request)
+
+    async def execute(self, operation: Operation, tenant_id: str | None) -> bytes:
+        """The payload `{"data":{...}}` of a query, with the rows of one tenant or of every one (None).
+
+        Raises Refused, or Unreachable.
+        """
+        while True:
+            fields = operation.fields
+            answer = Answer(tenant_id, bytes_max=self._settings.page_bytes_max)
+            await answer.read_schema(fields)
+            if not asks_tables(fields) or await self._read_tables(answer, operation):
+                return answer.encode(fields)
+            operation = await self.prepare(operation.request)
+
+    async def _read_tables(self, answer: Answer, operation: Operation) -> bool:
+        """Whether it could be done with the shapes that the operation is for."""
+        async with self._reads.lend() as connection:
+            try:
+                # Before the fold has run, tables are declared but not there.
+                await answer.read_tables(
+                    connection, operation.fields, there=ALWAYS if operation.version is None else None
+                )
+            except psycopg.ProgrammingError:
+                if (await self._shapes.read(connection)).version == operation.version:
+                    raise
+                # The fold has given a table another shape meanwhile.
+                return False
+        return True
+
+    def _make(self, shape: Shape) -> Documents:
+        schema = make_schema(shape.tables.values(), silent_tables(shape.definitions))
+        bytes_max = self._settings.graphql_document_bytes_max
+        return Documents(schema, document_bytes_max=bytes_max, version=shape.version)

@@ -15,13 +15,16 @@ from tidelock.ops.schemas import Json, components, ref
 _ABOUT = """One ordered ledger for retried, late, out-of-order events.
 
 Live events come over WebSocket from `/ws?after=S&stream&customerRef&causalityKey&tenantId`, one per text frame: with
-`after` everything above that sequence, else from now on."""
+`after` everything above that sequence, else from now on.
+
+`/graphql` answers queries over HTTP as described here; its schema tells itself by introspection."""
 
 _ERRORS = {
     400: "The request cannot be read; `error.field` names what is wrong",
     401: "An API key is needed",
     403: "The API key may not do this",
     404: "There is no such thing",
+    406: "The answer has no form that is accepted",
     413: "Too many events or bytes",
     415: "Content type or encoding not known",
     422: "The filter means nothing for these columns; `error.field` is the place in it",
@@ -36,6 +39,7 @@ _GROUPS = {
     "Send": ("/v1/events",),
     "Read": ("/admin/events", "/v1/causality/{key}"),
     "Tables": ("/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late", "/v1/errors", "/v1/tables/{table}"),
+    "GraphQL": ("/graphql",),
     "Operate": ("/admin/event-health", "/metrics", "/readyz", "/healthz"),
 }
 _OPEN = ("/readyz", "/healthz")
@@ -98,6 +102,35 @@ def operation(
         "summary": summary,
         "openapi_extra": {"parameters": described},
         "responses": {200: _answer(summary, answer), **{status: _error(status) for status in errors}},
+    }
+
+
+def graphql_operations() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What FastAPI is told of `GET /graphql` and `POST /graphql`."""
+    body = {"required": True, "content": {JSON: {"schema": ref("GraphQLRequest")}}}
+    parameters = [
+        {"in": "query", "name": name, "schema": {"type": "string"}, "description": about, "required": name == "query"}
+        for name, about in (
+            ("query", "The document"),
+            ("operationName", "Which of its operations"),
+            ("variables", "Its variables, as JSON text"),
+        )
+    ]
+    return (
+        _graphql("A GraphQL query, in the URL", (400, 401, 403, 406, 503), {"parameters": parameters}),
+        _graphql("A GraphQL query", (400, 401, 403, 406, 413, 415, 503), {"requestBody": body}),
+    )
+
+
+def _graphql(summary: str, errors: Sequence[int], asked: Json) -> dict[str, Any]:
+    schema = {"schema": ref("GraphQLAnswer")}
+    content = {JSON: schema, "application/graphql-response+json": schema}
+    described = {200: summary, **{status: _ERRORS[status] for status in errors}}
+    described[400] = "The request cannot be read or executed; `errors` say why"
+    return {
+        "summary": summary,
+        "openapi_extra": asked,
+        "responses": {status: {"description": about, "content": content} for status, about in described.items()},
     }
 
 

@@ -44,11 +44,17 @@ def _text(text: str) -> str:
 def problem_of(error: TidelockError, retry_after_s: int) -> Response:
     """The answer that tells an error of ours."""
     response = problem(error.http_status, error.code, error.message, error.field)
-    if error.http_status in _RETRY:
-        response.headers["retry-after"] = str(retry_after_s)
-    if error.http_status == HTTPStatus.UNAUTHORIZED:
-        response.headers["www-authenticate"] = 'Bearer realm="tidelock"'
+    response.headers.update(headers_of(error, retry_after_s))
     return response
+
+
+def headers_of(error: TidelockError, retry_after_s: int) -> dict[str, str]:
+    """What an error says to whoever does not read the body."""
+    if error.http_status in _RETRY:
+        return {"retry-after": str(retry_after_s)}
+    if error.http_status == HTTPStatus.UNAUTHORIZED:
+        return {"www-authenticate": 'Bearer realm="tidelock"'}
+    return {}
 
 
 def unexpected() -> Response:

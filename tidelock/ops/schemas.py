@@ -53,7 +53,8 @@ def components() -> Json:
     """Every named schema: those of answers come from the types they are encoded from."""
     types = [Answer, EventPage, CausalityPage, RowPage, Usage, ErrorBody, Health, EventHealth, Alive]
     _, answers = msgspec.json.schema_components(types, ref_template=_REF)
-    return {**answers, "Event": _event(), "CloudEvent": _cloudevent()}
+    sent = {"Event": _event(), "CloudEvent": _cloudevent(), "GraphQLRequest": _graphql_request()}
+    return {**answers, **sent, "GraphQLAnswer": _graphql_answer()}
 
 
 def _text(about: str, *, length_max: int = NAME_CHARACTERS_MAX, length_min: int = 0) -> Json:
@@ -118,4 +119,34 @@ def _cloudevent() -> Json:
             "correlationid": text,
             "causationid": key,
         },
+    }
+
+
+def _graphql_request() -> Json:
+    anything = {"type": ["object", "null"]}
+    return {
+        "type": "object",
+        "description": "A GraphQL document and what it is executed with.",
+        "required": ["query"],
+        "properties": {
+            "query": {"type": "string"},
+            "operationName": {"type": ["string", "null"], "description": "Which of its operations"},
+            "variables": {**anything, "description": "Numbers that JavaScript would round may be sent as texts"},
+            "extensions": anything,
+        },
+        "examples": [{"query": "{ counters(limit: 10) { metric customer_ref period_start value } }"}],
+    }
+
+
+def _graphql_answer() -> Json:
+    extensions = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
+    error = {
+        "type": "object",
+        "required": ["message", "extensions"],
+        "properties": {"message": {"type": "string"}, "locations": {"type": "array"}, "extensions": extensions},
+    }
+    return {
+        "type": "object",
+        "description": "`data`, or `errors` that say why there is none.",
+        "properties": {"data": {"type": "object"}, "errors": {"type": "array", "minItems": 1, "items": error}},
     }

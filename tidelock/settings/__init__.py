@@ -157,9 +157,15 @@ class Settings:
     page_rows_max: int = options.integer(1_000, "Most rows of a list's page, whatever the request asks.", maximum=1_000)
     page_bytes_max: int = options.size(
         "16MiB",
-        "Most bytes of events' data in a list's page. One row is in it whatever its size.",
+        "Most bytes of events' data in a list's page, and of a GraphQL answer. One row is in it whatever its size.",
         minimum="1KiB",
         maximum="1GiB",
+    )
+    graphql_document_bytes_max: int = options.size(
+        "64KiB",
+        "Most bytes of a GraphQL document, without its variables.",
+        minimum="1KiB",
+        maximum="1MiB",
     )
     usage_items_max: int = options.integer(
         10_000, "Most items in an answer of `/v1/usage`. A request for more is refused.", maximum=100_000

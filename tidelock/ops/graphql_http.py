@@ -1,0 +1,119 @@
+"""GraphQL over HTTP: `POST /graphql` and `GET /graphql`, with the statuses that the specification so named gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from tidelock.errors import RequestError, TidelockError
+from tidelock.live import requests
+from tidelock.live.refusals import Refused, errors_of
+from tidelock.ops.access import Access, Grant
+from tidelock.ops.graphql import GraphQL
+from tidelock.ops.graphql_requests import JSON, read_http
+from tidelock.ops.problems import headers_of
+
+#: whose status says whether the request could be executed; with JSON, a document that cannot is answered 200
+RESPONSE = "application/graphql-response+json"
+EVENTS = "text/event-stream"
+
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?", re.ASCII)
+
+#: answers by events, for as long as the client stays
+Streaming = Callable[[Grant, requests.Request], Response]
+
+
+class NotAcceptable(RequestError):
+    """An answer that cannot have a form that the client takes."""
+
+    code = "not_acceptable"
+    http_status = 406
+
+
+class GraphQLRoute:
+    """The handlers of `/graphql`. `streaming` answers those who like events best."""
+
+    def __init__(
+        self, graphql: GraphQL, access: Access, retry_after_s: int, streaming: Streaming | None = None
+    ) -> None:
+        self._graphql = graphql
+        self._access = access
+        self._retry_after_s = retry_after_s
+        self._streaming = streaming
+        self._offered = (JSON, RESPONSE) if streaming is None else (JSON, RESPONSE, EVENTS)
+
+    async def post(self, request: Request) -> Response:
+        return await self._answered(request)
+
+    async def get(self, request: Request) -> Response:
+        return await self._answered(request)
+
+    async def _answered(self, request: Request) -> Response:
+        accept = Accept(request.headers.get("accept", ""))
+        media_type = accept.best(self._offered)
+        try:
+            return await self._answer(request, accept, media_type)
+        except TidelockError as error:
+            return self._refusal(error, media_type)
+        except ClientDisconnect:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+    async def _answer(self, request: Request, accept: Accept, media_type: str | None) -> Response:
+        grant = await self._access.reader(request.scope)
+        if media_type is None:
+            raise NotAcceptable(f"this is answered as {' or '.join(self._offered)} only")
+        asked = await read_http(request)
+        if media_type == EVENTS and self._streaming is not None:
+            return self._streaming(grant, asked)
+        operation = await self._graphql.prepare(asked)
+        if operation.kind != "subscription":
+            return Response(await self._graphql.execute(operation, grant.reads(None)), media_type=media_type)
+        if accept.names(EVENTS) and self._streaming is not None:
+            # Some clients name every form that they know, whatever they ask.
+            return self._streaming(grant, asked)
+        ways = f"by WebSocket (graphql-transport-ws), or by server-sent events to who accepts {EVENTS}"
+        raise NotAcceptable(f"a subscription is answered {ways}")
+
+    def _refusal(self, error: TidelockError, media_type: str | None) -> Response:
+        """The answer that tells an error, in the form that was accepted, or in JSON."""
+        form = RESPONSE if media_type == RESPONSE else JSON
+        told_by_body = form == JSON and isinstance(error, Refused)
+        status = HTTPStatus.OK if told_by_body else error.http_status
+        body = msgspec.json.encode({"errors": errors_of(error)})
+        return Response(body, status, headers_of(error, self._retry_after_s), media_type=form)
+
+
+class Accept:
+    """What a client takes, by its header of that name; without one, anything."""
+
+    def __init__(self, header: str) -> None:
+        ranges = [_range(part) for part in (header if header.strip() else "*/*").split(",")]
+        #: media range -> how much it is liked, from 0 to 1
+        self._liked = dict(reversed(ranges))
+
+    def best(self, offered: Sequence[str]) -> str | None:
+        """Which of some media types it likes best, of equals the first; None when it takes none of them."""
+        best = max(offered, key=self._liking)
+        return best if self._liking(best) > 0 else None
+
+    def names(self, media_type: str) -> bool:
+        return self._liked.get(media_type, 0.0) > 0
+
+    def _liking(self, media_type: str) -> float:
+        """By the most specific range that has it."""
+        kind = media_type.partition("/")[0]
+        found = (self._liked.get(media_range) for media_range in (media_type, f"{kind}/*", "*/*"))
+        return next((liked for liked in found if liked is not None), 0.0)
+
+
+def _range(part: str) -> tuple[str, float]:
+    media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    for name, _, value in (parameter.partition("=") for parameter in parameters):
+        if name.strip() == "q":
+            return media_range, float(value) if _QUALITY.fullmatch(value.strip()) else 0.0
+    return media_range, 1.0
