@@ -35,6 +35,7 @@ from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
+from tidelock.live.hub import Hub
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
 from tidelock.ops.control import limits_of, record_control
@@ -125,6 +126,9 @@ async def open_server(
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
         await feed.start()
         stack.push_async_callback(feed.close)
+        hub = Hub(ledger.database, looks, settings)
+        await hub.start()
+        stack.push_async_callback(hub.close)
         anchor = Anchor(ledger.database, settings.anchor_path, settings.anchor_interval)
         stack.push_async_callback(anchor.close)
         # Before the anchor is written for the last time.
@@ -134,7 +138,7 @@ async def open_server(
         await stack.enter_async_context(_background(Ticker(ledger.database, ledger.sequencer, clock).run()))
         keys = KeyNews(ledger.database)
         probes = [fold_probe(needed=fold_needed)]
-        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, keys, reads, looks, probes))
+        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, looks, probes))
         await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings))
         yield Serving(url_of(listening), keys_needed, ledger, task)

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -17,6 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.protocol import OPEN
 
 from tidelock.errors import SettingsError
+from tidelock.instants import SECOND
 from tidelock.ops.problems import problem
 from tidelock.settings import Settings
 
@@ -24,6 +26,8 @@ from tidelock.settings import Settings
 _GRACE_S = 10
 _GOODBYE_S = 2.0
 _BACKLOG = 2048
+# Keep-alives that a client may let pass without reading what it was sent.
+_STALLS = 2
 # Clients have nothing to say on a WebSocket beyond a subscription.
 _FRAME_BYTES_MAX = 2**20
 _FINAL_TEXT = 0x81
@@ -46,7 +50,32 @@ class Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP/1.1, with the one error the application never sees in the form of all the others."""
+    """HTTP/1.1, with the one error the application never sees in the form of all the others.
+
+    A client that does not read its answer is cut off: nobody else would notice, and what it was sent waits meanwhile.
+    """
+
+    def __init__(self, *given: Any, stall_s: float, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._stall_s = stall_s
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self._stall_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read_again()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._read_again()
+
+    def _read_again(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def send_400_response(self, msg: str) -> None:
         response = problem(400, "invalid_request", "this is not an HTTP/1.1 request")
@@ -169,7 +198,7 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
     return uvicorn.Config(
         app,
-        http=_Protocol,
+        http=partial(_Protocol, stall_s=_STALLS * settings.live_keep_alive / SECOND),  # type: ignore[arg-type]
         ws=_WebSocket,
         ws_max_size=_FRAME_BYTES_MAX,
         ws_ping_interval=settings.ws_ping_s,

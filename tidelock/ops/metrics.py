@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -16,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tidelock.instants import SECOND
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.sequencer import Committed, Sequencer
+from tidelock.live.hub import HubState
 from tidelock.model import Answer
 from tidelock.ops.health import Checkup
 from tidelock.ops.windows import NO_WINDOWS, WindowState
@@ -29,7 +32,7 @@ _NO_ROUTE = "none"
 class Metrics:
     """The counters of one process, in a registry of their own."""
 
-    def __init__(self, sequencer: Sequencer, feed: Feed) -> None:
+    def __init__(self, sequencer: Sequencer, feed: Feed, live: Callable[[], LiveState]) -> None:
         self.registry = registry = CollectorRegistry()
         verdicts = Counter("tidelock_events", "Events answered, by verdict", ["verdict"], registry=registry)
         # Looked up once, and there from the start: a rate needs its zero.
@@ -69,6 +72,7 @@ class Metrics:
         self._watch("tidelock_feed_lag_events", "Events the live feed has not read yet", lambda: feed.state.lag)
         self._windows = WindowMetrics()
         registry.register(self._windows)
+        registry.register(LiveMetrics(live))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -142,6 +146,39 @@ class WindowMetrics(Collector):
             if (found := value(state)) is not None:
                 family.add_metric([state.window, state.tenant_id], found)
         return family
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """Subscriptions of GraphQL, and the clients who have them."""
+
+    hub: HubState
+    connections: int
+
+
+class LiveMetrics(Collector):
+    """The metrics of subscriptions, looked up when somebody asks."""
+
+    def __init__(self, state: Callable[[], LiveState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state()
+        hub = state.hub
+        gauges = {
+            "live_connections": ("GraphQL clients that stay", state.connections),
+            "views": ("Distinct filters that are subscribed to", hub.views),
+            "view_subscribers": ("Subscribers of views", hub.view_subscribers),
+            "live_queue_depth": ("Rows that wait for their subscribers", hub.queue_depth),
+        }
+        counters = {
+            "filter_evaluations": ("Times a row was held against a filter", hub.filter_evaluations),
+            "filter_cache_hits": ("Times that was spared, as nothing of the filter had changed", hub.filter_cache_hits),
+        }
+        for name, (about, value) in gauges.items():
+            yield GaugeMetricFamily(f"tidelock_{name}", about, value=value)
+        for name, (about, value) in counters.items():
+            yield CounterMetricFamily(f"tidelock_{name}", about, value=value)
 
 
 class Measured:

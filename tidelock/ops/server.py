@@ -20,13 +20,20 @@ from tidelock.ledger.connections import Connections
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
+from tidelock.live.hub import Hub
 from tidelock.ops.access import Access
+from tidelock.ops.clients import Places
 from tidelock.ops.docs import install_docs
+from tidelock.ops.graphql import GraphQL
+from tidelock.ops.graphql_http import GraphQLRoute
+from tidelock.ops.graphql_sse import GraphQLStreams
+from tidelock.ops.graphql_ws import GraphQLSockets
 from tidelock.ops.health import Probe
 from tidelock.ops.ingest import IngestRoute
 from tidelock.ops.lists import CAUSALITY, EVENTS, Lists
-from tidelock.ops.metrics import Measured, Metrics
-from tidelock.ops.openapi import describe, operation
+from tidelock.ops.metrics import LiveState, Measured, Metrics
+from tidelock.ops.openapi import describe, graphql_operations, operation
+from tidelock.ops.operations import Operations
 from tidelock.ops.problems import install_problems
 from tidelock.ops.shortcut import Shortcut
 from tidelock.ops.tables import ADJUSTMENT_LIST, ANY_TABLE, COUNTER_LIST, ERROR_LIST, LATE_LIST, USAGE, Tables
@@ -45,6 +52,7 @@ class Parts:
     intake: Intake
     sequencer: Sequencer
     feed: Feed
+    hub: Hub
     keys: KeyNews
     #: for lists, which may take long
     reads: Connections
@@ -75,7 +83,8 @@ def make_app(parts: Parts) -> ASGIApp:
     # A path has one spelling; and the docs pages come from here, not from a CDN.
     app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     access = Access(parts.looks, parts.keys, settings.key_cache_s)
-    metrics = Metrics(parts.sequencer, parts.feed)
+    places = Places(settings.live_connections_max, "GraphQL clients of this tenant")
+    metrics = Metrics(parts.sequencer, parts.feed, lambda: LiveState(parts.hub.state, places.taken))
     ingest = IngestRoute(parts.intake, access, metrics, settings)
     tail = TailRoute(parts.feed, parts.looks, access, settings)
     vitals = Vitals(parts.looks, access, metrics, settings, parts.probes)
@@ -87,6 +96,7 @@ def make_app(parts: Parts) -> ASGIApp:
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
+    _add_graphql(app, parts, access, places)
     _add_lists(app, Lists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, access, settings))
     _add_vitals(app, vitals)
@@ -95,6 +105,18 @@ def make_app(parts: Parts) -> ASGIApp:
     describe(app)
     app.router.default = _nothing_here
     return Measured(Shortcut(app, ingest, settings.retry_after_s), metrics)
+
+
+def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: Places) -> None:
+    settings = parts.settings
+    graphql = GraphQL(parts.reads, parts.looks, settings)
+    operations = Operations(graphql, parts.hub)
+    streams = GraphQLStreams(operations, access, places, settings)
+    route = GraphQLRoute(graphql, access, settings.retry_after_s, streams.answer)
+    app.router.routes[:0] = [WebSocketRoute("/graphql", GraphQLSockets(operations, access, places, settings))]
+    get, post = graphql_operations()
+    _add(app, "/graphql", route.get, get)
+    _add(app, "/graphql", route.post, post, method="POST")
 
 
 def _add_lists(app: FastAPI, lists: Lists) -> None:
@@ -148,8 +170,8 @@ def _add_vitals(app: FastAPI, vitals: Vitals) -> None:
     _add(app, "/metrics", vitals.metrics, measured)
 
 
-def _add(app: FastAPI, path: str, handler: Any, described: dict[str, Any]) -> None:
-    app.add_api_route(path, handler, methods=["GET"], response_class=Response, **described)
+def _add(app: FastAPI, path: str, handler: Any, described: dict[str, Any], *, method: str = "GET") -> None:
+    app.add_api_route(path, handler, methods=[method], response_class=Response, **described)
 
 
 async def _websocket_only(_: Request) -> Response:
