@@ -24,6 +24,8 @@ PAGES = [
 ]
 #: pages whose snippets need what the page declares
 DECLARING = ("README.md", "event-time.md", "reading.md")
+#: how long, and what curl says then
+FOLLOWED_S, CURL_TIMEOUT = 3, 28
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -60,12 +62,14 @@ def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, jars:
             continue
         script = text.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
         script = script.replace("curl -s ", "curl -sS --fail-with-body ")
+        # What follows for ever is followed for some seconds.
+        script = script.replace("curl -sN ", f"curl -sSN --fail-with-body --max-time {FOLLOWED_S} ")
         interpreter = ["sh", "-eu", "-c"] if kind == "sh" else [sys.executable, "-W", "error", "-c"]
         ran = subprocess.run(
             [*interpreter, script], cwd=tmp_path, capture_output=True, text=True, timeout=120,
             env=os.environ | {"PYTHONPATH": str(ROOT), "TIDELOCK_DATA": str(server.data)}, check=False,
         )  # fmt: skip
-        assert ran.returncode == 0, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
+        assert ran.returncode == (CURL_TIMEOUT if "curl -sN " in text else 0), f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
 
 
 def test_every_make_command_exists() -> None:
