@@ -14,10 +14,12 @@
         ├── Unauthorized       no key, or an unknown one           HTTP 401
         ├── Forbidden          the key may not do this             HTTP 403
         ├── NotFound           no such thing                       HTTP 404
+        ├── Exists             the name is taken                   HTTP 409
         ├── ResumeExpired      what came next is not kept any more HTTP 410 resume_expired
         ├── PayloadTooLarge    over a limit                        HTTP 413
         │   └── SnapshotTooLarge  a subscription begins with too many rows  snapshot_too_large
         ├── UnsupportedMedia   content type or encoding not known  HTTP 415
+        ├── InvalidDefinition  it cannot be made so                HTTP 422
         ├── InvalidFilter      it means nothing for its columns    HTTP 422 invalid_definition, in `where`
         └── Overloaded         a queue is full                     HTTP 429
 
@@ -125,6 +127,13 @@ class NotFound(RequestError):
     http_status = 404
 
 
+class Exists(RequestError):
+    """There is one of that name already."""
+
+    code = "exists"
+    http_status = 409
+
+
 class ResumeExpired(RequestError):
     """Whoever reads on from there would miss something: begin anew with a snapshot."""
 
@@ -146,6 +155,13 @@ class SnapshotTooLarge(PayloadTooLarge):
 class UnsupportedMedia(RequestError):
     code = "unsupported_media_type"
     http_status = 415
+
+
+class InvalidDefinition(RequestError):
+    """What was asked for cannot be made: `field` names what is wrong with it."""
+
+    code = "invalid_definition"
+    http_status = 422
 
 
 class Overloaded(RequestError):

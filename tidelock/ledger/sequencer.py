@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidelock.clock import Clock, database_clock
-from tidelock.errors import Overloaded, Unreachable
+from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Known, decide
 from tidelock.ledger.database import Database
-from tidelock.ledger.writer import DataRefused, IdentityTaken, LedgerWriter
+from tidelock.ledger.writer import Beside, DataRefused, IdentityTaken, LedgerWriter
 from tidelock.model import CONTROL, Accepted, Event, Head, Rejected, Verdict
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,13 @@ class _Pending:
     """A collection in the queue and the answer somebody waits for."""
 
     def __init__(
-        self, collection: Collection, salts_version: int | None, *, control: bool, if_due: bool = False
+        self,
+        collection: Collection,
+        salts_version: int | None,
+        *,
+        control: bool,
+        if_due: bool = False,
+        beside: Beside | None = None,
     ) -> None:
         self.collection = collection
         #: None: has no derived keys, so rotation does not concern it
@@ -67,6 +73,8 @@ class _Pending:
         self.control = control
         #: to be recorded only where a tick is due
         self.if_due = if_due
+        #: written in the same transaction, or nothing is
+        self.beside = beside
         self.answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
 
 
@@ -115,9 +123,14 @@ class Sequencer:
             return list(events)  # type: ignore[arg-type]  # all are rejections
         return await self._submit(_Pending(Collection(events), salts_version, control=False))
 
-    async def control(self, data: Mapping[str, Any]) -> Accepted:
-        """Record a control event (`{"type": ...}`): a commit and a collection of its own."""
-        (verdict,) = await self._submit(_Pending(Collection([_control_event(data)]), None, control=True))
+    async def control(self, data: Mapping[str, Any], beside: Beside | None = None) -> Accepted:
+        """Record a control event (`{"type": ...}`): a commit and a collection of its own.
+
+        `beside` writes what belongs to it in the same transaction, under the head's lock; a RequestError that it raises
+        is raised here, and nothing was recorded.
+        """
+        pending = _Pending(Collection([_control_event(data)]), None, control=True, beside=beside)
+        (verdict,) = await self._submit(pending)
         assert isinstance(verdict, Accepted), "a control event has no identity and no timestamp to be refused for"
         return verdict
 
@@ -184,7 +197,7 @@ class Sequencer:
         except DataRefused as error:
             await self._writer.abandon()
             await self._one_by_one(group, error)
-        except Unreachable as error:
+        except (Unreachable, RequestError) as error:
             await self._writer.abandon()
             self._fail(group, error)
         except Exception:
@@ -217,7 +230,7 @@ class Sequencer:
             await self._writer.abandon()
         else:
             try:
-                await self._writer.write(head, commit, control=group[0].control)
+                await self._writer.write(head, commit, control=group[0].control, beside=group[0].beside)
             except IdentityTaken:
                 if known is not None:
                     raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,9 @@ from tidelock.ledger.salts import read_salts
 from tidelock.model import Event, Head
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
+
+#: what is written in the transaction of a commit, given its head
+Beside = Callable[[psycopg.AsyncConnection[Any], Head], Awaitable[None]]
 
 # SQLSTATE classes that mean this data cannot be stored: data exception, constraint, program limit.
 _DATA_ERRORS = ("22", "23", "54")
@@ -106,8 +109,8 @@ class LedgerWriter:
             raise _translated(error) from error
         return found
 
-    async def write(self, before: Head, commit: Commit, *, control: bool) -> None:
-        """Make the commit durable."""
+    async def write(self, before: Head, commit: Commit, *, control: bool, beside: Beside | None = None) -> None:
+        """Make the commit durable, with what is to be written beside it."""
         assert self._connection is not None, "asked under the lock only"
         head = commit.head
         values = {
@@ -122,6 +125,8 @@ class LedgerWriter:
             if commit.identity_rows:
                 await _copy(self._connection, f"COPY identities ({rows.IDENTITY_COLUMNS})", commit.identity_rows)
             await _copy(self._connection, f"COPY events ({rows.EVENT_COLUMNS})", commit.event_rows)
+            if beside is not None:
+                await beside(self._connection, head)
             await psycopg.AsyncClientCursor(self._connection).execute(QUERIES["finish_commit"], values)
         except psycopg.Error as error:
             raise _translated(error) from error

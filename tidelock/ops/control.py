@@ -1,9 +1,10 @@
-"""Control events from a process that does not serve: definition changes, drains."""
+"""Control events from a process that does not serve: definition changes, drains, triggers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tidelock.ledger.database import Database
@@ -31,13 +32,20 @@ def record_control(settings: Settings, database: Database, data: Mapping[str, An
     """Record a control event, beside whoever else writes this ledger."""
 
     async def record() -> Accepted:
-        async with await database.connect(name="tidelock control") as connection:
-            salts = await open_salts(connection, settings.salt)
-        sequencer = Sequencer(database, salts, limits_of(settings))
-        await sequencer.start()
-        try:
+        async with opened_sequencer(settings, database) as sequencer:
             return await sequencer.control(data)
-        finally:
-            await sequencer.close()
 
     return asyncio.run(record())
+
+
+@asynccontextmanager
+async def opened_sequencer(settings: Settings, database: Database) -> AsyncIterator[Sequencer]:
+    """A sequencer for the time of the block."""
+    async with await database.connect(name="tidelock control") as connection:
+        salts = await open_salts(connection, settings.salt)
+    sequencer = Sequencer(database, salts, limits_of(settings))
+    await sequencer.start()
+    try:
+        yield sequencer
+    finally:
+        await sequencer.close()
