@@ -207,6 +207,40 @@ class Settings:
     live_snapshot_rows_max: int = options.integer(
         100_000, "Most rows that a subscription may begin with. One with more is refused.", maximum=10_000_000
     )
+    webhook_allow_private: bool = options.flag(
+        False, "Let webhooks go to private, loopback and link-local addresses. For development only."
+    )
+    webhook_timeout_s: float = options.seconds(
+        15, "How long a receiver of webhooks has to answer, in seconds.", minimum=0.1, maximum=300
+    )
+    webhook_retries: tuple[int, ...] = options.durations(
+        ("5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "24h"),
+        "How long after each failure a webhook is sent again, more or less. After the last it is dead.",
+    )
+    webhook_retry_after_max: int = options.duration(
+        "24h", "Most that a receiver's `Retry-After` can put off what is sent to it."
+    )
+    webhook_concurrency: int = options.integer(
+        16, "Most requests to one URL at a time, by one process. A receiver that fails gets fewer.", maximum=1_000
+    )
+    webhook_requests_max: int = options.integer(
+        1_000, "Most webhooks that one process sends at a time.", maximum=100_000
+    )
+    webhook_queue_rows_max: int = options.integer(
+        1_000, "Most events of one trigger that wait in memory to be sent. The others wait in the database.", minimum=2
+    )
+    webhook_failures_max: int = options.integer(
+        5, "Failures in a row after which a receiver is left alone for a while.", maximum=1_000
+    )
+    webhook_pause_max: int = options.duration(
+        "5m", "Longest time that a receiver which fails is left alone before one webhook is sent to see.", minimum="1s"
+    )
+    webhook_response_bytes_max: int = options.size(
+        "1KiB", "How much of a receiver's answer is kept with each attempt.", minimum="0B", maximum="64KiB"
+    )
+    webhook_retention: int = options.duration(
+        "14d", "How long webhooks that were delivered or given up are kept, with their attempts."
+    )
     read_connections_max: int = options.integer(
         8, "Most database connections that lists are read with at a time. Requests beyond it wait.", maximum=1_000
     )

@@ -18,6 +18,7 @@ from tidelock.durations import DURATION_MAX, format_duration, parse_duration
 
 N = TypeVar("N", int, float)
 
+_DURATIONS_MAX = 100
 _SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -70,6 +71,13 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(_text(item) for item in items)
 
 
+def _durations(value: object) -> tuple[int, ...]:
+    items = _names(value) if value != "" else ()
+    if len(items) > _DURATIONS_MAX:
+        raise ValueError
+    return tuple(map(parse_duration, items))
+
+
 def _table(value: object) -> dict[str, str]:
     members = json.loads(value) if isinstance(value, str) else value
     if not isinstance(members, Mapping):
@@ -112,6 +120,11 @@ TEXT = Kind("a text that is not empty", _text)
 FLAG = Kind("true or false", _flag)
 PATH = Kind("a path", _path, lambda path: json.dumps(str(path)))
 NAMES = Kind("a list of names; in the environment separated by commas", _names, lambda names: json.dumps(list(names)))
+DURATIONS = Kind(
+    f'a list of up to {_DURATIONS_MAX} durations such as "10s" or "48h"; in the environment separated by commas',
+    _durations,
+    lambda numbers: json.dumps([format_duration(number) for number in numbers]),
+)
 TABLE = Kind("a table of names and texts; in the environment a JSON object", _table)
 PROPERTIES = Kind('a table of values whose names begin with "spark."; in the environment a JSON object', _properties)
 

@@ -117,6 +117,10 @@ def duration(default: str, about: str, *, minimum: str = "0s", **spec: Any) -> A
     return _option(parse_duration(default), Spec(kind, about, **spec))
 
 
+def durations(default: tuple[str, ...], about: str, **spec: Any) -> Any:
+    return _option(tuple(map(parse_duration, default)), Spec(values.DURATIONS, about, **spec))
+
+
 def names(about: str, **spec: Any) -> Any:
     return _option((), Spec(values.NAMES, about, **spec))
 

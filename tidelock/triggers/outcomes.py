@@ -6,9 +6,19 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 #: delivered: 2xx; redirected: 3xx, which is not followed; refused: 4xx; gone: 410; throttled: 429; failed: 5xx;
-#: timeout and unreachable: no answer; forbidden: an address that webhooks must not go to
+#: timeout and unreachable: no answer; forbidden: an address that webhooks must not go to; expired: given up without
+#: being sent, because the endpoint had not answered for as long as retries go on
 Outcome = Literal[
-    "delivered", "redirected", "refused", "gone", "throttled", "failed", "timeout", "unreachable", "forbidden"
+    "delivered",
+    "redirected",
+    "refused",
+    "gone",
+    "throttled",
+    "failed",
+    "timeout",
+    "unreachable",
+    "forbidden",
+    "expired",
 ]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 

@@ -1,0 +1,108 @@
+"""Short ways to fill an outbox, to deliver from it, and to see what became of it."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from tidelock.ledger.database import Database
+from tidelock.triggers.delivery import Delivery
+from tidelock.triggers.dispatch import Terms
+from tidelock.triggers.endpoints import Care
+from tidelock.triggers.ids import event_id
+from tidelock.triggers.outbox import Transition, append
+from tidelock.triggers.retries import Schedule
+from tidelock.triggers.sender import Sender
+
+SECRET = "whsec_" + "c2VjcmV0" * 4
+DAY = 86_400 * 10**9
+#: quick: a test has no days
+SCHEDULE = Schedule([0.05, 0.1, 0.2, 0.4], retry_after_max_s=2)
+CARE = Care(concurrency_max=16, failures_max=5, pause_max_s=0.3)
+TERMS = Terms(SCHEDULE, CARE, requests_max=200, rows_max=100)
+
+
+def create_trigger(database: Database, name: str, webhook: str, secrets: Sequence[str] = (SECRET,)) -> int:
+    """A trigger as the evaluator makes it; gives its id."""
+    with database.connect_sync() as connection:
+        connection.execute("INSERT INTO trigger_secrets VALUES (%s, %s)", (name, list(secrets)))
+        row = connection.execute(
+            "INSERT INTO triggers (name, tenant_id, table_name, match, webhook, enabled, snapshot, created_sequence)"
+            " VALUES (%s, 'default', 'trades', '{}', %s, true, false, 1) RETURNING id",
+            (name, webhook),
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def transition(trigger: tuple[int, str], key: object, time: int, size: int = 0) -> Transition:
+    """The `time`-th transition of a key: it enters, it leaves, and so on."""
+    trigger_id, name = trigger
+    data = msgspec.json.encode({"id": key, "n": time} | ({"text": "x" * size} if size else {}))
+    kind = "MATCH" if time % 2 else "UNMATCH"
+    return Transition(trigger_id, "default", str(key), event_id(name, str(key), time), kind, time, data)  # type: ignore[arg-type]
+
+
+def fill(database: Database, transitions: Iterable[Transition]) -> int:
+    with database.connect_sync() as connection, connection.transaction():
+        return append(connection, transitions)
+
+
+def chains(trigger: tuple[int, str], keys: Iterable[object], length: int) -> list[Transition]:
+    """Transitions of several keys, one after another as they would come."""
+    keys = list(keys)
+    return [transition(trigger, key, time) for time in range(1, length + 1) for key in keys]
+
+
+def ids_by_key(transitions: Iterable[Transition]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in transitions:
+        found.setdefault(one.key, []).append(one.event_id)
+    return found
+
+
+def statuses(database: Database) -> dict[str, int]:
+    with database.connect_sync() as connection:
+        return dict(connection.execute("SELECT status, count(*) FROM outbox GROUP BY status").fetchall())
+
+
+def asked(database: Database, query: str) -> list[tuple[Any, ...]]:
+    with database.connect_sync() as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+class Disabled(list[str]):
+    """Names of triggers that were asked to be disabled."""
+
+    async def __call__(self, name: str) -> int:
+        self.append(name)
+        return 100 + len(self)
+
+
+@asynccontextmanager
+async def delivering(
+    database: Database,
+    terms: Terms = TERMS,
+    *,
+    timeout_s: float = 0.5,
+    disable: Disabled | None = None,
+    lease_s: float = 2,
+    retention_ns: int = DAY,
+    sender: Sender | None = None,
+) -> AsyncIterator[Delivery]:
+    """A process's delivery, for the time of the block."""
+    delivery = Delivery(
+        database,
+        sender or Sender(timeout_s=timeout_s, response_bytes_max=200, allow_private=True),
+        terms,
+        retention_ns=retention_ns,
+        disable=disable if disable is not None else Disabled(),
+        lease_s=lease_s,
+        poll_s=0.05,
+    )
+    await delivery.start()
+    try:
+        yield delivery
+    finally:
+        await delivery.close()

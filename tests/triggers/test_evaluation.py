@@ -1,0 +1,195 @@
+"""Triggers are evaluated as the model says: whatever is read at a time, however often it begins anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import Databases
+from tests.model import Event
+from tests.model.triggers import transitions
+from tests.triggers.folded import HandFold, begin_evaluation, expected, hand_fold, told
+from tests.triggers.histories import DEFINITIONS, history
+from tidelock.columns import parse_column_type
+from tidelock.ledger.database import Database
+from tidelock.model import CONTROL
+from tidelock.triggers import evaluation
+from tidelock.triggers.definition import Trigger, control_event
+from tidelock.triggers.evaluation import Evaluation
+
+CASES = json.loads((Path(__file__).parent.parent / "cases" / "triggers.json").read_text())
+LEDGERS = 12
+
+
+class Killed(BaseException):
+    """As if the process had been ended there."""
+
+
+class Reader:
+    """An evaluator that is killed and begins anew now and then."""
+
+    def __init__(self, database: Database, chance: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._database = database
+        self._chance = chance
+        self._monkeypatch = monkeypatch
+        self._connection = database.connect_sync()
+        self._evaluation = self._begin()
+
+    def read(self) -> None:
+        """All there is, or some of it."""
+        while True:
+            try:
+                with self._killed_perhaps():
+                    if not self._evaluation.step() or self._chance.random() < 0.1:
+                        return
+            except Killed:
+                self._evaluation = self._begin()
+
+    def _begin(self) -> Evaluation:
+        if self._chance.random() < 0.5:
+            self._connection.close()
+            self._connection = self._database.connect_sync()
+        return Evaluation(
+            self._connection, self._database.connect_sync, changes_max=self._chance.choice([1, 3, 10_000])
+        )
+
+    @contextmanager
+    def _killed_perhaps(self) -> Iterator[None]:
+        if self._chance.random() < 0.8:
+            yield
+            return
+        original = evaluation.append
+
+        def append(*given: Any) -> int:
+            original(*given)
+            raise Killed
+
+        with self._monkeypatch.context() as patched:
+            patched.setattr(evaluation, "append", append)
+            yield
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture(scope="module")
+def number() -> int:
+    usual = 7 if os.environ.get("CI") == "true" else random.randrange(10**6)
+    found = int(os.environ.get("TRIGGERS_SEED", usual))
+    print(f"TRIGGERS_SEED={found}")
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_transitions_are_those_of_the_model_however_they_are_read(
+    databases: Databases, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "_CHANGES", 3)
+    monkeypatch.setattr(evaluation, "_CROSSINGS", 2)
+    counted = 0
+    for place in range(LEDGERS):
+        chance = Random(number * 1_000 + place)
+        events = history(chance, 120)
+        wanted = expected(transitions(events, DEFINITIONS))
+        counted += len(wanted)
+        with databases() as database:
+            run(database, events, chance, monkeypatch)
+            assert told(database) == wanted, f"TRIGGERS_SEED={number}, ledger {place}"
+    assert counted > 20 * LEDGERS, "the histories are about something"
+
+
+def run(database: Database, events: list[Event], chance: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fold in random ranges, and read behind the fold at random moments."""
+    begin_evaluation(database)
+    times = list(dict.fromkeys(event.source_timestamp for event in events))
+    last = {event.source_timestamp: event.ingress_sequence for event in events}
+    ends = [last[time] for time in times if chance.random() < 0.7]
+    reader = Reader(database, chance, monkeypatch)
+    with hand_fold(database, events, ends) as fold:
+        for hi in ranges(fold, events, chance):
+            fold.fold(hi)
+            if chance.random() < 0.2:
+                reader.read()
+        for _ in range(1_000):
+            reader.read()
+            with database.connect_sync() as connection:
+                row = connection.execute("SELECT sequence FROM cursors WHERE name = 'triggers'").fetchone()
+            if row == (fold.position,):
+                break
+    reader.close()
+
+
+def ranges(fold: HandFold, events: list[Event], chance: Random) -> Iterator[int]:
+    """Ends of ranges: some commits each, control events alone."""
+    control = {event.ingress_sequence for event in events if event.stream == CONTROL}
+    for place, end in enumerate(fold.ends):
+        following = fold.ends[place + 1] if place + 1 < len(fold.ends) else None
+        if following is None or end in control or following in control or chance.random() < 0.5:
+            yield end
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_worked_cases(case: dict[str, Any], database: Database) -> None:
+    """With the source timestamps that the cases name."""
+    toml = {"streams": {"trades": {"key": "trade_id", "columns": {"trade_id": "bigint", "qty": "int"}}}}
+    given = case["trigger"]
+    unmatch = None if given["unmatch"] is None else json.dumps(given["unmatch"])
+    columns = {name: parse_column_type(text) for name, text in toml["streams"]["trades"]["columns"].items()}  # type: ignore[attr-defined]
+    trigger = Trigger(
+        given["name"], "default", given["table"], json.dumps(given["match"]), unmatch, "https://x.example/",
+        columns=columns,
+    )  # fmt: skip
+    made = (int(given["created_at"]), [(CONTROL, json.dumps(control_event(trigger)), "upsert")])
+    rows = [
+        (
+            int(collection["source_timestamp"]),
+            [
+                (
+                    "trades",
+                    json.dumps(row["row"] or {"trade_id": row["trade_id"]}),
+                    "upsert" if row["row"] else "delete",
+                )
+                for row in collection["rows"]
+            ],
+        )
+        for collection in case["collections"]
+    ]
+    events: list[Event] = []
+    for time, drafts in sorted([made, *rows]):
+        for stream, data, op in drafts:
+            tenant = CONTROL if stream == CONTROL else "default"
+            events.append(Event(len(events) + 1, time, stream, time, tenant_id=tenant, data=data, op=op))
+    ends = [event.ingress_sequence for event in events]
+    begin_evaluation(database)
+    with hand_fold(database, events, ends, toml) as fold:
+        for end in fold.ends:
+            fold.fold(end)
+    with database.connect_sync() as connection:
+        reading = Evaluation(connection, database.connect_sync)
+        while reading.step():
+            pass
+    wanted = [
+        (each["event_id"], "default", str(each["key"]), each["event_type"], int(each["source_timestamp"]), each["data"])
+        for each in case["deliveries"]
+    ]
+    assert told(database) == wanted
+    assert expected(transitions(events, toml)) == wanted, "the model says so too"
+
+
+def test_one_who_evaluates_keeps_another_from_it(database: Database) -> None:
+    begin_evaluation(database)
+    with database.connect_sync() as first, database.connect_sync() as second:
+        second.execute("SET lock_timeout = '100ms'")
+        with first.transaction():
+            first.execute(evaluation.QUERIES["look"])
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                Evaluation(second, database.connect_sync).step()

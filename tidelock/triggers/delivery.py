@@ -1,0 +1,263 @@
+"""Delivery: from the outbox to receivers, at least once, and in order for every key of a trigger.
+
+Of a chain one row is under way at a time, and the next is sent when what came of it is durable: whatever ends this
+process, a repeat is of the last event of its key only, with the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+
+from tidelock.errors import TidelockError
+from tidelock.instants import SECOND
+from tidelock.ledger.connections import Connections
+from tidelock.ledger.database import Database
+from tidelock.settings import Settings
+from tidelock.triggers.dispatch import Dispatch, Terms
+from tidelock.triggers.endpoints import Care
+from tidelock.triggers.halts import Disable, record_halts
+from tidelock.triggers.lanes import Lane, Row
+from tidelock.triggers.leases import Leases
+from tidelock.triggers.pending import Pending, read_data
+from tidelock.triggers.retention import prune
+from tidelock.triggers.retries import Schedule
+from tidelock.triggers.sender import Sender
+
+logger = logging.getLogger(__name__)
+
+LEASE_S = 10.0
+POLL_S = 1.0
+# Whatever notifications were lost, triggers are looked at and lanes read anew this often.
+_REFRESH_S, _REWIND_S = 15.0, 300.0
+_TIDY_S = 60.0
+_PAUSE_S, _PAUSE_MAX_S = 0.1, 2.0
+# Attempts that end close to each other are settled together.
+_GATHER_S = 0.004
+_SETTLED_MAX = 1_000
+_FINISH_S = 5.0
+
+
+def open_delivery(settings: Settings, database: Database, disable: Disable) -> Delivery:
+    """A delivery as the settings say; not started yet. `disable` as below."""
+    sender = Sender(
+        timeout_s=settings.webhook_timeout_s,
+        response_bytes_max=settings.webhook_response_bytes_max,
+        allow_private=settings.webhook_allow_private,
+    )
+    terms = Terms(
+        schedule=Schedule(
+            [delay / SECOND for delay in settings.webhook_retries], settings.webhook_retry_after_max / SECOND
+        ),
+        care=Care(settings.webhook_concurrency, settings.webhook_failures_max, settings.webhook_pause_max / SECOND),
+        requests_max=settings.webhook_requests_max,
+        rows_max=settings.webhook_queue_rows_max,
+    )
+    return Delivery(database, sender, terms, retention_ns=settings.webhook_retention, disable=disable)
+
+
+class Delivery:
+    """Delivers what this process has the leases of, from `start` to `close`.
+
+    `disable` records that a trigger is disabled because its receiver is gone, and gives the control event's sequence.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sender: Sender,
+        terms: Terms,
+        *,
+        retention_ns: int,
+        disable: Disable,
+        lease_s: float = LEASE_S,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._database = database
+        self._sender = sender
+        self._terms = terms
+        self._retention_ns = retention_ns
+        self._disable = disable
+        self._poll_s = poll_s
+        self.owner = secrets.token_hex(8)
+        self._leases = Leases(self.owner, lease_s)
+        self._large = Connections(database, size_max=2, name="tidelock webhooks data")
+        self._wake = asyncio.Event()
+        self._halted = asyncio.Event()
+        self._settled = asyncio.Event()
+        self.dispatch = Dispatch(sender, self._leases, terms, read=self._read_large, wake=self._wake.set)
+        #: triggers have changed, as far as is known
+        self._stale = True
+        self._refreshed_at = self._polled_at = self._rewound_at = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._keep("leases", self._hold), name="webhook leases"),
+            asyncio.create_task(self._keep("deliveries", self._work), name="webhook deliveries"),
+            asyncio.create_task(self._tidy(), name="webhook retention"),
+        ]
+
+    async def close(self) -> None:
+        """Finish what is under way, settle it, and let others go on at once."""
+        await self.dispatch.finish(_FINISH_S)
+        self._settled.clear()
+        if self.dispatch.done:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FINISH_S):
+                    await self._settled.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._large.close()
+        await self._sender.close()
+        with suppress(psycopg.Error, TidelockError):
+            async with await self._database.connect(name="tidelock webhooks") as connection:
+                await self._leases.leave(connection)
+
+    async def _keep(self, what: str, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]) -> None:
+        """Do work over a connection for ever; when it is lost, over a new one."""
+        pause_s = _PAUSE_S
+        while True:
+            started = time.monotonic()
+            try:
+                async with await self._database.connect(name=f"tidelock webhooks {what}") as connection:
+                    await work(connection)
+            except Exception as error:
+                # Nothing may end it: webhooks would wait for ever.
+                known = isinstance(error, psycopg.OperationalError | TidelockError)
+                logger.warning("webhook %s are held up: %s", what, error, exc_info=not known)
+            pause_s = _PAUSE_S if time.monotonic() - started > _PAUSE_MAX_S else min(2 * pause_s, _PAUSE_MAX_S)
+            await asyncio.sleep(pause_s)
+
+    async def _hold(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Keep the leases, and listen meanwhile."""
+        await connection.execute("LISTEN tidelock_outbox; LISTEN tidelock_triggers")
+        self._stale = True
+        while True:
+            had = self._leases.shards
+            gained = await self._leases.renew(connection, self.dispatch.busy_shards())
+            if changed := gained | (had - self._leases.shards):
+                self._shards_changed(changed)
+            async for notification in connection.notifies(timeout=self._leases.lease_s / 4):
+                self._heard(notification)
+
+    def _shards_changed(self, shards: frozenset[int]) -> None:
+        for lane in self.dispatch.lanes.values():
+            lane.drop(shards)
+            lane.rewind()
+        self._wake.set()
+
+    def _heard(self, notification: psycopg.Notify) -> None:
+        if notification.channel == "tidelock_triggers":
+            self._stale = True
+        elif (lane := self.dispatch.lanes.get(int(notification.payload))) is not None:
+            lane.more = True
+        self._wake.set()
+
+    async def _work(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Settle, read and send, again and again."""
+        pending = Pending(connection)
+        await pending.prepare()
+        # What was being settled when the last connection was lost is not known to have been.
+        for lane in self.dispatch.lanes.values():
+            lane.rewind()
+        while True:
+            await self._turn(pending)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_s):
+                    await self._wake.wait()
+            await asyncio.sleep(_GATHER_S)
+            self._wake.clear()
+
+    async def _turn(self, pending: Pending) -> None:
+        now = time.monotonic()
+        if self._stale or now - self._refreshed_at >= _REFRESH_S:
+            self._stale, self._refreshed_at = False, now
+            self.dispatch.retarget(await pending.targets())
+        await self._settle(pending)
+        if self.dispatch.stopping or not self._leases.shards:
+            return
+        polled = now - self._polled_at >= self._poll_s
+        if polled:
+            self._polled_at = now
+            self._look_around(now)
+        await self._read(pending)
+
+    def _look_around(self, now: float) -> None:
+        """What passing time brings."""
+        self.dispatch.give_up_expired()
+        # Who could not go on because a lease had lapsed can now.
+        self.dispatch.start(self.dispatch.lanes.values())
+        rewind = now - self._rewound_at >= _REWIND_S
+        if rewind:
+            self._rewound_at = now
+        for lane in self.dispatch.lanes.values():
+            lane.more = lane.more_due = True
+            if rewind:
+                lane.rewind()
+
+    async def _settle(self, pending: Pending) -> None:
+        if self.dispatch.gone:
+            gone, self.dispatch.gone = self.dispatch.gone, set()
+            await pending.halt(gone)
+            self._halted.set()
+        while batch := self.dispatch.done[:_SETTLED_MAX]:
+            following = await pending.settle(batch)
+            del self.dispatch.done[: len(batch)]
+            for settlement in batch:
+                if lane := self.dispatch.lanes.get(settlement.row.trigger_id):
+                    lane.release(settlement.row)
+            self._take(following)
+        self._settled.set()
+
+    def _take(self, rows: list[Row]) -> None:
+        touched: dict[Lane, None] = {}
+        for row in rows:
+            if lane := self.dispatch.lanes.get(row.trigger_id):
+                lane.take([row])
+                touched[lane] = None
+        self.dispatch.start(touched)
+
+    async def _read(self, pending: Pending) -> None:
+        """Fill the lanes whose endpoints take something; the others would only hold it."""
+        now, rows_max, shards = time.monotonic(), self._terms.rows_max, self._leases.shards
+        lanes = [lane for lane in self.dispatch.lanes.values() if self._wants(lane, now)]
+        if new := [lane for lane in lanes if lane.more]:
+            await pending.read(new, shards, rows_max)
+            self.dispatch.start(new)
+        if due := [lane for lane in lanes if lane.more_due and lane.room(rows_max)]:
+            await pending.read_due(due, shards, rows_max)
+            self.dispatch.start(due)
+        if any((lane.more or lane.more_due) and self._wants(lane, now) for lane in lanes):
+            self._wake.set()
+
+    def _wants(self, lane: Lane, now: float) -> bool:
+        """Whether to read for a lane: not for a few rows while it has many, nor for an endpoint that is left alone."""
+        paused = now < lane.endpoint.paused_until_s and lane.ready
+        return not paused and lane.room(self._terms.rows_max) > self._terms.rows_max // 2
+
+    async def _read_large(self, row: Row) -> bytes | None:
+        async with self._large.lend() as connection:
+            return await read_data(connection, row)
+
+    async def _tidy(self) -> None:
+        """Remove what is old, and see that the ledger knows of triggers whose receivers are gone."""
+        while True:
+            try:
+                async with await self._database.connect(name="tidelock webhooks tidy") as connection:
+                    await record_halts(connection, self._disable)
+                    await prune(connection, self._retention_ns)
+            except (psycopg.Error, TidelockError) as error:
+                logger.warning("old webhooks are not removed: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TIDY_S):
+                    await self._halted.wait()
+            self._halted.clear()

@@ -1,0 +1,70 @@
+"""The outbox: transitions that receivers are still to be told of, appended in the transaction that found them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import psycopg
+
+from tidelock.ledger.queries import load
+
+QUERIES = load("tidelock.triggers", "sql/outbox.sql")
+
+#: number of shards; as many rows does the table of leases have
+SHARDS = 16
+#: number of the advisory lock under which positions are given
+ORDER = int.from_bytes(b"tideoutb")
+
+_ROWS = 5_000
+
+EventType = Literal["MATCH", "UNMATCH"]
+
+
+class Transition(NamedTuple):
+    """A row that entered or left a trigger's condition."""
+
+    trigger_id: int
+    tenant_id: str
+    #: text of the row's key
+    key: str
+    event_id: str
+    event_type: EventType
+    source_timestamp: int
+    #: the full row as JSON, see `payloads.data_forms`
+    data: bytes
+
+    @property
+    def shard(self) -> int:
+        """The same for all of a chain, in every version: who delivers may change between two of them."""
+        return zlib.crc32(f"{self.trigger_id}:{self.key}".encode()) % SHARDS
+
+
+def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition]) -> int:
+    """Append transitions in the caller's transaction, in their order; gives how many were not there before.
+
+    With the first of them the transaction takes a lock that it keeps to its end, so append late. That is what makes
+    the order of positions the order of commits: who has read one has missed none before it.
+    """
+    remaining = iter(transitions)
+    appended = 0
+    while batch := list(islice(remaining, _ROWS)):
+        connection.execute(QUERIES["lock_order"], {"lock": ORDER})
+        appended += connection.execute(QUERIES["append"], _columns(batch)).rowcount
+        connection.execute(QUERIES["tell"], {"trigger_ids": list({transition.trigger_id for transition in batch})})
+    return appended
+
+
+def _columns(batch: Sequence[Transition]) -> dict[str, list[Any]]:
+    return {
+        "trigger_ids": [transition.trigger_id for transition in batch],
+        "tenant_ids": [transition.tenant_id for transition in batch],
+        "keys": [transition.key for transition in batch],
+        "shards": [transition.shard for transition in batch],
+        "event_ids": [transition.event_id for transition in batch],
+        "event_types": [transition.event_type for transition in batch],
+        "source_timestamps": [transition.source_timestamp for transition in batch],
+        "data": [transition.data.decode() for transition in batch],
+    }

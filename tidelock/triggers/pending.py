@@ -1,0 +1,140 @@
+"""What is pending in the outbox, read and settled over one connection, one statement after another.
+
+That order is what makes chains complete: a row that was passed over, because another of its chain was before it, is
+found when that one is settled. Were the two done at once, each could miss what the other did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import psycopg
+
+from tidelock.ledger.queries import load
+from tidelock.triggers.lanes import Lane, Row, Target
+from tidelock.triggers.outcomes import Result
+
+QUERIES = load("tidelock.triggers", "sql/delivery.sql")
+
+# Larger rows are read when they are sent.
+_INLINE_BYTES_MAX = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What an attempt means for its row."""
+
+    row: Row
+    result: Result
+    sent_at_ns: int
+    status: Literal["pending", "delivered", "dead"]
+    failures: int
+    #: until the next attempt; None: there is none, or whenever it can be
+    delay_s: float | None = None
+
+
+class Pending:
+    """The outbox, for one process that delivers some shards of it."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    async def prepare(self) -> None:
+        await self._connection.execute(QUERIES["session"])
+
+    async def targets(self) -> list[Target]:
+        rows = await self._rows("triggers", {})
+        return [Target(id_, name, webhook, tuple(secrets)) for id_, name, webhook, secrets in rows]
+
+    async def read(self, lanes: Sequence[Lane], shards: Collection[int], rows_max: int) -> None:
+        """Fill lanes with what is new to them."""
+        rooms = [lane.room(rows_max) for lane in lanes]
+        after = {"after": [lane.after for lane in lanes]}
+        for lane in lanes:
+            # Whoever says meanwhile that there is more shall be heard.
+            lane.more = False
+        by_lane = _by_trigger(await self._rows("read", after | _asked(lanes, rooms, shards)))
+        for lane, room in zip(lanes, rooms, strict=True):
+            mine = by_lane.get(lane.target.trigger_id, [])
+            lane.take(_row(values) for values in mine if values[10])
+            lane.after = max((values[2] for values in mine), default=lane.after)
+            lane.more |= len(mine) >= room
+
+    async def read_due(self, lanes: Sequence[Lane], shards: Collection[int], rows_max: int) -> None:
+        """Fill lanes with what is to be tried again now."""
+        rooms = [lane.room(rows_max) for lane in lanes]
+        after = {
+            "after": [lane.due_after[0] for lane in lanes],
+            "after_ids": [lane.due_after[1] for lane in lanes],
+        }
+        by_lane = _by_trigger(await self._rows("read_due", after | _asked(lanes, rooms, shards)))
+        for lane, room in zip(lanes, rooms, strict=True):
+            mine = by_lane.get(lane.target.trigger_id, [])
+            lane.take(map(_row, mine))
+            lane.due_after = max(((values[10], values[1]) for values in mine), default=lane.due_after)
+            lane.more_due = len(mine) >= room
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Row]:
+        """Write down what came of attempts; gives what comes next in their chains, when all of it is durable."""
+        await self._connection.execute(QUERIES["settle"], _columns(settlements))
+        chains = [settlement.row for settlement in settlements if settlement.status != "pending"]
+        if not chains:
+            return []
+        asked = {"trigger_ids": [row.trigger_id for row in chains], "keys": [row.key for row in chains]}
+        found = await self._rows("following", asked | {"inline_bytes_max": _INLINE_BYTES_MAX})
+        return [_row(values) for values in found if values[10]]
+
+    async def halt(self, trigger_ids: Collection[int]) -> None:
+        await self._connection.execute(QUERIES["halt"], {"trigger_ids": list(trigger_ids)})
+
+    async def _rows(self, query: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return await (await self._connection.execute(QUERIES[query], parameters, binary=True)).fetchall()
+
+
+async def read_data(connection: psycopg.AsyncConnection[Any], row: Row) -> bytes | None:
+    """The data of a row that is too large to wait in memory; None: the row is gone."""
+    found = await (await connection.execute(QUERIES["data"], (row.id,))).fetchone()
+    return None if found is None else found[0].encode()
+
+
+def _asked(lanes: Sequence[Lane], rooms: Sequence[int], shards: Collection[int]) -> dict[str, Any]:
+    return {
+        "trigger_ids": [lane.target.trigger_id for lane in lanes],
+        "room": rooms,
+        "shards": list(shards),
+        "inline_bytes_max": _INLINE_BYTES_MAX,
+    }
+
+
+def _by_trigger(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for values in rows:
+        found.setdefault(values[0], []).append(values)
+    return found
+
+
+def _row(values: tuple[Any, ...]) -> Row:
+    trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures, age_s, _, data = values
+    return Row(
+        trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures,
+        queued_at_s=time.monotonic() - age_s, data=None if data is None else data.encode(),
+    )  # fmt: skip
+
+
+def _columns(settlements: Sequence[Settlement]) -> dict[str, list[Any]]:
+    results = [settlement.result for settlement in settlements]
+    return {
+        "ids": [settlement.row.id for settlement in settlements],
+        "positions": [settlement.row.position for settlement in settlements],
+        "statuses": [settlement.status for settlement in settlements],
+        "failures": [settlement.failures for settlement in settlements],
+        "delays_s": [settlement.delay_s for settlement in settlements],
+        "sent_at_s": [settlement.sent_at_ns / 1e9 for settlement in settlements],
+        "seconds": [result.seconds for result in results],
+        "outcomes": [result.outcome for result in results],
+        "http_statuses": [result.status for result in results],
+        "responses": [result.response for result in results],
+    }

@@ -1,0 +1,99 @@
+-- name: session
+-- For a session that delivers: the outbox grows and shrinks faster than its statistics follow, and every question here
+-- is answered by an index.
+SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
+
+-- name: triggers
+-- The triggers that are delivered.
+SELECT id, name, webhook, secrets
+FROM triggers JOIN trigger_secrets ON trigger_name = name
+WHERE enabled AND halted_at IS NULL;
+
+-- name: read
+-- What came after a position, of each trigger so much at most. Of a chain only the first is taken, unless it waits for
+-- its next attempt; the others are told of too, so that they are not read again.
+SELECT found.trigger_id, found.id, found.position, found.key, found.shard, found.event_id, found.event_type,
+    found.source_timestamp, found.failures, extract(epoch FROM now() - found.queued_at)::float8,
+    first AND found.next_attempt_at IS NULL,
+    CASE WHEN first AND pg_column_size(found.data) <= %(inline_bytes_max)s THEN found.data::text END
+FROM unnest(%(trigger_ids)s::bigint[], %(after)s::bigint[], %(room)s::integer[]) AS lane (trigger_id, after, room)
+CROSS JOIN LATERAL (
+    SELECT * FROM outbox
+    WHERE trigger_id = lane.trigger_id AND status = 'pending' AND position > lane.after AND shard = ANY(%(shards)s)
+    ORDER BY position LIMIT lane.room
+) AS found
+CROSS JOIN LATERAL (
+    SELECT NOT EXISTS (
+        SELECT FROM outbox AS earlier
+        WHERE earlier.trigger_id = found.trigger_id AND earlier.key = found.key AND earlier.status = 'pending'
+            AND earlier.position < found.position
+    )
+) AS chain (first);
+
+-- name: read_due
+-- What is to be tried again, of each trigger so much at most, after what was read of that before.
+SELECT found.trigger_id, found.id, found.position, found.key, found.shard, found.event_id, found.event_type,
+    found.source_timestamp, found.failures, extract(epoch FROM now() - found.queued_at)::float8,
+    found.next_attempt_at,
+    CASE WHEN pg_column_size(found.data) <= %(inline_bytes_max)s THEN found.data::text END
+FROM unnest(%(trigger_ids)s::bigint[], %(after)s::timestamptz[], %(after_ids)s::bigint[], %(room)s::integer[])
+    AS lane (trigger_id, after, after_id, room)
+CROSS JOIN LATERAL (
+    SELECT * FROM outbox
+    WHERE trigger_id = lane.trigger_id AND status = 'pending' AND next_attempt_at IS NOT NULL
+        AND next_attempt_at <= now() AND (next_attempt_at, id) > (lane.after, lane.after_id)
+        AND shard = ANY(%(shards)s)
+    ORDER BY next_attempt_at, id LIMIT lane.room
+) AS found;
+
+-- name: data
+-- The row of one transition.
+SELECT data::text FROM outbox WHERE id = %s;
+
+-- name: settle
+-- What came of attempts, and their history.
+WITH given AS (
+    SELECT * FROM unnest(
+        %(ids)s::bigint[], %(positions)s::bigint[], %(statuses)s::text[], %(failures)s::integer[],
+        %(delays_s)s::float8[], %(sent_at_s)s::float8[], %(seconds)s::float8[], %(outcomes)s::text[],
+        %(http_statuses)s::integer[], %(responses)s::text[]
+    ) AS given
+        (id, position, status, failures, delay_s, sent_at_s, seconds, outcome, http_status, response)
+), settled AS (
+    UPDATE outbox SET status = given.status, failures = given.failures,
+        attempts = attempts + 1,
+        next_attempt_at = now() + given.delay_s * interval '1 second',
+        settled_at = CASE WHEN given.status <> 'pending' THEN now() END
+    FROM given
+    WHERE outbox.id = given.id AND outbox.position = given.position AND outbox.status = 'pending'
+    RETURNING outbox.id, outbox.attempts
+)
+INSERT INTO delivery_attempts (outbox_id, number, sent_at, seconds, outcome, http_status, response)
+SELECT id, attempts, to_timestamp(sent_at_s), seconds, outcome, http_status, response
+FROM settled JOIN given USING (id);
+
+-- name: following
+-- What comes next in chains, of which the first were just settled.
+SELECT found.trigger_id, found.id, found.position, found.key, found.shard, found.event_id, found.event_type,
+    found.source_timestamp, found.failures, extract(epoch FROM now() - found.queued_at)::float8,
+    found.next_attempt_at IS NULL,
+    CASE WHEN pg_column_size(found.data) <= %(inline_bytes_max)s THEN found.data::text END
+FROM unnest(%(trigger_ids)s::bigint[], %(keys)s::text[]) AS chain (trigger_id, key)
+CROSS JOIN LATERAL (
+    SELECT * FROM outbox
+    WHERE trigger_id = chain.trigger_id AND key = chain.key AND status = 'pending'
+    ORDER BY position LIMIT 1
+) AS found;
+
+-- name: halt
+-- Sends nothing more of triggers whose receivers are gone.
+UPDATE triggers SET halted_at = now() WHERE id = ANY(%(trigger_ids)s) AND halted_at IS NULL;
+
+-- name: halted
+-- Triggers that are halted, and of which the ledger does not know yet.
+SELECT name FROM triggers WHERE halted_at IS NOT NULL AND halted_sequence IS NULL AND enabled;
+
+-- name: record_halt
+-- The control event that disables a halted trigger.
+UPDATE triggers SET halted_sequence = %(sequence)s
+WHERE name = %(name)s AND halted_at IS NOT NULL AND halted_sequence IS NULL;
