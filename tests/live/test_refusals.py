@@ -246,7 +246,8 @@ def test_a_body_that_is_no_request_is_told_so(body: bytes) -> None:
 _WORDS = [
     "{", "}", "(", ")", "[", "]", ":", "$", "@", "...", "!", "kinds", "pairs", "id", "s", "where", "_eq", "_and",
     "query", "subscription", "fragment F on kinds", "...F", '"x"', "1", "1.5", "null", "true", "@skip(if: true)",
-    "data", "operation", "__schema", "__typename", "limit", "order_by", "asc", "$w", "a:", "#", '"""', "\\", "\ufeff", "é",
+    "data", "operation", "__schema", "__typename", "limit", "order_by", "asc", "$w", "a:", "#", '"""', "\\",
+    "\ufeff", "é",
 ]  # fmt: skip
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
