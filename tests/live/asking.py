@@ -1,17 +1,22 @@
-"""Short ways to read documents over the tables of these tests."""
+"""Short ways to read documents over the tables of these tests, and to have them answered."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.live.tables import DEFINITIONS, TABLES
+from tidelock.ledger.connections import Connections
+from tidelock.ledger.database import Database
 from tidelock.live.documents import Documents, Operation
 from tidelock.live.fields import Rows
 from tidelock.live.refusals import Refused
-from tidelock.live.requests import Request
+from tidelock.live.requests import Request, read_variables
 from tidelock.live.schema import make_schema, silent_tables
+from tidelock.ops.graphql import GraphQL
+from tidelock.settings import Settings
 
 Json = dict[str, Any]
 
@@ -39,3 +44,24 @@ def refused(query: str, variables: Json | None = None, name: str | None = None) 
 
 def where(filter_: str, column: str = "") -> str:
     return f"{{ kinds(where: {filter_}) {{ id {column} }} }}"
+
+
+class Asker:
+    """Asks as a tenant, or as all of them (None)."""
+
+    def __init__(self, database: Database, **settings: Any) -> None:
+        self.connections = Connections(database, size_max=4)
+        given = Settings(**{"definitions": DEFINITIONS, **settings})
+        self.graphql = GraphQL(self.connections, self.connections, given)
+
+    async def __call__(self, query: str, tenant: str | None = None, **variables: Any) -> Any:
+        return json.loads(await self.text(query, tenant, json.dumps(variables)))["data"]
+
+    async def text(self, query: str, tenant: str | None, variables: str = "{}") -> str:
+        operation = await self.graphql.prepare(Request(query, None, read_variables(variables), len(variables)))
+        return (await self.graphql.execute(operation, tenant)).decode()
+
+    async def refused(self, query: str, tenant: str | None = None) -> Json:
+        with pytest.raises(Refused) as raised:
+            await self(query, tenant)
+        return raised.value.errors[0]

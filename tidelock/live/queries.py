@@ -109,7 +109,7 @@ class Answer:
         else:
             where = all_of(one_of(name, table.columns[name], [value]) for name, value in field.key.items())
             order, limit, offset = (), 1, 0
-            tenant_id = field.tenant_id or self._tenant_id or DEFAULT_TENANT
+            tenant_id = next(asked for asked in (field.tenant_id, self._tenant_id, DEFAULT_TENANT) if asked is not None)
         types = filter_columns(table)
         return sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {} OFFSET {}").format(
             sql.SQL(", ").join(_expression(name, types[name]) for name in columns),
