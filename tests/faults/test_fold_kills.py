@@ -136,7 +136,7 @@ class Folded(Server):
             found = self.positions()
             return found is not None and found[1] >= sequence
 
-        until(folded, f"folded through {sequence}, with the log\n{self.log()}", 120)
+        until(folded, f"folded through {sequence}, with the log\n{self.log()}", 300)
 
 
 @pytest.fixture(scope="module")
