@@ -96,7 +96,8 @@ def test_a_whole_key_without_escapes_is_one_key() -> None:
     [
         ("string", "a", "a"), ("int", -5, "-5"), ("bigint", 2**60, str(2**60)), ("boolean", True, "true"),
         ("boolean", False, "false"), ("decimal(9,2)", Decimal("1.50"), "1.5"),
-        ("date", date(2026, 1, 31), "2026-01-31"), ("timestamp", 1_500_000_000, "1970-01-01T00:00:01.5Z"), ("double", 0.5, None), ("string", None, None),
+        ("date", date(2026, 1, 31), "2026-01-31"),
+        ("timestamp", 1_500_000_000, "1970-01-01T00:00:01.5Z"), ("double", 0.5, None), ("string", None, None),
     ],
 )  # fmt: skip
 def test_a_value_has_the_text_that_it_has_in_keys(type_: str, value: object, text: str | None) -> None:

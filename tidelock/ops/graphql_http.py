@@ -92,23 +92,27 @@ class Accept:
     """What a client takes, by its header of that name; without one, anything."""
 
     def __init__(self, header: str) -> None:
-        ranges = [_range(part) for part in (header if header.strip() else "*/*").split(",")]
-        #: media range -> how much it is liked, from 0 to 1
-        self._liked = dict(reversed(ranges))
+        #: media range -> how much it is liked, from 0 to 1, in the order they are named
+        self._liked: dict[str, float] = {}
+        for part in (header if header.strip() else "*/*").split(","):
+            media_range, liked = _range(part)
+            self._liked.setdefault(media_range, liked)
 
     def best(self, offered: Sequence[str]) -> str | None:
-        """Which of some media types it likes best, of equals the first; None when it takes none of them."""
-        best = max(offered, key=self._liking)
-        return best if self._liking(best) > 0 else None
+        """Which of some media types it likes best, of equals the one named first; None when it takes none of them."""
+        best = max(offered, key=self._rank)
+        return best if self._rank(best)[0] > 0 else None
 
     def names(self, media_type: str) -> bool:
         return self._liked.get(media_type, 0.0) > 0
 
-    def _liking(self, media_type: str) -> float:
+    def _rank(self, media_type: str) -> tuple[float, int]:
         """By the most specific range that has it."""
         kind = media_type.partition("/")[0]
-        found = (self._liked.get(media_range) for media_range in (media_type, f"{kind}/*", "*/*"))
-        return next((liked for liked in found if liked is not None), 0.0)
+        for media_range in (media_type, f"{kind}/*", "*/*"):
+            if media_range in self._liked:
+                return self._liked[media_range], -list(self._liked).index(media_range)
+        return 0.0, 0
 
 
 def _range(part: str) -> tuple[str, float]:
