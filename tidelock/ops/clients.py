@@ -43,7 +43,7 @@ class Places:
         """Raises Overloaded when all of a kind are taken."""
         taken = self._taken
         if taken[kind] >= self._most:
-            raise Overloaded(f"there are {taken[kind]} {self._what} already, which is the most that are served")
+            raise Overloaded(f"there are already {taken[kind]} {self._what}, which is the most that are served")
         taken[kind] += 1
         try:
             yield
