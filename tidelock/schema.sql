@@ -50,10 +50,15 @@ CREATE TABLE commits (
     last_source_timestamp bigint  NOT NULL,
     control               boolean NOT NULL,
     digest                bytea   NOT NULL,
+    skipped               bigint  NOT NULL DEFAULT 0 CHECK (skipped >= 0),
     CHECK (first_sequence <= last_sequence)
 );
 
 COMMENT ON COLUMN commits.control IS 'One control event: a fold range never spans it.';
+COMMENT ON COLUMN commits.skipped IS 'Numbers left out so far, those right before this commit included.';
+
+-- How many events there are through a commit: what is behind or ahead is counted without reading events.
+CREATE UNIQUE INDEX commits_events ON commits ((last_sequence - skipped));
 
 -- One row. Whoever writes the ledger locks it first: that is what makes sequence order commit order.
 CREATE TABLE ledger_head (
@@ -62,8 +67,14 @@ CREATE TABLE ledger_head (
     commit_id        bigint  NOT NULL DEFAULT 0,
     source_timestamp bigint  NOT NULL DEFAULT 0,
     digest           bytea   NOT NULL DEFAULT decode(repeat('00', 32), 'hex'),
-    salts_version    bigint  NOT NULL DEFAULT 0
+    salts_version    bigint  NOT NULL DEFAULT 0,
+    skipped          bigint  NOT NULL DEFAULT 0,
+    sequence_source  text    NOT NULL DEFAULT 'local' CHECK (sequence_source IN ('local', 'remote')),
+    sequence_since   bigint  NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
+
+COMMENT ON COLUMN ledger_head.sequence_source IS 'Where the last commit had its numbers from.';
+COMMENT ON COLUMN ledger_head.sequence_since IS 'Source timestamp of the first commit that had them from there; 0: always.';
 
 INSERT INTO ledger_head DEFAULT VALUES;
 
@@ -457,3 +468,30 @@ CREATE TABLE outbox_shards (
 );
 
 INSERT INTO outbox_shards (shard) SELECT generate_series(0, 15);
+
+-- What the last control event of every trigger says: written with that event, in one transaction. The table `triggers`
+-- follows when whoever evaluates comes to the event.
+CREATE TABLE trigger_definitions (
+    name             text   COLLATE "C" PRIMARY KEY,
+    tenant_id        text   COLLATE "C" NOT NULL,
+    definition       json   NOT NULL,
+    created_sequence bigint NOT NULL,
+    changed_sequence bigint NOT NULL
+);
+
+CREATE INDEX trigger_definitions_tenant ON trigger_definitions (tenant_id, name);
+
+COMMENT ON COLUMN trigger_definitions.created_sequence IS 'The control event that made it.';
+COMMENT ON COLUMN trigger_definitions.changed_sequence IS 'The last one about it.';
+
+-- Triggers that are enabled, as of the cursor `triggers`: what changes are held against.
+CREATE TABLE trigger_watches (
+    trigger_id bigint PRIMARY KEY,
+    definition json   NOT NULL
+);
+
+COMMENT ON COLUMN trigger_watches.definition IS 'As its control event says, with the columns of its table then.';
+
+-- In which triggers a row is that was deleted. There are members only of triggers that have `unmatch`: who is in
+-- another is told by its rows.
+CREATE INDEX trigger_members_key ON trigger_members (key);

@@ -155,11 +155,8 @@ class Evaluation:
                     self._connection.execute(QUERIES[query], {"id": watch.id})
 
     def _forget(self, deletion: Deletion) -> None:
-        name = {"name": deletion.name}
-        row = self._connection.execute(QUERIES["remove_trigger"], name).fetchone()
-        if row is not None:
-            self._connection.execute(QUERIES["remove_pending"], {"id": row[0]})
-        self._connection.execute(QUERIES["remove_secrets"], name)
+        for query in ("remove_trigger", "remove_secrets"):
+            self._connection.execute(QUERIES[query], {"name": deletion.name})
 
     def _begin(self, known: Known, event: ControlEvent, trigger: Trigger) -> list[Crossing]:
         row = self._connection.execute(QUERIES["put_trigger"], _columns(trigger, event.sequence)).fetchone()

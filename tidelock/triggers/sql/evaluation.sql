@@ -39,13 +39,8 @@ ON CONFLICT (name) DO UPDATE SET tenant_id = excluded.tenant_id, table_name = ex
 RETURNING id;
 
 -- name: remove_trigger
--- Forgets a trigger.
-DELETE FROM triggers WHERE name = %(name)s RETURNING id;
-
--- name: remove_pending
--- What a trigger that is gone had still to tell: nobody waits for it.
-WITH gone AS (DELETE FROM outbox WHERE trigger_id = %(id)s AND status = 'pending' RETURNING id)
-DELETE FROM delivery_attempts USING gone WHERE outbox_id = gone.id;
+-- Forgets a trigger; what it had still to tell goes with the next tidying.
+DELETE FROM triggers WHERE name = %(name)s;
 
 -- name: remove_secrets
 -- Forgets the secrets of a trigger, unless there is another of its name by now.
