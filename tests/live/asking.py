@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.tables import DEFINITIONS, TABLES
+from tests.live.tables import DEFINITIONS, SHAPE, TABLES
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
 from tidelock.live.documents import Documents, Operation
@@ -20,7 +20,7 @@ from tidelock.settings import Settings
 
 Json = dict[str, Any]
 
-DOCUMENTS = Documents(make_schema(TABLES.values(), silent_tables(DEFINITIONS)), document_bytes_max=65_536)
+DOCUMENTS = Documents(make_schema(TABLES.values(), silent_tables(SHAPE)), document_bytes_max=65_536)
 
 
 def read(query: str, variables: Json | None = None, name: str | None = None) -> Operation:

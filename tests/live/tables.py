@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import tables_of
+from tidelock.live.shapes import Shape
 
 #: a column of every type
 COLUMNS = {
@@ -33,3 +34,4 @@ DEFINITIONS = parse_definitions(
     }
 )  # fmt: skip
 TABLES = tables_of(DEFINITIONS)
+SHAPE = Shape(1, DEFINITIONS, TABLES)

@@ -18,17 +18,18 @@ from graphql import (
     validate_schema,
 )
 
-from tests.live.tables import DEFINITIONS, TABLES
+from tests.live.tables import SHAPE, TABLES
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import tables_of
 from tidelock.live.schema import make_schema, silent_tables
+from tidelock.live.shapes import Shape
 
 READABLE = [name for name, table in TABLES.items() if not table.internal]
 
 
 @pytest.fixture(scope="module")
 def schema() -> GraphQLSchema:
-    return make_schema(TABLES.values(), silent_tables(DEFINITIONS))
+    return make_schema(TABLES.values(), silent_tables(SHAPE))
 
 
 def fields(schema: GraphQLSchema, name: str) -> Mapping[str, str]:
@@ -152,16 +153,23 @@ def test_a_table_that_is_not_live_can_be_asked_only(schema: GraphQLSchema) -> No
     assert "quiet" not in fields(schema, "Subscription")
 
 
+def silent(**definitions: Any) -> set[str]:
+    """What can be asked but not subscribed to."""
+    parsed = parse_definitions(definitions)
+    tables = tables_of(parsed)
+    found = silent_tables(Shape(1, parsed, tables))
+    return {name for name in found if not tables[name].internal}
+
+
 def test_counters_can_be_subscribed_to_unless_no_meter_is_live() -> None:
-    counted = {"counters", "counter_groups", "adjustments"}
     quiet, live = {"live": False}, {"live": True}
-    assert silent_tables(parse_definitions({})) == frozenset()
-    assert silent_tables(parse_definitions({"meters": {"a": quiet, "b": live}})) == frozenset()
-    assert silent_tables(parse_definitions({"meters": {"a": quiet, "b": quiet}})) == counted
+    assert silent() == set()
+    assert silent(meters={"a": quiet, "b": live}) == set()
+    assert silent(meters={"a": quiet, "b": quiet}) == {"counters", "counter_groups", "adjustments"}
     window = {"stream": "s", "window": {"count": 2}, "select": {"n": "count(*)"}, "live": False}
-    assert silent_tables(parse_definitions({"windows": {"w": window}})) == {"w"}
+    assert silent(windows={"w": window}) == {"w"}
     ordered = {"key": "customer_ref", "ordered": True, "eventtime": {"column": "occurred_at"}, "live": False}
-    assert silent_tables(parse_definitions({"streams": {"s": ordered}})) == {"s", "s_ordered"}
+    assert silent(streams={"s": ordered}) == {"s", "s_ordered"}
 
 
 def test_a_column_more_is_a_field_more() -> None:

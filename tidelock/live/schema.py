@@ -24,11 +24,12 @@ from graphql import (
 )
 
 from tidelock.columns import STRING, ColumnType
-from tidelock.definitions import Definitions
 from tidelock.definitions.graphqlnames import FILTER, ONE_ROW, ORDER, UPDATE
 from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table
 from tidelock.live.scalars import scalar_of
 from tidelock.live.selections import TENANT
+from tidelock.live.shapes import Shape
+from tidelock.where import FALSE
 
 #: rows of a query that names no limit, and the most it may name
 ROWS_DEFAULT, ROWS_MAX = 1_000, 10_000
@@ -45,11 +46,10 @@ _ORDERS = {
 }
 
 
-def silent_tables(definitions: Definitions) -> frozenset[str]:
+def silent_tables(shape: Shape) -> frozenset[str]:
     """Tables whose changes are not recorded (`live = false`), so that there is nothing to subscribe to."""
-    found = {table for stream in definitions.streams.values() if not stream.live for table in stream.tables}
-    found |= {name for name, window in definitions.windows.items() if not window.live}
-    meters = definitions.meters.values()
+    found = {name for name, table in shape.tables.items() if shape.recorded(table) == FALSE}
+    meters = shape.definitions.meters.values()
     if meters and not any(meter.live for meter in meters):
         found |= {table.name for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)}
     return frozenset(found)

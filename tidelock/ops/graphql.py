@@ -71,6 +71,6 @@ class GraphQL:
         return True
 
     def _make(self, shape: Shape) -> Documents:
-        schema = make_schema(shape.tables.values(), silent_tables(shape.definitions))
+        schema = make_schema(shape.tables.values(), silent_tables(shape))
         bytes_max = self._settings.graphql_document_bytes_max
         return Documents(schema, document_bytes_max=bytes_max, version=shape.version)
