@@ -38,7 +38,7 @@ from tidelock.ledger.ticks import Ticker
 from tidelock.live.hub import Hub
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
-from tidelock.ops.control import limits_of, record_control
+from tidelock.ops.control import limits_of, numbers_of, record_control
 from tidelock.ops.health import fold_probe
 from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import found_ledger, migrate_ledger, open_database
@@ -89,7 +89,7 @@ async def open_ledger(
         async with await database.connect(name="tidelock start") as connection:
             salts = await open_salts(connection, settings.salt)
             await ensure_partitions(connection, settings.partition_events)
-        sequencer = Sequencer(database, salts, limits_of(settings), clock)
+        sequencer = Sequencer(database, salts, limits_of(settings), clock, numbers=numbers_of(settings))
         await sequencer.start()
         stack.push_async_callback(sequencer.close)
         opened = settings.streams_open if settings.streams_open is not None else streams_open

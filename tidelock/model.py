@@ -46,6 +46,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     key_source: KeySource
     #: 32 bytes over what must not differ between two sends of one key
     content_hash: bytes
+    #: by the system that had it before; None: it is received now
+    received_at: int | None = None
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -141,3 +143,5 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     source_timestamp: int
     digest: bytes
     salts_version: int
+    #: numbers that no event has, because a sequence database gave them to others
+    skipped: int = 0

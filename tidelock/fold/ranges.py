@@ -31,7 +31,7 @@ class Range:
 def next_range(store: Store, lo: int, events_max: int, through: int | None = None) -> Range | None:
     """What comes after `lo`; None: nothing yet. A commit larger than the limit is taken whole."""
     bound = 2**63 - 1 if through is None else through
-    rows = store.query(_QUERIES.text("next_range").format(lo=lo, limit=lo + events_max, through=bound)).to_pylist()
+    rows = store.query(_QUERIES.text("next_range").format(lo=lo, events_max=events_max, through=bound)).to_pylist()
     if not rows:
         return None
     (row,) = rows
@@ -39,6 +39,12 @@ def next_range(store: Store, lo: int, events_max: int, through: int | None = Non
         return Range(lo, row["last_sequence"], row["last_source_timestamp"])
     data = store.query(_QUERIES.text("control_data").format(sequence=row["last_sequence"]))["data"][0].as_py()
     return Range(lo, row["last_sequence"], row["last_source_timestamp"], json.loads(data))
+
+
+def extent(store: Store, lo: int, hi: int) -> tuple[int, int]:
+    """The first sequence above `lo` that is recorded, and how many events there are through `hi`, a commit's end."""
+    rows = store.query(_QUERIES.text("events_between").format(lo=lo, hi=hi)).to_pylist()
+    return (rows[0]["first_sequence"], max(0, rows[0]["events"])) if rows else (lo + 1, 0)
 
 
 def ledger_end(store: Store) -> int:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 
+from tidelock.fold.ranges import extent
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots
 from tidelock.fold.store import Store
@@ -34,7 +35,7 @@ class Source:
 
     def small(self, lo: int, hi: int) -> bool:
         """Whether the driver reads the range. It then has one partition, and no step needs an exchange."""
-        return self._jdbc is None or hi - lo <= self._small_events
+        return self._jdbc is None or hi - lo <= self._small_events or self._extent(lo, hi)[1] <= self._small_events
 
     def concerns(self, lo: int, hi: int) -> bool:
         """Whether the range has any event of these definitions' streams; a control event's has none."""
@@ -53,14 +54,19 @@ class Source:
         assert self._jdbc is not None
         reader = self._spark.session.read.format("jdbc").options(**self._jdbc)
         partitions = self._spark.cores or self._spark.session.sparkContext.defaultParallelism
+        # Numbers may be left out; before the first event they would only make a partition without any.
+        first, events = self._extent(lo, hi)
         return reader.options(
             dbtable=f"({self._bounded(lo, hi)}) AS range",
             partitionColumn="ingress_sequence",
-            lowerBound=str(lo + 1),
+            lowerBound=str(first),
             upperBound=str(hi + 1),
-            numPartitions=str(min(partitions, hi - lo)),
+            numPartitions=str(max(1, min(partitions, events))),
             fetchsize=str(_FETCH_ROWS),
         ).load()
+
+    def _extent(self, lo: int, hi: int) -> tuple[int, int]:
+        return extent(self._store, lo, hi)
 
     def _bounded(self, lo: int, hi: int) -> str:
         return f"{self._select} AND ingress_sequence > {lo} AND ingress_sequence <= {hi}"

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tidelock.ingest.identity import same_content
 from tidelock.instants import SECOND, format_instant
 from tidelock.ledger.rows import event_row, event_tail, identity_row
 from tidelock.model import Accepted, Conflict, Duplicate, Event, Head, KeySource, Problem, Rejected, Verdict
+
+#: `local`: numbers follow the head; `remote`: a sequence database gave them
+SequenceSource = Literal["local", "remote"]
 
 
 class Known(NamedTuple):
@@ -55,6 +58,8 @@ class Collection:
                 self.several_keys = True
             if event.occurred_at is not None and event.occurred_at > self.latest:
                 self.latest = event.occurred_at
+            if event.received_at is not None and event.received_at > self.latest:
+                self.latest = event.received_at
 
 
 @dataclass(slots=True)
@@ -65,6 +70,12 @@ class Commit:
     event_rows: list[bytes] = field(default_factory=list)
     identity_rows: list[bytes] = field(default_factory=list)
     verdicts: list[list[Verdict]] = field(default_factory=list)
+    #: where its numbers come from
+    source: SequenceSource = "local"
+
+    @property
+    def first(self) -> int:
+        return self.head.ingress_sequence - len(self.event_rows) + 1
 
 
 def chain_digest(previous: bytes, commit_id: int, event_rows: Sequence[bytes]) -> bytes:
@@ -80,10 +91,16 @@ def decide(
     now: int,
     known: Mapping[bytes, Known],
     future_tolerance: int,
+    first: int | None = None,
 ) -> Commit:
-    """Number what is new, in order; recognise what is not. Nothing of it depends on how collections were grouped."""
+    """Number what is new, in order; recognise what is not. Nothing of it depends on how collections were grouped.
+
+    `first`: the number to begin with, beyond the head; by default the one right behind it.
+    """
     commit = Commit(head)
-    sequence, source_timestamp = head.ingress_sequence, head.source_timestamp
+    before = head.ingress_sequence if first is None else first - 1
+    assert before >= head.ingress_sequence, "no number is given twice"
+    sequence, source_timestamp = before, head.source_timestamp
     commit_id = head.commit_id + 1
     # Identities recorded by this very commit, beside those known before it.
     fresh: dict[bytes, tuple[int, Event]] = {}
@@ -106,26 +123,30 @@ def decide(
             if digest:
                 verdicts.append(_repeated(event, digest, known.get(digest), fresh.get(digest)))
                 continue
-            if check_future and event.occurred_at is not None and event.occurred_at > now + future_tolerance:
-                verdicts.append(_from_the_future(event.occurred_at, now, future_tolerance))
+            if check_future and _latest(event) > now + future_tolerance:
+                verdicts.append(_from_the_future(event, now, future_tolerance))
                 continue
             if own_timestamp is None:
                 # Taken only by a collection that records something, and by no other: it is the unit of time.
                 source_timestamp = own_timestamp = max(now, source_timestamp + 1)
                 own_text = str(own_timestamp)
             sequence += 1
-            occurred_at = now if event.occurred_at is None else event.occurred_at
-            commit.event_rows.append(event_row(sequence, commit_id, own_timestamp, now, occurred_at, tail))
+            received_at, text = now, received_text
+            if event.received_at is not None:
+                received_at, text = event.received_at, format_instant(event.received_at)
+            occurred_at = received_at if event.occurred_at is None else event.occurred_at
+            commit.event_rows.append(event_row(sequence, commit_id, own_timestamp, received_at, occurred_at, tail))
             if event.keys:
                 digest = event.digests[0]
                 commit.identity_rows.append(identity_row(digest, sequence, event.content_hash, event.key_source))
                 fresh[digest] = (sequence, event)
-                verdicts.append(Accepted(sequence, event.keys[0], event.key_source, received_text, own_text))
+                verdicts.append(Accepted(sequence, event.keys[0], event.key_source, text, own_text))
             else:
-                verdicts.append(Accepted(sequence, None, "none", received_text, own_text, False))
-    if sequence > head.ingress_sequence:
+                verdicts.append(Accepted(sequence, None, "none", text, own_text, False))
+    if sequence > before:
         digest = chain_digest(head.digest, commit_id, commit.event_rows)
-        commit.head = Head(sequence, commit_id, source_timestamp, digest, head.salts_version)
+        skipped = head.skipped + before - head.ingress_sequence
+        commit.head = Head(sequence, commit_id, source_timestamp, digest, head.salts_version, skipped)
     return commit
 
 
@@ -140,9 +161,13 @@ def _repeated(
     return (Duplicate if known.says(event) else Conflict)(known.sequence, key, known.key_source)
 
 
-def _from_the_future(occurred_at: int, now: int, tolerance: int) -> Rejected:
+def _latest(event: Event) -> int:
+    return max(event.occurred_at or 0, event.received_at or 0)
+
+
+def _from_the_future(event: Event, now: int, tolerance: int) -> Rejected:
     message = (
-        f"{format_instant(occurred_at)} is more than {tolerance // SECOND} s ahead of the ledger's clock, "
+        f"{format_instant(_latest(event))} is more than {tolerance // SECOND} s ahead of the ledger's clock, "
         f"{format_instant(now)}; check the producer's clock"
     )
     return Rejected(Problem("future_timestamp", message, "ts"))

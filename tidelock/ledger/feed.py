@@ -18,7 +18,7 @@ import psycopg
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
-from tidelock.ledger.reader import Slice, read_head, read_page
+from tidelock.ledger.reader import Slice, next_sequence, read_head, read_page
 from tidelock.ledger.routing import Filter, Frame, Queue, Router, frame
 from tidelock.model import Head
 
@@ -132,13 +132,17 @@ class Feed:
 
     async def _page(self, only: Filter, after: int, through: int) -> tuple[list[Frame], int]:
         """The next events of the filter, and through which sequence they are all."""
-        through = min(through, after + _SCAN_SEQUENCES)
+        end, through = through, min(through, after + _SCAN_SEQUENCES)
         wanted = Slice(*only, after=after, before=through + 1)
         pause_s = _PAUSE_S
         while True:
             try:
                 async with self._connections.lend() as connection:
                     page = await read_page(connection, wanted, rows_max=_PAGE_EVENTS, bytes_max=self._page_bytes)
+                    if not page.events and through < end:
+                        # Numbers may be left out, any number of them: go on where there are events.
+                        start = await next_sequence(connection, through)
+                        through = min(end, max(through, (start or 0) - 1))
             except Unreachable:
                 # The follower waits through an outage as it waits for events.
                 await asyncio.sleep(pause_s)

@@ -63,6 +63,12 @@ async def read_head(connection: psycopg.AsyncConnection[Any]) -> Head:
     return Head(*row)
 
 
+async def next_sequence(connection: psycopg.AsyncConnection[Any], after: int) -> int | None:
+    """The first sequence above another one that a commit begins with; None: there is none yet."""
+    row = await (await connection.execute(QUERIES["events_start"], [after])).fetchone()
+    return None if row is None else int(row[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[R_co]):
     """Events of a slice from its one end on."""

@@ -21,8 +21,9 @@ from tidelock.clock import Clock, database_clock
 from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
-from tidelock.ledger.commit import Collection, Known, decide
+from tidelock.ledger.commit import Collection, Commit, Known, decide
 from tidelock.ledger.database import Database
+from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.writer import Beside, DataRefused, IdentityTaken, LedgerWriter
 from tidelock.model import CONTROL, Accepted, Event, Head, Rejected, Verdict
 
@@ -81,8 +82,18 @@ class _Pending:
 class Sequencer:
     """Records collections in one order. `salts` are those keys must be derived with."""
 
-    def __init__(self, database: Database, salts: Salts, limits: Limits, clock: Clock = database_clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        salts: Salts,
+        limits: Limits,
+        clock: Clock = database_clock,
+        *,
+        numbers: SequenceDatabase | None = None,
+    ) -> None:
         self.salts = salts
+        #: where numbers come from, if not from the head
+        self.numbers = numbers
         #: the last head this process committed
         self.head: Head | None = None
         #: called with every commit of this process, once it is durable
@@ -100,6 +111,8 @@ class Sequencer:
         self._cautious = CAUTIOUS_COMMITS
 
     async def start(self) -> None:
+        if self.numbers is not None:
+            await self.numbers.start()
         self._task = asyncio.create_task(self._run(), name="sequencer")
 
     async def close(self) -> None:
@@ -109,6 +122,8 @@ class Sequencer:
         if self._task is not None:
             await self._task
         await self._writer.close()
+        if self.numbers is not None:
+            await self.numbers.close()
 
     @property
     def queued_events(self) -> int:
@@ -225,12 +240,12 @@ class Sequencer:
         group = await self._current(group, head)
         collections = [pending.collection for pending in group]
         known = await self._known(collections, look)
-        commit = decide(collections, head, now, known or {}, self._limits.future_tolerance_ns)
+        commit = await self._numbered(collections, head, now, known or {})
         if commit.head is head:
             await self._writer.abandon()
         else:
             try:
-                await self._writer.write(head, commit, control=group[0].control, beside=group[0].beside)
+                await self._writer.write(commit, control=group[0].control, beside=group[0].beside)
             except IdentityTaken:
                 if known is not None:
                     raise
@@ -243,6 +258,25 @@ class Sequencer:
             committed = Committed(commit.head, len(commit.event_rows), time.monotonic() - started)
             for listener in self.on_commit:
                 listener(committed)
+
+    async def _numbered(
+        self, collections: list[Collection], head: Head, now: int, known: Mapping[bytes, Known]
+    ) -> Commit:
+        """The commit, decided, with the numbers that its events shall have.
+
+        How many it needs is known once it is decided: only then are they asked for, so that none is asked for in vain,
+        and where they do not follow the head it is decided once more.
+        """
+        tolerance = self._limits.future_tolerance_ns
+        commit = decide(collections, head, now, known, tolerance)
+        if self.numbers is None or commit.head is head:
+            return commit
+        first = await self.numbers.reserve(head.ingress_sequence, len(commit.event_rows))
+        if first is not None:
+            if first != commit.first:
+                commit = decide(collections, head, now, known, tolerance, first)
+            commit.source = "remote"
+        return commit
 
     async def _known(self, collections: list[Collection], look: bool) -> dict[bytes, Known] | None:
         """The recorded identities among those of the collections; None: nobody looked.

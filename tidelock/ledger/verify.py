@@ -42,13 +42,15 @@ class Link(NamedTuple):
     source_timestamp: int
     control: bool
     digest: bytes
+    #: numbers left out so far
+    skipped: int
 
     def __str__(self) -> str:
         span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"
         return f"commit {self.commit_id} ({span})"
 
 
-_BEFORE_FIRST = Link(0, 0, 0, 0, False, bytes(32))
+_BEFORE_FIRST = Link(0, 0, 0, 0, False, bytes(32), 0)
 
 
 class Verification(NamedTuple):
@@ -59,8 +61,8 @@ class Verification(NamedTuple):
     first: str | None
 
 
-def verify(database: Database, anchor: Path, progress: Progress, *, jumps: bool = False) -> Verification:
-    """Check everything. `jumps`: a sequence database is configured, so a commit may leave numbers out before it."""
+def verify(database: Database, anchor: Path, progress: Progress) -> Verification:
+    """Check everything."""
     anchors = AnchorProof(anchor)
     with (
         outage("verify"),
@@ -69,7 +71,7 @@ def verify(database: Database, anchor: Path, progress: Progress, *, jumps: bool 
         database.connect_sync(name="tidelock verify identities") as identities,
         IdentityProof(identities) as identity_proof,
     ):
-        walk = _Walk(connection, identity_proof, jumps)
+        walk = _Walk(connection, identity_proof)
         with closing(raw_rows(rows, walk.head.ingress_sequence)) as recorded:
             walk.go(recorded, progress)
         anchors.compare(connection, walk.head)
@@ -82,14 +84,13 @@ def verify(database: Database, anchor: Path, progress: Progress, *, jumps: bool 
 class _Walk:
     """One walk along the ledger, commit by commit."""
 
-    def __init__(self, connection: psycopg.Connection[Any], identities: IdentityProof, jumps: bool) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], identities: IdentityProof) -> None:
         self.chain = Findings("chain")
         self.density = Findings("density")
         self.order = Findings("order")
         self.content = Findings("content")
         self._connection = connection
         self._identities = identities
-        self._jumps = jumps
         self._commits = self._events = 0
         row = connection.execute(LEDGER["read_head"]).fetchone()
         assert row is not None, "ledger_head always has its one row"
@@ -98,10 +99,13 @@ class _Walk:
     def checks(self) -> list[Check]:
         return [
             self.chain.check(f"commits 1 to {self._commits:,} give the head's digest {self.head.digest.hex()[:16]}..."),
-            self.density.check(f"no event missing up to sequence {self.head.ingress_sequence:,}"),
+            self.density.check(f"no event missing up to sequence {self.head.ingress_sequence:,}{self._left_out()}"),
             self.order.check("source timestamps increase from commit to commit and never go back"),
             self.content.check(f"each event has the content it was hashed with: {self._events:,} in all"),
         ]
+
+    def _left_out(self) -> str:
+        return f"; {self.head.skipped:,} numbers were left out" if self.head.skipped else ""
 
     def go(self, rows: Iterator[bytes], progress: Progress) -> None:
         previous = _BEFORE_FIRST
@@ -151,8 +155,13 @@ class _Walk:
         if link.commit_id != previous.commit_id + 1:
             missing = f"commit {previous.commit_id + 1} is missing: {link} comes after {previous.commit_id}"
             self.density.differ(previous.last + 1, missing)
-        elif link.first != previous.last + 1 and not (self._jumps and link.first > previous.last):
-            self.density.differ(link.first, f"{link} does not start behind sequence {previous.last}")
+        elif link.first - previous.last - 1 != link.skipped - previous.skipped:
+            # A sequence database may have left numbers out, between two commits, and the second one says how many.
+            left_out = link.skipped - previous.skipped
+            so = f", and says that {left_out} numbers were left out" if left_out else ""
+            self.density.differ(link.first, f"{link} does not start behind sequence {previous.last}{so}")
+        elif link.skipped < previous.skipped:
+            self.density.differ(link.first, f"{link} starts before {previous} ends")
         sequences = [found[0] for found in numbered]
         if sequences != list(range(link.first, link.last + 1)):
             self._name_missing(link, sequences)
@@ -193,8 +202,8 @@ class _Walk:
 
     def _check_head(self, last: Link) -> None:
         head = self.head
-        if (head.commit_id, head.ingress_sequence, head.source_timestamp, head.digest) != (
-            last.commit_id, last.last, last.source_timestamp, last.digest,
+        if (head.commit_id, head.ingress_sequence, head.source_timestamp, head.digest, head.skipped) != (
+            last.commit_id, last.last, last.source_timestamp, last.digest, last.skipped,
         ):  # fmt: skip
             what = f"the head says commit {head.commit_id}, sequence {head.ingress_sequence}; the last commit is {last}"
             self.chain.differ(max(head.ingress_sequence, last.last), what + " or has another digest")

@@ -109,14 +109,16 @@ class LedgerWriter:
             raise _translated(error) from error
         return found
 
-    async def write(self, before: Head, commit: Commit, *, control: bool, beside: Beside | None = None) -> None:
+    async def write(self, commit: Commit, *, control: bool, beside: Beside | None = None) -> None:
         """Make the commit durable, with what is to be written beside it."""
         assert self._connection is not None, "asked under the lock only"
         head = commit.head
         values = {
             "commit_id": head.commit_id,
-            "first": before.ingress_sequence + 1,
+            "first": commit.first,
             "last": head.ingress_sequence,
+            "skipped": head.skipped,
+            "source": commit.source,
             "source_timestamp": head.source_timestamp,
             "control": control,
             "digest": head.digest,

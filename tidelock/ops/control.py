@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tidelock.instants import SECOND
+from tidelock.ledger.breaker import Breaker
 from tidelock.ledger.database import Database
 from tidelock.ledger.salts import open_salts
+from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.sequencer import Limits, Sequencer
 from tidelock.model import Accepted
 from tidelock.settings import Settings
@@ -28,6 +31,16 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
+def numbers_of(settings: Settings) -> SequenceDatabase | None:
+    """The sequence database that the settings name, if they do."""
+    url = settings.event_sequence_database_url
+    if url is None:
+        return None
+    breaker = Breaker(settings.event_sequence_failures_max, settings.event_sequence_pause / SECOND)
+    database = Database(url, settings.connect_timeout_s)
+    return SequenceDatabase(database, settings.event_sequence_timeout / SECOND, breaker)
+
+
 def record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> Accepted:
     """Record a control event, beside whoever else writes this ledger."""
 
@@ -43,7 +56,7 @@ async def opened_sequencer(settings: Settings, database: Database) -> AsyncItera
     """A sequencer for the time of the block."""
     async with await database.connect(name="tidelock control") as connection:
         salts = await open_salts(connection, settings.salt)
-    sequencer = Sequencer(database, salts, limits_of(settings))
+    sequencer = Sequencer(database, salts, limits_of(settings), numbers=numbers_of(settings))
     await sequencer.start()
     try:
         yield sequencer

@@ -102,13 +102,12 @@ def fold_probe(*, needed: bool) -> Probe:
     """The fold: `needed` where this server is ready only while one runs. Otherwise it is told of once it has run."""
 
     async def probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
-        sequence, waited_ns = await read_lag(connection, "fold")
+        sequence, skipped, waited_ns = await read_lag(connection, "fold")
         if sequence is None and not needed:
             return Probed(None)
         through = sequence or 0
-        lag_sequences = max(0, head.ingress_sequence - through)
         lag_seconds = max(0, waited_ns or 0) / SECOND
-        reader = ReaderHealth("fold", through, lag_sequences, lag_seconds)
+        reader = ReaderHealth("fold", through, lag(head, through, skipped), lag_seconds)
         waits = needed and not await fold_ready(connection)
         return Probed(reader, "the fold is starting" if waits else None)
 
@@ -120,8 +119,14 @@ async def _windows(connection: psycopg.AsyncConnection[Any], wanted: WantedWindo
     return wanted.found(await found.fetchall())
 
 
-async def read_lag(connection: psycopg.AsyncConnection[Any], reader: str) -> tuple[int | None, int | None]:
-    """Through which sequence a reader is, and for how long the oldest commit behind it has waited, in nanoseconds."""
+def lag(head: Head, through: int, skipped: int) -> int:
+    """How many events a reader is behind: numbers that a sequence database left out are none."""
+    return max(0, head.ingress_sequence - head.skipped - (through - skipped))
+
+
+async def read_lag(connection: psycopg.AsyncConnection[Any], reader: str) -> tuple[int | None, int, int | None]:
+    """Through which sequence a reader is, how many numbers were left out up to there, and for how long the oldest
+    commit behind it has waited, in nanoseconds."""
     row = await (await connection.execute(QUERIES["read_lag"], (reader,))).fetchone()
     assert row is not None, "this query always has a row"
-    return row[0], row[1]
+    return row[0], row[1], row[2]

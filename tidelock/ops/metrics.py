@@ -21,6 +21,7 @@ from tidelock.ledger.sequencer import Committed, Sequencer
 from tidelock.live.hub import HubState
 from tidelock.model import Answer
 from tidelock.ops.health import Checkup
+from tidelock.ops.sequence_metrics import SequenceMetrics
 from tidelock.ops.windows import NO_WINDOWS, WindowState
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -55,6 +56,9 @@ class Metrics:
             "tidelock_commit_events", "Events recorded by a commit", buckets=_EVENTS, registry=registry
         )
         self._head = Gauge("tidelock_head_sequence", "Last sequence of the ledger", registry=registry)
+        self._skipped = Gauge(
+            "tidelock_skipped_sequences", "Numbers that no event has, by the last commit here", registry=registry
+        )
         self._reader_sequence = Gauge(
             "tidelock_reader_sequence", "Sequence a reader is complete through", ["reader"], registry=registry
         )
@@ -73,6 +77,8 @@ class Metrics:
         self._windows = WindowMetrics()
         registry.register(self._windows)
         registry.register(LiveMetrics(live))
+        if sequencer.numbers is not None:
+            registry.register(SequenceMetrics(sequencer.numbers.reservations))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -92,6 +98,7 @@ class Metrics:
         self._commit_seconds.observe(committed.seconds)
         self._commit_events.observe(committed.events)
         self._head.set(committed.head.ingress_sequence)
+        self._skipped.set(committed.head.skipped)
 
     def looked(self, found: Checkup) -> None:
         """What is known by looking only. It stays until the next look."""

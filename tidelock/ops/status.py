@@ -7,13 +7,16 @@ from typing import Any
 import msgspec
 import psycopg
 
+from tidelock.errors import TidelockError
 from tidelock.instants import SECOND, format_instant
 from tidelock.ledger.anchorfile import BadAnchor, read_anchors
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import status as migration_status
 from tidelock.ledger.outage import outage
 from tidelock.ledger.queries import load
+from tidelock.ledger.sequencedatabase import last_number
 from tidelock.model import Head
+from tidelock.ops.health import lag
 from tidelock.ops.windows import QUERIES as WINDOWS
 from tidelock.ops.windows import WantedWindows, WindowHealth
 from tidelock.settings import Settings
@@ -39,6 +42,22 @@ class HeadStatus(msgspec.Struct, frozen=True, rename="camel"):
     #: when that was; None in an empty ledger
     at: str | None
     digest: str
+
+
+class SequenceStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """Where events have their numbers from."""
+
+    #: of the last commit: `remote` is the sequence database, `local` the ledger's own head
+    source: str
+    #: when the first commit had them from there; None: all had
+    since: str | None
+    #: numbers that no event has
+    skipped: int
+    #: the sequence database that the settings name, if they do
+    database: str | None = None
+    #: whether it answers now, and how far it is
+    last_number: int | None = None
+    problem: str | None = None
 
 
 class Reader(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,6 +100,7 @@ class AnchorStatus(msgspec.Struct, frozen=True, rename="camel"):
 class Status(msgspec.Struct, frozen=True, rename="camel"):
     database: Place
     head: HeadStatus
+    sequence: SequenceStatus
     readers: list[Reader]
     windows: list[WindowHealth]
     #: there are more than are shown
@@ -98,6 +118,7 @@ def read_status(database: Database, settings: Settings) -> Status:
     with outage("status"), database.connect_sync(name="tidelock status") as connection, connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         head = Head(*_one(connection, LEDGER["read_head"]))
+        sequence = _one(connection, LEDGER["sequence_source"])
         identities, identities_bytes = _one(connection, QUERIES["identities"])
         salts, active, revoked = _one(connection, QUERIES["counts"])
         cursors = connection.execute(QUERIES["cursors"]).fetchall()
@@ -109,9 +130,10 @@ def read_status(database: Database, settings: Settings) -> Status:
     return Status(
         Place(database.place, database.embedded, version.split()[0]),
         _head_status(head),
+        _sequence_status(settings, *sequence),
         [
-            Reader(name, sequence, max(0, head.ingress_sequence - sequence), max(0, waited_ns or 0) / SECOND)
-            for name, sequence, waited_ns in cursors
+            Reader(name, sequence, lag(head, sequence, skipped), max(0, waited_ns or 0) / SECOND)
+            for name, sequence, skipped, waited_ns in cursors
         ],
         [state.health() for state in windows.states],
         windows.cut,
@@ -128,6 +150,18 @@ def read_status(database: Database, settings: Settings) -> Status:
 def _head_status(head: Head) -> HeadStatus:
     at = format_instant(head.source_timestamp) if head.commit_id else None
     return HeadStatus(head.ingress_sequence, head.commit_id, str(head.source_timestamp), at, head.digest.hex())
+
+
+def _sequence_status(settings: Settings, source: str, since: int, skipped: int) -> SequenceStatus:
+    known = SequenceStatus(source, format_instant(since) if since else None, skipped)
+    url = settings.event_sequence_database_url
+    if url is None:
+        return known
+    database = Database(url, settings.connect_timeout_s)
+    try:
+        return msgspec.structs.replace(known, database=database.place, last_number=last_number(database))
+    except TidelockError as error:
+        return msgspec.structs.replace(known, database=database.place, problem=error.message)
 
 
 def _anchor_status(settings: Settings) -> AnchorStatus:

@@ -6,7 +6,7 @@ from rich.markup import escape
 
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops import terminal
-from tidelock.ops.status import Status
+from tidelock.ops.status import SequenceStatus, Status
 
 
 def show_status(found: Status) -> None:
@@ -19,6 +19,7 @@ def show_status(found: Status) -> None:
             ("database", f"{escape(found.database.place)}, {kind}, Postgres {found.database.server_version}"),
             ("head", f"sequence [bold]{head.ingress_sequence:,}[/] in commit {head.commit_id:,}"),
             ("last event", head.at or "none yet"),
+            ("numbers", _numbers(found.sequence)),
             ("digest", f"{head.digest[:16]}..."),
             ("identities", f"about {found.identities_estimate:,}, {_size(found.identities_bytes)}"),
             ("salts", f"{found.salts}"),
@@ -53,6 +54,19 @@ def show_status(found: Status) -> None:
     if found.windows:
         terminal.show("")
         _show_windows(found)
+
+
+def _numbers(sequence: SequenceStatus) -> str:
+    """Where numbers come from, and since when."""
+    source = "from the sequence database" if sequence.source == "remote" else "by the ledger itself"
+    since = f" since {sequence.since}" if sequence.since else ""
+    skipped = f", {sequence.skipped:,} left out" if sequence.skipped else ""
+    if sequence.database is None:
+        return source + since + skipped
+    now = f"at {sequence.last_number:,}" if sequence.last_number is not None else "not used yet"
+    if sequence.problem:
+        now = f"[red]{escape(sequence.problem)}[/]"
+    return f"{source}{since}{skipped}; {escape(sequence.database)} is {now}"
 
 
 def _show_windows(found: Status) -> None:

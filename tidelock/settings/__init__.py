@@ -107,6 +107,23 @@ class Settings:
         secret=True,
         also_env="DATABASE_URL",
     )
+    event_sequence_database_url: str | None = options.text(
+        None,
+        "Postgres whose sequence numbers the events, of this ledger and of others. While it is away the ledger numbers "
+        "by itself.",
+        unset="the ledger numbers by itself",
+        example="postgresql://tidelock@sequence.example/sequence",
+        secret=True,
+    )
+    event_sequence_timeout: int = options.duration(
+        "200ms", "How long a commit waits for numbers from the sequence database.", minimum="1ms"
+    )
+    event_sequence_failures_max: int = options.integer(
+        3, "Failures in a row after which the sequence database is left alone for a while.", maximum=1_000
+    )
+    event_sequence_pause: int = options.duration(
+        "5s", "How long a sequence database that failed is left alone before one commit asks it again.", minimum="10ms"
+    )
     salt: str | None = options.text(
         None,
         "Secret from which the keys of events without one are derived. It must be one of those recorded in the ledger.",

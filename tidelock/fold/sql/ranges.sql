@@ -1,14 +1,20 @@
 -- name: next_range
 -- The last commit of the next range: the first one after the cursor if it is a control event or too large, otherwise
--- the last one within the limit and before the next control event.
-WITH following AS (
+-- the last one within the limit and before the next control event. The limit counts events: a sequence database may
+-- leave numbers out between two commits.
+WITH within AS (
+    SELECT last_sequence FROM commits WHERE last_sequence - skipped <= {events_max} + {lo}::bigint - coalesce((
+        SELECT skipped FROM commits WHERE last_sequence <= {lo} ORDER BY last_sequence DESC LIMIT 1
+    ), 0)
+    ORDER BY last_sequence - skipped DESC LIMIT 1
+), following AS (
     SELECT first_sequence, last_sequence, last_source_timestamp, control FROM commits
     WHERE first_sequence > {lo} AND last_sequence <= {through} ORDER BY first_sequence LIMIT 1
 ), control AS (
     SELECT min(first_sequence) AS sequence FROM commits WHERE control AND first_sequence > {lo}
 ), furthest AS (
     SELECT first_sequence, last_sequence, last_source_timestamp, control FROM commits
-    WHERE last_sequence > {lo} AND last_sequence <= least({limit}, {through})
+    WHERE last_sequence > {lo} AND last_sequence <= least(coalesce((SELECT last_sequence FROM within), {lo}), {through})
         AND last_sequence < coalesce((SELECT sequence FROM control), 9223372036854775807)
         AND NOT (SELECT control FROM following)
     ORDER BY last_sequence DESC LIMIT 1
@@ -28,3 +34,9 @@ SELECT ingress_sequence FROM ledger_head
 -- The control events after the cursor, the last first.
 SELECT data::text AS data FROM events JOIN commits ON first_sequence = ingress_sequence
 WHERE control AND first_sequence > {after} ORDER BY first_sequence DESC
+
+-- name: events_between
+-- How many events a range has, and the first of them; nothing of an empty one.
+SELECT first_sequence, last_sequence - last.skipped - (first_sequence - 1 - first.skipped) AS events
+FROM (SELECT first_sequence, skipped FROM commits WHERE first_sequence > {lo} ORDER BY first_sequence LIMIT 1) AS first,
+    (SELECT last_sequence, skipped FROM commits WHERE last_sequence <= {hi} ORDER BY last_sequence DESC LIMIT 1) AS last

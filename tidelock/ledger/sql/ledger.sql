@@ -2,7 +2,7 @@
 -- Opens the transaction of a commit. The lock is a statement of its own, so that everything after it sees what the
 -- previous holder committed; the clock is read after it, so that time does not go back while waiting.
 BEGIN;
-SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version FROM ledger_head FOR UPDATE;
+SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version, skipped FROM ledger_head FOR UPDATE;
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000;
 
 -- name: known_identities
@@ -14,10 +14,11 @@ JOIN identities ON identities.digest = substr(%(digests)b, start, 16);
 
 -- name: finish_commit
 -- Chains the commit, moves the head, wakes the readers and makes it durable; bound on the client, one round trip.
-INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest)
-    VALUES (%(commit_id)s, %(first)s, %(last)s, %(source_timestamp)s, %(control)s, %(digest)s);
+INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest, skipped)
+    VALUES (%(commit_id)s, %(first)s, %(last)s, %(source_timestamp)s, %(control)s, %(digest)s, %(skipped)s);
 UPDATE ledger_head SET ingress_sequence = %(last)s, commit_id = %(commit_id)s,
-    source_timestamp = %(source_timestamp)s, digest = %(digest)s;
+    source_timestamp = %(source_timestamp)s, digest = %(digest)s, skipped = %(skipped)s, sequence_source = %(source)s,
+    sequence_since = CASE sequence_source WHEN %(source)s THEN sequence_since ELSE %(source_timestamp)s END;
 SELECT pg_notify('tidelock_ledger', %(last)s::text);
 COMMIT;
 
@@ -27,7 +28,7 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 
 -- name: read_head
 -- Where the ledger stands.
-SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version FROM ledger_head;
+SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version, skipped FROM ledger_head;
 
 -- name: read_originals
 -- Recorded events by sequence, to compare their content.
@@ -39,3 +40,11 @@ FROM events WHERE ingress_sequence = ANY(%s);
 -- name: ensure_partition
 -- Makes the partition that holds a sequence, unless it is there.
 SELECT ensure_events_partition(%s, %s);
+
+-- name: sequence_source
+-- Where the last commit had its numbers from, since which source timestamp, and how many were left out so far.
+SELECT sequence_source, sequence_since, skipped FROM ledger_head;
+
+-- name: events_start
+-- The first sequence that is recorded after another one: numbers in between were left out.
+SELECT first_sequence FROM commits WHERE first_sequence > %s ORDER BY first_sequence LIMIT 1;

@@ -10,7 +10,7 @@ COPY (
 
 -- name: commits
 -- A page of commits.
-SELECT commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest
+SELECT commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest, skipped
 FROM commits WHERE commit_id > %s AND commit_id <= %s ORDER BY commit_id LIMIT %s;
 
 -- name: differing_identities

@@ -20,9 +20,11 @@ SELECT (SELECT count(*) FROM salts), (SELECT count(*) FROM api_keys WHERE revoke
     (SELECT count(*) FROM api_keys WHERE revoked_at IS NOT NULL);
 
 -- name: cursors
--- Through which sequence each reader is complete, and for how many nanoseconds the oldest commit behind it has waited
--- (null when there is none).
-SELECT name, sequence, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 - (
+-- Through which sequence each reader is complete, how many numbers were left out up to there, and for how many
+-- nanoseconds the oldest commit behind it has waited (null when there is none).
+SELECT name, sequence, coalesce((
+    SELECT skipped FROM commits WHERE last_sequence <= sequence ORDER BY last_sequence DESC LIMIT 1
+), 0), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 - (
     SELECT last_source_timestamp FROM commits WHERE last_sequence > sequence ORDER BY last_sequence LIMIT 1
 )
 FROM cursors ORDER BY name;

@@ -1,0 +1,271 @@
+"""The sequence database stopped, slow, returned and set back under eight writers, and two ledgers on one of them."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.conftest import Databases
+from tests.recording import LIMITS, record, rows
+from tidelock.fold.ranges import extent, next_range
+from tidelock.fold.store import Store
+from tidelock.fold.tables import SCHEMA
+from tidelock.ledger.breaker import Breaker
+from tidelock.ledger.connections import Connections
+from tidelock.ledger.database import Database
+from tidelock.ledger.feed import Feed
+from tidelock.ledger.partitions import ensure_partitions
+from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.ledger.routing import Filter
+from tidelock.ledger.salts import open_salts
+from tidelock.ledger.sequencedatabase import SEQUENCE_MAX, SequenceDatabase
+from tidelock.ledger.sequencer import Sequencer
+from tidelock.ledger.verify import verify
+from tidelock.model import Accepted
+
+WRITERS = 8
+TIMEOUT_S, FAILURES_MAX, PAUSE_S = 0.2, 3, 0.5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """A second Postgres, to be stopped and started."""
+    data = tmp_path_factory.mktemp("sequence")
+    made = EmbeddedPostgres(data, None, {"fsync": "off", "shared_buffers": "16MB"})
+    made.ensure()
+    yield made
+    made.release()
+    shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def fresh(server: EmbeddedPostgres) -> None:
+    server.ensure()
+    remote(server, "DROP SEQUENCE IF EXISTS tidelock_sequence")
+
+
+def remote(server: EmbeddedPostgres, statement: str) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+@asynccontextmanager
+async def numbered(database: Database, server: EmbeddedPostgres) -> AsyncIterator[Sequencer]:
+    async with await database.connect() as connection:
+        salts = await open_salts(connection, "salt")
+        await ensure_partitions(connection, 1_000_000)
+    numbers = SequenceDatabase(Database(server.url, 2), TIMEOUT_S, Breaker(FAILURES_MAX, PAUSE_S))
+    sequencer = Sequencer(database, salts, LIMITS, numbers=numbers)
+    await sequencer.start()
+    try:
+        yield sequencer
+    finally:
+        await sequencer.close()
+
+
+class Load:
+    """Writers that record one request after another, each as fast as it is answered."""
+
+    def __init__(self, *sequencers: Sequencer) -> None:
+        self.acknowledged: dict[str, int] = {}
+        #: when each request was answered, and how long it took
+        self.latencies: list[tuple[float, float]] = []
+        self._stop = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._write(s, n)) for s in sequencers for n in range(WRITERS)]
+
+    async def _write(self, sequencer: Sequencer, writer: int) -> None:
+        number = 0
+        while not self._stop.is_set():
+            keys = [f"{id(sequencer)}/{writer}/{number}/{position}" for position in range(number % 3 + 1)]
+            started = time.monotonic()
+            verdicts = await record(sequencer, *({"idempotencyKey": key} for key in keys))
+            self.latencies.append((time.monotonic(), time.monotonic() - started))
+            for key, verdict in zip(keys, verdicts, strict=True):
+                assert isinstance(verdict, Accepted), verdict
+                self.acknowledged[key] = verdict.ingress_sequence
+            number += 1
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+
+    def slowest(self, since: float) -> float:
+        return max(took for at, took in self.latencies if at >= since)
+
+
+async def proven(database: Database, acknowledged: dict[str, int]) -> list[int]:
+    """Everything acknowledged is there under its number, numbers increase, commits are dense; gives the numbers."""
+    found = await rows(database, "SELECT idempotency_key, ingress_sequence FROM events ORDER BY source_timestamp, 2")
+    assert dict(found) == acknowledged, "nothing lost, nothing that nobody was told of"
+    numbers = [number for _, number in found]
+    assert all(earlier < later for earlier, later in pairwise(numbers)), "none reissued, none decreasing"
+    commits = await rows(database, "SELECT commit_id, first_sequence, last_sequence, skipped FROM commits ORDER BY 1")
+    assert [commit[0] for commit in commits] == list(range(1, len(commits) + 1))
+    for (_, _, last, skipped), (_, first, _, skipped_then) in pairwise(commits):
+        assert first - last - 1 == skipped_then - skipped
+    checked = await asyncio.to_thread(verify, database, Path("none"), lambda *_: None)
+    assert checked.report.ok, checked.first
+    return numbers
+
+
+async def source(database: Database) -> str:
+    ((name,),) = await rows(database, "SELECT sequence_source FROM ledger_head")
+    return str(name)
+
+
+async def until_numbered(database: Database, wanted: str, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while await source(database) != wanted:  # noqa: ASYNC110  # a test may poll
+            await asyncio.sleep(0.02)
+
+
+async def test_a_ledger_alone_on_a_sequence_database_has_no_gaps(database: Database, server: EmbeddedPostgres) -> None:
+    async with numbered(database, server) as sequencer:
+        load = Load(sequencer)
+        await asyncio.sleep(0.5)
+        await load.stop()
+    numbers = await proven(database, load.acknowledged)
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert await source(database) == "remote"
+
+
+async def test_stopped_and_returned_it_costs_a_bounded_time_and_no_number(
+    database: Database, server: EmbeddedPostgres
+) -> None:
+    async with numbered(database, server) as sequencer:
+        load = Load(sequencer)
+        await asyncio.sleep(0.3)
+        assert await source(database) == "remote"
+        for _ in range(2):
+            stopped_at = time.monotonic()
+            await asyncio.to_thread(server.release)
+            await until_numbered(database, "local")
+            await asyncio.sleep(1)
+            slowest_s = load.slowest(stopped_at)
+            await asyncio.to_thread(server.ensure)
+            sequencer.numbers._database._url = server.url  # type: ignore[union-attr]  # it may have another port
+            await until_numbered(database, "remote")
+        await load.stop()
+    numbers = await proven(database, load.acknowledged)
+    print(f"stopped twice under {len(load.latencies)} requests: slowest {slowest_s * 1000:.0f} ms")
+    assert slowest_s < 2 * TIMEOUT_S + 1, "on a busy machine"
+    assert len(numbers) == numbers[-1], "it was raised past the head before it was used again"
+
+
+async def test_slow_it_costs_a_commit_its_timeout_and_only_until_the_breaker_opens(
+    database: Database, server: EmbeddedPostgres
+) -> None:
+    async with numbered(database, server) as sequencer:
+        assert sequencer.numbers is not None
+        load = Load(sequencer)
+        await asyncio.sleep(0.3)
+        async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as holder:
+            await holder.execute("SELECT pg_advisory_lock(7140331586207113002)")
+            await asyncio.sleep(3)
+        counts = sequencer.numbers.reservations
+        failed, longest_s = counts.failed, counts.seconds_max
+        await until_numbered(database, "remote")
+        await load.stop()
+    await proven(database, load.acknowledged)
+    spared = sequencer.numbers.reservations.spared
+    print(f"slow for 3 s: {failed} commits waited, the longest {longest_s * 1000:.0f} ms; {spared} did not ask")
+    assert longest_s < TIMEOUT_S + 0.5, "on a busy machine"
+    assert failed <= FAILURES_MAX + 3 / PAUSE_S + 1, "three at first, then one for each pause"
+    assert spared > failed
+
+
+async def test_set_back_or_made_anew_it_gives_no_number_twice(database: Database, server: EmbeddedPostgres) -> None:
+    async with numbered(database, server) as sequencer:
+        load = Load(sequencer)
+        for statement in (
+            "SELECT setval('tidelock_sequence', 1)",
+            "ALTER SEQUENCE tidelock_sequence RESTART",
+            "DROP SEQUENCE tidelock_sequence",
+        ):
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(remote, server, statement)
+        await asyncio.sleep(0.3)
+        await until_numbered(database, "remote")
+        await load.stop()
+    await proven(database, load.acknowledged)
+
+
+@pytest.mark.parametrize("value", [SEQUENCE_MAX, 2**63 - 1])
+async def test_a_sequence_that_is_used_up_is_not_followed(
+    database: Database, server: EmbeddedPostgres, value: int
+) -> None:
+    remote(server, "CREATE SEQUENCE tidelock_sequence")
+    remote(server, f"SELECT setval('tidelock_sequence', {value})")
+    async with numbered(database, server) as sequencer:
+        (verdict,) = await record(sequencer, {})
+        assert isinstance(verdict, Accepted)
+        assert verdict.ingress_sequence == 1
+    assert await source(database) == "local"
+
+
+async def test_two_ledgers_on_one_sequence_database_never_have_the_same_number(
+    databases: Databases, server: EmbeddedPostgres
+) -> None:
+    async with AsyncExitStack() as stack:
+        ledgers = [stack.enter_context(databases()) for _ in range(2)]
+        sequencers = [await stack.enter_async_context(numbered(ledger, server)) for ledger in ledgers]
+        # A second process on the first ledger, too.
+        other = await stack.enter_async_context(numbered(ledgers[0], server))
+        loads = [Load(sequencers[0], other), Load(sequencers[1])]
+        await asyncio.sleep(1.5)
+        for load in loads:
+            await load.stop()
+        one, two = [await proven(*pair) for pair in zip(ledgers, [load.acknowledged for load in loads], strict=True)]
+        assert not set(one) & set(two)
+        assert max(one) > len(one), "it has jumps"
+        await read_as_readers_do(ledgers[0], one)
+
+
+async def read_as_readers_do(database: Database, numbers: list[int]) -> None:
+    """The fold's ranges count events, and a follower of the feed sees each, whatever was left out between."""
+    store = Store(database, SCHEMA, "fold")
+    try:
+        position, seen = 0, 0
+        while (found := await asyncio.to_thread(next_range, store, position, 100)) is not None:
+            first, events = await asyncio.to_thread(extent, store, found.lo, found.hi)
+            own = [number for number in numbers if found.lo < number <= found.hi]
+            assert (first, events) == (own[0], len(own))
+            assert events <= 100 or len(own) == events
+            position, seen = found.hi, seen + events
+        assert seen == len(numbers)
+    finally:
+        store.close()
+    connections = Connections(database, size_max=2)
+    feed = Feed(database, connections, queue_events_max=50)
+    await feed.start()
+    read: list[int] = []
+    async with asyncio.timeout(20):
+        async for frames in feed.follow(Filter(), 0):
+            read += [frame.sequence for frame in frames]
+            if len(read) >= len(numbers):
+                break
+    await feed.close()
+    await connections.close()
+    assert read == numbers
+
+
+async def test_a_jump_of_any_size_holds_up_no_reader_and_lands_in_the_default_partition(
+    database: Database, server: EmbeddedPostgres
+) -> None:
+    async with numbered(database, server) as sequencer:
+        await record(sequencer, {"idempotencyKey": "a"})
+        await asyncio.to_thread(remote, server, "SELECT setval('tidelock_sequence', 1000000000000)")
+        await record(sequencer, {"idempotencyKey": "b"}, {"idempotencyKey": "c"})
+    found = await rows(database, "SELECT tableoid::regclass::text, ingress_sequence FROM events ORDER BY 2")
+    assert found == [
+        ("events_0_1000000", 1),
+        ("events_default", 1_000_000_000_001),
+        ("events_default", 1_000_000_000_002),
+    ]
+    await read_as_readers_do(database, [1, 1_000_000_000_001, 1_000_000_000_002])
