@@ -39,11 +39,12 @@ from tidelock.live.hub import Hub
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
 from tidelock.ops.control import limits_of, numbers_of, record_control
-from tidelock.ops.health import fold_probe
+from tidelock.ops.health import fold_probe, triggers_probe
 from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import found_ledger, migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
 from tidelock.settings import Settings
+from tidelock.triggers.workers import TriggerWorkers
 
 if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
@@ -136,9 +137,15 @@ async def open_server(
         await stack.enter_async_context(_background(anchor.run()))
         await stack.enter_async_context(_background(_keep_partitions(ledger)))
         await stack.enter_async_context(_background(Ticker(ledger.database, ledger.sequencer, clock).run()))
+        workers = TriggerWorkers(settings, ledger.database, ledger.sequencer)
+        await workers.start()
+        stack.push_async_callback(workers.close)
         keys = KeyNews(ledger.database)
-        probes = [fold_probe(needed=fold_needed)]
-        app = make_app(Parts(settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, looks, probes))
+        probes = [fold_probe(needed=fold_needed), triggers_probe]
+        parts = Parts(
+            settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, looks, ledger.database, workers, probes
+        )
+        app = make_app(parts)
         await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings))
         yield Serving(url_of(listening), keys_needed, ledger, task)

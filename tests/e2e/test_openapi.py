@@ -16,6 +16,7 @@ Json = dict[str, Any]
 PATHS = {
     "/v1/events", "/admin/events", "/v1/causality/{key}", "/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late",
     "/v1/errors", "/v1/tables/{table}", "/graphql", "/healthz", "/readyz", "/admin/event-health", "/metrics",
+    "/v1/triggers", "/v1/triggers/{name}", "/v1/triggers/{name}/deliveries", "/v1/triggers/{name}/redeliver",
 }  # fmt: skip
 
 
@@ -38,7 +39,7 @@ async def test_every_route_is_described_with_its_errors(client: httpx.AsyncClien
         for operation in path.values():
             assert operation["summary"]
             for status, response in operation["responses"].items():
-                assert response["content"], (operation["summary"], status)
+                assert status == "204" or response["content"], (operation["summary"], status)
 
 
 async def test_every_reference_leads_somewhere(client: httpx.AsyncClient) -> None:
@@ -80,7 +81,7 @@ async def test_what_the_framework_validates_has_the_same_form() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(PATHS - {"/v1/events", "/v1/causality/{key}", "/v1/usage", "/v1/tables/{table}", "/graphql"})
+    "path", sorted(path for path in PATHS - {"/v1/events", "/v1/usage", "/graphql"} if "{" not in path)
 )
 async def test_what_is_described_is_there(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code == 200

@@ -27,7 +27,7 @@ from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.evaluation import Evaluation
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "triggers.json").read_text())
-LEDGERS = 4
+LEDGERS = 3
 
 
 class Killed(BaseException):
@@ -109,7 +109,7 @@ def prove(databases: Databases, number: int, monkeypatch: pytest.MonkeyPatch, le
     counted = 0
     for place in range(ledgers):
         chance = Random(number * 1_000 + place)
-        events = history(chance, 100)
+        events = history(chance, 70)
         wanted = expected(transitions(events, DEFINITIONS))
         counted += len(wanted)
         with databases() as database:

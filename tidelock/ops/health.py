@@ -20,6 +20,8 @@ from tidelock.ops.windows import QUERIES as WINDOWS
 
 QUERIES = load("tidelock.ops", "sql/tables.sql")
 
+TRIGGERS = "triggers"
+
 
 class HeadHealth(msgspec.Struct, frozen=True, rename="camel"):
     """The last event of the ledger; 0 in an empty one."""
@@ -112,6 +114,15 @@ def fold_probe(*, needed: bool) -> Probe:
         return Probed(reader, "the fold is starting" if waits else None)
 
     return probe
+
+
+async def triggers_probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
+    """Whoever evaluates triggers, from the first of them on."""
+    sequence, skipped, waited_ns = await read_lag(connection, TRIGGERS)
+    if sequence is None:
+        return Probed(None)
+    lag_seconds = max(0, waited_ns or 0) / SECOND
+    return Probed(ReaderHealth(TRIGGERS, sequence, lag(head, sequence, skipped), lag_seconds))
 
 
 async def _windows(connection: psycopg.AsyncConnection[Any], wanted: WantedWindows) -> Windows:

@@ -24,10 +24,11 @@ _ERRORS = {
     401: "An API key is needed",
     403: "The API key may not do this",
     404: "There is no such thing",
+    409: "There is one of that name already",
     406: "The answer has no form that is accepted",
     413: "Too many events or bytes",
     415: "Content type or encoding not known",
-    422: "The filter means nothing for these columns; `error.field` is the place in it",
+    422: "The filter, or the definition, means nothing here; `error.field` is the place in it",
     429: "Too much waits already; send it again after `Retry-After` seconds",
     503: "The ledger is away; send it again after `Retry-After` seconds",
 }
@@ -39,6 +40,12 @@ _GROUPS = {
     "Send": ("/v1/events",),
     "Read": ("/admin/events", "/v1/causality/{key}"),
     "Tables": ("/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late", "/v1/errors", "/v1/tables/{table}"),
+    "Triggers": (
+        "/v1/triggers",
+        "/v1/triggers/{name}",
+        "/v1/triggers/{name}/deliveries",
+        "/v1/triggers/{name}/redeliver",
+    ),
     "GraphQL": ("/graphql",),
     "Operate": ("/admin/event-health", "/metrics", "/readyz", "/healthz"),
 }
@@ -64,6 +71,7 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
     "reason": ({"type": "string"}, "Only those with this reason: late or drained"),
     "code": ({"type": "string"}, "Only those with this code"),
     "where": ({"type": "string"}, 'A filter on the columns as JSON text, such as {"value": {"_gt": 10}}'),
+    "status": ({"type": "string", "enum": ["pending", "delivered", "dead"]}, "Only those that are so"),
     "after": (_SEQUENCE, "Sequences above this one"),
     "before": (_SEQUENCE, "Sequences below this one"),
     "order": (
@@ -80,7 +88,7 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
 
 def operation(
     summary: str,
-    answer: str,
+    answered: str,
     *,
     parameters: Sequence[str] = (),
     needed: Sequence[str] = (),
@@ -101,7 +109,7 @@ def operation(
     return {
         "summary": summary,
         "openapi_extra": {"parameters": described},
-        "responses": {200: _answer(summary, answer), **{status: _error(status) for status in errors}},
+        "responses": {200: answer(summary, answered), **{status: error(status) for status in errors}},
     }
 
 
@@ -134,8 +142,8 @@ def _graphql(summary: str, errors: Sequence[int], asked: Json) -> dict[str, Any]
     }
 
 
-def describe(app: FastAPI) -> None:
-    """Let the app serve the whole document, with the routes that FastAPI knows nothing of."""
+def describe(app: FastAPI, schemas: Json) -> None:
+    """Let the app serve the whole document, with the routes that FastAPI knows nothing of, and with further schemas."""
     built: Json = {}
 
     def openapi() -> Json:
@@ -143,7 +151,7 @@ def describe(app: FastAPI) -> None:
             built.update(get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes))
             built["paths"] = _grouped({**built["paths"], "/v1/events": {"post": _ingest()}})
             schemes = {"apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, once there is one"}}
-            built["components"] = {"schemas": components(), "securitySchemes": schemes}
+            built["components"] = {"schemas": {**components(), **schemas}, "securitySchemes": schemes}
             built["security"] = [{}, {"apiKey": []}]
         return built
 
@@ -161,12 +169,14 @@ def _grouped(paths: Json) -> Json:
     return {path: paths[path] for path in group_of}
 
 
-def _answer(about: str, schema: str) -> Json:
+def answer(about: str, schema: str) -> Json:
+    """An answer in JSON."""
     return {"description": about, "content": {JSON: {"schema": ref(schema)}}}
 
 
-def _error(status: int) -> Json:
-    return _answer(_ERRORS[status], "ErrorBody")
+def error(status: int) -> Json:
+    """An answer that is not a success."""
+    return answer(_ERRORS[status], "ErrorBody")
 
 
 def _ingest() -> Json:
@@ -200,7 +210,7 @@ def _ingest() -> Json:
             },
         },
         "responses": {
-            "200": _answer("Processed; rejected events say why", "Answer"),
-            **{str(status): _error(status) for status in _INGEST_ERRORS},
+            "200": answer("Processed; rejected events say why", "Answer"),
+            **{str(status): error(status) for status in _INGEST_ERRORS},
         },
     }

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidelock import __version__
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.connections import Connections
+from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
@@ -38,6 +39,9 @@ from tidelock.ops.problems import install_problems
 from tidelock.ops.shortcut import Shortcut
 from tidelock.ops.tables import ADJUSTMENT_LIST, ANY_TABLE, COUNTER_LIST, ERROR_LIST, LATE_LIST, USAGE, Tables
 from tidelock.ops.tail import TailRoute
+from tidelock.ops.trigger_metrics import Counts, TriggerMetrics
+from tidelock.ops.trigger_schemas import trigger_operations, trigger_schemas
+from tidelock.ops.triggers import Triggers
 from tidelock.ops.vitals import HEALTH, Vitals
 from tidelock.settings import Settings
 
@@ -58,6 +62,8 @@ class Parts:
     reads: Connections
     #: for keys and health: they must not wait behind a long list
     looks: Connections
+    database: Database
+    triggers: Counts
     #: the readers that health tells of
     probes: Sequence[Probe] = ()
 
@@ -87,7 +93,9 @@ def make_app(parts: Parts) -> ASGIApp:
     metrics = Metrics(parts.sequencer, parts.feed, lambda: LiveState(parts.hub.state, places.taken))
     ingest = IngestRoute(parts.intake, access, metrics, settings)
     tail = TailRoute(parts.feed, parts.looks, access, settings)
-    vitals = Vitals(parts.looks, access, metrics, settings, parts.probes)
+    watched = TriggerMetrics(parts.triggers)
+    metrics.registry.register(watched)
+    vitals = Vitals(parts.looks, access, metrics, settings, parts.probes, [watched.look])
     app.router.routes[:0] = [
         # As probes ask: HEAD too, which the document need not tell twice.
         Route("/healthz", vitals.alive, include_in_schema=False),
@@ -99,10 +107,11 @@ def make_app(parts: Parts) -> ASGIApp:
     _add_graphql(app, parts, access, places)
     _add_lists(app, Lists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, access, settings))
+    _add_triggers(app, Triggers(parts.sequencer, parts.database, parts.reads, access, settings))
     _add_vitals(app, vitals)
     install_docs(app)
     install_problems(app, settings.retry_after_s)
-    describe(app)
+    describe(app, trigger_schemas())
     app.router.default = _nothing_here
     return Measured(Shortcut(app, ingest, settings.retry_after_s), metrics)
 
@@ -156,6 +165,11 @@ def _add_tables(app: FastAPI, tables: Tables) -> None:
         _add(app, path, handler, described)
     rows = operation("Rows of a table", "RowPage", parameters=ANY_TABLE, path=name, errors=(*_READ_ERRORS, 404, 422))
     _add(app, "/v1/tables/{table}", tables.table, rows)
+
+
+def _add_triggers(app: FastAPI, triggers: Triggers) -> None:
+    for path, method, handler, described in trigger_operations():
+        _add(app, path, getattr(triggers, handler), described, method=method)
 
 
 def _add_vitals(app: FastAPI, vitals: Vitals) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
+import psycopg
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,17 +26,29 @@ from tidelock.settings import Settings
 HEALTH = ("tenantId", "window")
 
 
+#: looks at something that metrics tell of
+Look = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
+
+
 class Vitals:
     """The handlers of the vital signs."""
 
     def __init__(
-        self, connections: Connections, access: Access, metrics: Metrics, settings: Settings, probes: Sequence[Probe]
+        self,
+        connections: Connections,
+        access: Access,
+        metrics: Metrics,
+        settings: Settings,
+        probes: Sequence[Probe],
+        looks: Sequence[Look] = (),
     ) -> None:
+        """`looks` are taken before metrics are told."""
         self._connections = connections
         self._access = access
         self._metrics = metrics
         self._settings = settings
         self._probes = probes
+        self._looks = looks
 
     async def alive(self, _: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type=JSON)
@@ -61,6 +75,8 @@ class Vitals:
         try:
             wanted = WantedWindows(self._settings.windows_told_max)
             self._metrics.looked(await read_health(self._connections, self._probes, wanted))
+            for look in self._looks:
+                await self._connections.ask(look)
         except TidelockError:
             pass  # what is measured here is wanted most when the database is away
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})

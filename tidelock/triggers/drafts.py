@@ -1,0 +1,168 @@
+"""Drafts: triggers as they are asked for, checked against the tables there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from tidelock.errors import InvalidDefinition, InvalidJson, NotFound, RequestError
+from tidelock.fold.tables import Table
+from tidelock.ingest.wire import NAME_CHARACTERS_MAX
+from tidelock.live.schema import silent_tables
+from tidelock.live.shapes import Shape
+from tidelock.model import ALL_TENANTS, CONTROL
+from tidelock.triggers.addresses import check_url
+from tidelock.triggers.definition import Trigger
+from tidelock.triggers.ids import check_name
+from tidelock.triggers.signatures import check_secrets
+from tidelock.where import InvalidFilter
+
+_ABSENT = msgspec.Raw(b"")
+_FIELD = re.compile(r"at `\$\.([A-Za-z]+)|field `([A-Za-z]+)`")
+
+
+class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What a request to make a trigger says."""
+
+    name: str
+    table: str
+    match: msgspec.Raw
+    webhook: str
+    unmatch: msgspec.Raw = _ABSENT
+    enabled: bool = True
+    snapshot: bool = False
+    tenant_id: str | None = None
+    secrets: list[str] | None = None
+    secret: str | None = None
+
+
+class Patch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What a request to change one says: what is not there stays as it is."""
+
+    table: str | msgspec.UnsetType = msgspec.UNSET
+    match: msgspec.Raw = _ABSENT
+    webhook: str | msgspec.UnsetType = msgspec.UNSET
+    unmatch: msgspec.Raw = _ABSENT
+    enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    snapshot: bool | msgspec.UnsetType = msgspec.UNSET
+    secrets: list[str] | None = None
+    secret: str | None = None
+
+
+class Redelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What a request to deliver again says: some events, or all that are dead."""
+
+    event_ids: list[str] | None = None
+
+
+def read_body(body: bytes, kind: type[Any]) -> Any:
+    """A request's body. Raises InvalidJson, or InvalidDefinition that names the field."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        found = _FIELD.search(str(error))
+        raise InvalidDefinition(str(error), field=(found[1] or found[2]) if found else None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson(f"the body is not JSON: {error}") from None
+
+
+def new_trigger(draft: Draft, tenant_id: str, shape: Shape, *, allow_private: bool) -> Trigger:
+    """The trigger that a draft asks for. Raises InvalidDefinition, InvalidFilter."""
+    with _Definition():
+        check_name(draft.name)
+    _check_tenant(tenant_id)
+    trigger = Trigger(
+        name=draft.name,
+        tenant_id=tenant_id,
+        table=draft.table,
+        match=_text(draft.match) or "null",
+        unmatch=_text(draft.unmatch),
+        webhook=draft.webhook,
+        enabled=draft.enabled,
+        snapshot=draft.snapshot,
+    )
+    return checked(trigger, shape, allow_private=allow_private)
+
+
+def changed_trigger(trigger: Trigger, patch: Patch, shape: Shape, *, allow_private: bool) -> Trigger:
+    """The trigger as a patch leaves it; one that changes nothing gives the trigger itself."""
+    given: dict[str, Any] = {
+        name: value
+        for name in ("table", "webhook", "enabled", "snapshot")
+        if (value := getattr(patch, name)) is not msgspec.UNSET
+    }
+    if bytes(patch.match):
+        given["match"] = _text(patch.match) or "null"
+    if bytes(patch.unmatch):
+        given["unmatch"] = _text(patch.unmatch)
+    changed = replace(trigger, **given)
+    if changed == trigger:
+        return trigger
+    if given == {"enabled": False}:
+        # However its table has become meanwhile.
+        return changed
+    return checked(changed, shape, allow_private=allow_private)
+
+
+def checked(trigger: Trigger, shape: Shape, *, allow_private: bool) -> Trigger:
+    """The trigger with the columns of its table, if it can be made."""
+    with _Definition():
+        check_url(trigger.webhook, allow_private=allow_private)
+    trigger = replace(trigger, columns=_table(trigger.table, shape).columns)
+    for field in ("match", "unmatch"):
+        try:
+            _ = trigger.entering() if field == "match" else trigger.leaving()
+        except InvalidFilter as error:
+            place = f"{field}.{error.field}" if error.field else field
+            raise InvalidFilter(f"{field}: {error.message}", field=place) from None
+    return trigger
+
+
+def given_secrets(draft: Draft | Patch) -> tuple[str, ...] | None:
+    """The secrets that a request brings, newest first; None: it has none."""
+    if draft.secret is not None and draft.secrets is not None:
+        raise InvalidDefinition("secret is another way to write secrets; give one of them", field="secret")
+    secrets = [draft.secret] if draft.secret is not None else draft.secrets
+    if secrets is None:
+        return None
+    with _Definition():
+        return check_secrets(secrets)
+
+
+def _check_tenant(tenant_id: str) -> None:
+    plain = not any(character == "\0" or 0xD800 <= ord(character) <= 0xDFFF for character in tenant_id)
+    if not 1 <= len(tenant_id) <= NAME_CHARACTERS_MAX or not plain or tenant_id in (CONTROL, ALL_TENANTS):
+        raise InvalidDefinition("no tenant can have that name", field="tenantId")
+
+
+def _table(name: str, shape: Shape) -> Table:
+    try:
+        table = shape.table(name)
+    except NotFound as error:
+        raise InvalidDefinition(error.message, field="table") from None
+    if name in silent_tables(shape):
+        raise InvalidDefinition(
+            f"{name} is declared with live = false: its changes are not recorded, so nothing could be told of them",
+            field="table",
+        )
+    return table
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    """JSON text; None where there is none, or null."""
+    text = bytes(raw).decode()
+    return None if text.strip() in ("", "null") else text
+
+
+class _Definition:
+    """What a part of a definition is refused for is what the definition is refused for."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RequestError) and not isinstance(error, InvalidDefinition):
+            raise InvalidDefinition(error.message, field=error.field) from None
