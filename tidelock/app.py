@@ -193,7 +193,8 @@ async def _serve(
 def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool, tell: Callable[[str], None]) -> None:
     """Fold the ledger until told to stop, or once through its present end."""
     # Here, because a server should not wait for Spark's modules, which it has no use for.
-    from tidelock.fold.runner import CURSOR, Runner, check_definitions
+    from tidelock.fold.proposals import check_definitions
+    from tidelock.fold.runner import CURSOR, Runner
     from tidelock.fold.session import Spark
     from tidelock.fold.sparkconf import check as check_spark
     from tidelock.fold.store import Store

@@ -32,6 +32,7 @@ from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold import replaying
 from tidelock.fold import runner as runner_module
+from tidelock.fold.proposals import definition_event
 from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow, ShadowGone
 from tidelock.ledger.database import Database
@@ -190,7 +191,7 @@ def test_a_shadow_that_is_ahead_of_the_event_is_built_anew(spark: Spark, folded:
     toml = changed(meters__calls={"period": "month"})
     plan = replaying.plan_replay(catalog(folded), parse_definitions(toml), [])
     send(folded, {"stream": "calls", "customerRef": "c", "quantity": 5, "ts": "2026-03-10T14:00:00Z"})
-    control(folded)(runner_module.definition_event(plan))
+    control(folded)(definition_event(plan))
     send(folded, {"stream": "calls", "customerRef": "c", "quantity": 6, "ts": "2026-03-10T14:00:00Z"})
     shadow = Shadow(spark, folded, plan)
     while shadow.step(100) is not None:
@@ -226,7 +227,7 @@ def test_the_settings_of_a_fold_do_not_undo_what_was_decided_after_it_was_starte
     def tell(text: str) -> None:
         told.append(text)
         if text.startswith("folding from") and len(told) == 1:
-            control(folded)(runner_module.definition_event(plan))
+            control(folded)(definition_event(plan))
         if "by another" in text:
             stop.set()
 
@@ -243,7 +244,7 @@ def test_what_was_decided_before_a_fold_was_started_comes_first(spark: Spark, fo
     plan = replaying.plan_replay(
         catalog(folded), parse_definitions(changed(meters__calls={"period": "month"})), []
     )  # fmt: skip
-    control(folded)(runner_module.definition_event(plan))
+    control(folded)(definition_event(plan))
     wanted = changed(meters__calls={"period": "hour"})
     change(spark, folded, wanted, times=2)
     assert len(control_events(folded)) == 2

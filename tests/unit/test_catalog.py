@@ -12,7 +12,7 @@ from tidelock.columns import STRING, parse_column_type
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
-from tidelock.fold.runner import definition_event, read_definition_event
+from tidelock.fold.proposals import definition_event, read_definition_event
 from tidelock.fold.shadow import Plan
 from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.tables import ALWAYS, Table, read_tables, tables_of

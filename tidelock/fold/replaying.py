@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from tidelock.definitions import Definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
+from tidelock.fold.proposals import definition_event
 from tidelock.fold.ranges import ledger_end
-from tidelock.fold.runner import SHADOW_LAG_EVENTS, Control, definition_event
+from tidelock.fold.runner import SHADOW_LAG_EVENTS, Control
 from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow
 from tidelock.fold.store import CursorMoved

@@ -14,12 +14,13 @@ from typing import Any
 
 import psycopg
 
-from tidelock.definitions import Definitions, parse_definitions
+from tidelock.definitions import Definitions
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import lease
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.folder import Folder
-from tidelock.fold.ranges import Range, control_events, ledger_end, next_range
+from tidelock.fold.proposals import definition_event, pending_definitions, read_definition_event, refusal
+from tidelock.fold.ranges import Range, ledger_end, next_range
 from tidelock.fold.session import Spark, reason
 from tidelock.fold.shadow import Plan, Shadow
 from tidelock.fold.shapes import drop, reshape
@@ -198,7 +199,7 @@ class Runner:
         check_columns(coming, self._wanted)
         names = ", ".join(units) or "what makes no rows"
         if not self._rebuild:
-            raise _refusal(names)
+            raise refusal(names)
         if pending:
             # What was decided before comes first; then it is this one's turn.
             return
@@ -356,46 +357,3 @@ class Runner:
         if self._told != waiting_for:
             self._tell(text)
             self._told = waiting_for
-
-
-def check_definitions(store: Store, wanted: Definitions, *, rebuild: bool) -> None:
-    """Refuse definitions that cannot be folded by, before anyone has waited for Spark. The runner looks again."""
-    catalog = read_catalog(store)
-    settled = ledger_end(store) == 0 or pending_definitions(store, store.position())
-    store.rollback()
-    if catalog is None or settled:
-        return
-    units = changed_units(catalog.hashes, wanted)
-    if catalog.definitions.canonical() == wanted.canonical() and not units:
-        return
-    check_columns(catalog.definitions, wanted)
-    if not rebuild:
-        raise _refusal(", ".join(units) or "what makes no rows")
-
-
-def _refusal(names: str) -> SettingsError:
-    return SettingsError(
-        f"{names} changed since the tables were made; `tidelock replay` makes them anew beside the old ones and swaps "
-        "them, or put the definitions back as they were"
-    )
-
-
-def pending_definitions(store: Store, position: int) -> list[Definitions]:
-    """The definitions that events after this position will bring, one after another."""
-    events = [data for data in control_events(store, position) if data.get("type") == "definition"]
-    return [parse_definitions(data["definitions"], eventtime_types=None) for data in reversed(events)]
-
-
-def definition_event(plan: Plan) -> dict[str, Any]:
-    """The control event that makes a plan hold; the filters in it are texts, so its numbers are exact.
-
-    It names what was asked for only: what has changed is told by comparing, when it is read.
-    """
-    return {"type": "definition", "definitions": plan.definitions.canonical(), "rebuild": list(plan.asked)}
-
-
-def read_definition_event(data: Any, catalog: Catalog) -> Plan:
-    definitions = parse_definitions(data["definitions"], eventtime_types=None)
-    known = unit_hashes(definitions).keys() | catalog.hashes.keys()
-    asked = tuple(sorted(unit for unit in data.get("rebuild", ()) if unit in known))
-    return Plan(definitions, tuple(sorted({*changed_units(catalog.hashes, definitions), *asked})), asked)
