@@ -19,6 +19,7 @@ from tidelock.ingest.admit import Writer
 from tidelock.ledger.apikeys import SCOPES, Holder, find_key, hash_key, keys_exist
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.keynews import KeyNews
+from tidelock.ledger.looks import Look
 from tidelock.model import ALL_TENANTS
 
 T = TypeVar("T")
@@ -98,6 +99,7 @@ class Access:
         self._connections = connections
         self._news = news
         self._key_cache_s = key_cache_s
+        self._keys_exist = Look(lambda: connections.ask(keys_exist))
         #: keys exist; they are never deleted, so it stays true
         self._keyed = False
         #: no keys existed, and no change was heard of since
@@ -114,7 +116,7 @@ class Access:
         if self._open and not fresh and self._news.live and self._key_cache_s:
             return False
         change = self._change
-        exist = await self._connections.ask(keys_exist)
+        exist = await self._keys_exist()
         self._keyed = self._keyed or exist
         self._open = not exist and change is self._change
         return exist

@@ -8,6 +8,7 @@ import psycopg
 
 from tidelock.fold.tables import ALWAYS
 from tidelock.ledger.connections import Connections
+from tidelock.ledger.looks import Look
 from tidelock.live.documents import Documents, Operation
 from tidelock.live.queries import Answer, asks_tables
 from tidelock.live.requests import Request
@@ -21,16 +22,16 @@ class GraphQL:
 
     def __init__(self, reads: Connections, looks: Connections, settings: Settings) -> None:
         self._reads = reads
-        self._looks = looks
         self._settings = settings
         self._shapes = Shapes(settings.definitions)
+        self._look = Look(lambda: looks.ask(self._shapes.read))
         self._documents: Documents | None = None
         self._shape: Shape | None = None
         self._making = asyncio.Lock()
 
     async def current(self) -> Documents:
         """The documents over the tables of now: another object when definitions have changed. Raises Unreachable."""
-        shape = await self._looks.ask(self._shapes.read)
+        shape = await self._look()
         async with self._making:
             if self._documents is None or self._shape is not shape:
                 # Elsewhere, so that others go on: a schema of many tables takes a while.
