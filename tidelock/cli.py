@@ -14,7 +14,19 @@ from typer.core import TyperGroup
 from tidelock import __version__
 from tidelock.errors import TidelockError
 from tidelock.ops import terminal
-from tidelock.ops.commands import bench, checking, draining, files, folding, keys, reading, running, salts, tables
+from tidelock.ops.commands import (
+    bench,
+    checking,
+    draining,
+    files,
+    folding,
+    keys,
+    reading,
+    running,
+    salts,
+    tables,
+    triggers,
+)
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -71,6 +83,7 @@ def tidelock(
 
 for commands in (running, folding, files, reading, tables, draining, checking):
     app.add_typer(commands.app)
+app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
 app.add_typer(bench.app, name="bench", rich_help_panel="Look after")

@@ -25,9 +25,11 @@ from tidelock.model import CONTROL
 from tidelock.triggers import evaluation, outbox
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.evaluation import Evaluation
+from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.replays import replayed
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "triggers.json").read_text())
-LEDGERS = 3
+LEDGERS = 2
 
 
 class Killed(BaseException):
@@ -109,13 +111,30 @@ def prove(databases: Databases, number: int, monkeypatch: pytest.MonkeyPatch, le
     counted = 0
     for place in range(ledgers):
         chance = Random(number * 1_000 + place)
-        events = history(chance, 70)
+        events = history(chance, 60)
         wanted = expected(transitions(events, DEFINITIONS))
         counted += len(wanted)
         with databases() as database:
             run(database, events, chance, monkeypatch)
             assert told(database) == wanted, f"TRIGGERS_SEED={number}, ledger {place}"
+            replay(database, events, chance)
     assert counted > 10 * ledgers, "the histories are about something"
+
+
+def replay(database: Database, events: list[Event], chance: Random) -> None:
+    """What every trigger has told over some ranges comes out once more."""
+    made = transitions(events, DEFINITIONS)
+    times = {event.ingress_sequence: event.source_timestamp for event in events}
+    with database.connect_sync() as connection, one_moment(connection):
+        for name in {each.trigger for each in made}:
+            for first, last in ((1, len(events)), sorted(chance.sample(sorted(times), 2))):
+                wanted = [t for t in made if t.trigger == name and times[first] <= t.source_timestamp <= times[last]]
+                found = [] if not wanted else list(replayed(connection, name, first, last))
+                told_again = [
+                    (t.event_id, t.tenant_id, t.key, t.event_type, t.source_timestamp, json.loads(t.data))
+                    for t in found
+                ]
+                assert told_again == expected(wanted)
 
 
 def run(database: Database, events: list[Event], chance: Random, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ from tidelock.ops.problems import install_problems
 from tidelock.ops.shortcut import Shortcut
 from tidelock.ops.tables import ADJUSTMENT_LIST, ANY_TABLE, COUNTER_LIST, ERROR_LIST, LATE_LIST, USAGE, Tables
 from tidelock.ops.tail import TailRoute
+from tidelock.ops.trigger_desk import TriggerDesk
 from tidelock.ops.trigger_metrics import Counts, TriggerMetrics
 from tidelock.ops.trigger_schemas import trigger_operations, trigger_schemas
 from tidelock.ops.triggers import Triggers
@@ -107,7 +108,8 @@ def make_app(parts: Parts) -> ASGIApp:
     _add_graphql(app, parts, access, places)
     _add_lists(app, Lists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, access, settings))
-    _add_triggers(app, Triggers(parts.sequencer, parts.database, parts.reads, access, settings))
+    desk = TriggerDesk(parts.sequencer, parts.database, parts.reads, settings)
+    _add_triggers(app, Triggers(desk, access, settings))
     _add_vitals(app, vitals)
     install_docs(app)
     install_problems(app, settings.retry_after_s)

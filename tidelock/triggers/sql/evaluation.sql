@@ -82,3 +82,12 @@ SELECT coalesce((SELECT sequence FROM cursors WHERE name = 'fold'), 0), (SELECT 
 -- Source timestamps of the first event at or after one sequence, and of the last at or before another.
 SELECT (SELECT source_timestamp FROM events WHERE ingress_sequence >= %(first)s ORDER BY ingress_sequence LIMIT 1),
     (SELECT source_timestamp FROM events WHERE ingress_sequence <= %(last)s ORDER BY ingress_sequence DESC LIMIT 1);
+
+-- name: trigger_id
+-- By which number a trigger is known, if there is one of that name.
+SELECT id FROM triggers WHERE name = %(name)s;
+
+-- name: evaluated_through
+-- Through which sequences triggers are evaluated and the tables are folded.
+SELECT coalesce((SELECT sequence FROM cursors WHERE name = 'triggers'), 0),
+    coalesce((SELECT sequence FROM cursors WHERE name = 'fold'), 0);
