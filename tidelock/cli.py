@@ -81,7 +81,7 @@ def tidelock(
     context.obj = _load_composition
 
 
-for commands in (running, folding, files, reading, tables, draining, checking):
+for commands in (running, folding, files, backfilling, reading, tables, draining, checking):
     app.add_typer(commands.app)
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from tidelock.definitions import Definitions
 from tidelock.ingest.admit import Admission, Writer
 from tidelock.ingest.identity import Salts
@@ -41,11 +43,21 @@ class Intake:
         # One request at a time: taking turns among requests would only make all of them ready at the same late moment.
         self._admitting = asyncio.Lock()
 
-    async def take(self, sent: Sequence[WireEvent | Rejected], writer: Writer, *, escapes: bool) -> Answer:
+    async def take(
+        self,
+        sent: Sequence[WireEvent | Rejected],
+        writer: Writer,
+        *,
+        escapes: bool,
+        received: Sequence[int | None] | None = None,
+    ) -> Answer:
+        """`received`: when an older system received each of them; by default all are received now."""
         while True:
             admission = self._admission(writer, escapes)
             async with self._admitting:
                 events = await self._admit(admission, sent)
+            if received is not None:
+                events = [_received(event, at) for event, at in zip(events, received, strict=True)]
             try:
                 return Answer.of(await self._recorder.record(events, admission.salts.version))
             except SaltsChanged:
@@ -72,3 +84,7 @@ class Intake:
             writer,
             escapes,
         )
+
+
+def _received(event: Event | Rejected, at: int | None) -> Event | Rejected:
+    return event if isinstance(event, Rejected) else msgspec.structs.replace(event, received_at=at)

@@ -94,16 +94,17 @@ class Sender:
         raise AssertionError("the last attempt returns or raises")
 
     async def _take(self, chunk: Chunk) -> list[Verdict]:
-        answer = await self._intake.take(chunk.events, Writer(), escapes=chunk.escapes)
+        answer = await self._intake.take(chunk.events, Writer(), escapes=chunk.escapes, received=chunk.received)
         return await self._without_stand_ins(chunk, answer.results)
 
     async def _take_singly(self, chunk: Chunk) -> list[Verdict]:
         """The database refuses something in this chunk: row by row only the guilty one fails."""
         verdicts: list[Verdict] = []
-        for event in chunk.events:
+        for index, event in enumerate(chunk.events):
             self._turns.begin()
+            received = None if chunk.received is None else [chunk.received[index]]
             try:
-                answer = await self._intake.take([event], Writer(), escapes=chunk.escapes)
+                answer = await self._intake.take([event], Writer(), escapes=chunk.escapes, received=received)
                 verdicts.extend(answer.results)
             except Overloaded:
                 raise

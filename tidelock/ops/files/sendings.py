@@ -56,6 +56,8 @@ class Chunk:
     timed_by_receipt: list[int] = field(default_factory=list)
     #: rows that are not events of a producer
     skipped: int = 0
+    #: when an older system received each event; None: they are received now
+    received: list[int | None] | None = None
 
 
 def chunks(rows: Iterator[Row], size: int, defaults: Defaults) -> Iterator[Chunk]:
