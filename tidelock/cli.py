@@ -15,6 +15,7 @@ from tidelock import __version__
 from tidelock.errors import TidelockError
 from tidelock.ops import terminal
 from tidelock.ops.commands import (
+    backfilling,
     bench,
     checking,
     draining,
