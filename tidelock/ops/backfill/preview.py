@@ -8,7 +8,7 @@ import msgspec
 
 from tidelock.ingest.admit import Admission
 from tidelock.ingest.identity import Salts
-from tidelock.ingest.wire import WireEvent
+from tidelock.ingest.wire import FIELDS, WireEvent
 from tidelock.instants import format_instant
 from tidelock.model import Event, Problem, Rejected
 from tidelock.ops.backfill.chunks import EventMaker, chunks
@@ -75,12 +75,16 @@ def _row(event: WireEvent | Rejected, received: int | None, row_id: str, admissi
     if not isinstance(judged, Event):
         return RowPreview(row_id, error=judged.error)
     assert not isinstance(event, Rejected)
-    given = {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
-    data = {} if judged.data is None else {"data": msgspec.Raw(judged.data)}
-    for name in ("data", "meta", "payload", "quantity"):
-        given.pop(name, None)
-    quantity = {} if judged.quantity is None else {"quantity": judged.quantity}
-    return RowPreview(row_id, None if received is None else format_instant(received), given | quantity | data)
+    told = {
+        name: getattr(event, attribute)
+        for name, attribute in zip(FIELDS, WireEvent.__struct_fields__, strict=True)
+        if isinstance(getattr(event, attribute), str)
+    }
+    if judged.quantity is not None:
+        told["quantity"] = judged.quantity
+    if judged.data is not None:
+        told["data"] = msgspec.Raw(judged.data)
+    return RowPreview(row_id, None if received is None else format_instant(received), told)
 
 
 def shown(row: RowPreview) -> str:
