@@ -130,7 +130,7 @@ def test_a_replay_finds_the_same_ids_and_bodies_and_a_dry_one_sends_nothing(data
         }
         for each in transitions(events, TOML)
     ]  # fmt: skip
-    assert len(wanted) > 4
+    assert len(wanted) >= 4
     words = ("triggers", "replay", "big", "--from", 1, "--to", len(events), "--dry-run", "--json")
     found = json_lines(run(database, *words))
     assert [{name: value for name, value in body.items() if name != "timestamp"} for body in found] == wanted
@@ -143,8 +143,11 @@ def test_a_replay_finds_the_same_ids_and_bodies_and_a_dry_one_sends_nothing(data
         connection.execute("UPDATE outbox SET status = 'delivered', settled_at = now()")
         connection.execute("DELETE FROM outbox WHERE source_timestamp < 400")
     assert run(database, "triggers", "replay", "big", "--from", 1, "--to", len(events)).exit_code == 0
-    pending = json_lines(run(database, "triggers", "deliveries", "big", "--status", "pending", "--json"))
-    assert sorted(each["eventId"] for each in pending) == sorted(body["event_id"] for body in wanted)
+    with database.connect_sync() as connection:
+        pending = connection.execute(
+            "SELECT event_id FROM outbox WHERE status = 'pending' ORDER BY position"
+        ).fetchall()
+    assert [found_id for (found_id,) in pending] == [body["event_id"] for body in wanted]
 
 
 def test_a_replay_says_what_is_missing(database: Database) -> None:

@@ -216,3 +216,36 @@ async def test_health_tells_of_triggers_from_the_first_one_on(start: Start) -> N
             assert line in metrics
         assert "tidelock_webhook_attempts_total" in metrics
         assert "tidelock_outbox_oldest_seconds" in metrics
+
+
+async def asked(client: httpx.AsyncClient, document: str, **variables: Any) -> Json:
+    response = await client.post("/graphql", json={"query": document, "variables": variables})
+    found: Json = response.json()
+    return found
+
+
+async def test_triggers_are_made_listed_and_ended_in_graphql(server: Serving, client: httpx.AsyncClient) -> None:
+    create = """mutation ($match: json!) {
+        made: create_trigger(name: "by_graphql", table: "trades", match: $match, unmatch: {price: {_lt: 2.5}},
+            webhook: "https://example.com/hook") { __typename name match unmatch enabled created_sequence secrets }
+    }"""
+    made = (await asked(client, create, match={"price": {"_gt": 10.10}}))["data"]["made"]
+    assert made.pop("secrets")[0].startswith("whsec_")
+    assert made.pop("created_sequence").isdigit()
+    assert made == {
+        "__typename": "trigger", "name": "by_graphql", "match": {"price": {"_gt": 10.10}},
+        "unmatch": {"price": {"_lt": 2.5}}, "enabled": True,
+    }  # fmt: skip
+    (event,) = await events_of(server, "by_graphql")
+    assert event["unmatch"] == '{"price":{"_lt":2.5}}'
+    listed = (await asked(client, "{ triggers { name secrets } }"))["data"]["triggers"]
+    assert {"name": "by_graphql", "secrets": None} in listed
+    again = await asked(client, create, match={})
+    assert again["errors"][0]["extensions"]["code"] == "exists"
+    wrong = await asked(client, create.replace("by_graphql", "other"), match={"cost": {"_gt": 1}})
+    assert wrong["errors"][0]["extensions"]["field"] == "match.cost"
+    by_get = await client.get("/graphql", params={"query": 'mutation { delete_trigger(name: "by_graphql") { name } }'})
+    assert "errors" in by_get.json()
+    gone = await asked(client, 'mutation { delete_trigger(name: "by_graphql") { name table } }')
+    assert gone == {"data": {"delete_trigger": {"name": "by_graphql", "table": "trades"}}}
+    assert (await client.get("/v1/triggers/by_graphql")).status_code == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidelock.fold.tables import Table
 from tidelock.live.introspection import Introspection
@@ -70,4 +71,16 @@ class Changes:
     selection: Selection
 
 
-Field = Typename | Introspection | Rows | OneRow | Changes
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A field that is about no table: whoever brought it to the schema answers it."""
+
+    name: str
+    #: which field it is
+    asked: str
+    arguments: Mapping[str, Any]
+    #: what is wanted of the answer
+    shown: Shown
+
+
+Field = Typename | Introspection | Rows | OneRow | Changes | Call

@@ -58,6 +58,10 @@ class Answer:
         members = (b'"%b":%b' % (field.name.encode(), self._members[field.name]) for field in fields)
         return b'{"data":{' + b",".join(members) + b"}}"
 
+    def put(self, name: str, value: bytes) -> None:
+        """What somebody else has answered."""
+        self._members[name] = value
+
     async def read_schema(self, fields: Sequence[Field]) -> None:
         """What the schema alone answers."""
         for field in fields:

@@ -10,11 +10,14 @@ from graphql import (
     DocumentNode,
     FieldNode,
     FragmentDefinitionNode,
+    GraphQLError,
+    GraphQLField,
     GraphQLObjectType,
     GraphQLSchema,
     OperationDefinitionNode,
     OperationType,
     SelectionSetNode,
+    get_argument_values,
 )
 from graphql.execution import VariableValues
 
@@ -22,9 +25,9 @@ from tidelock.definitions.graphqlnames import INTROSPECTION, ONE_ROW
 from tidelock.fold.tables import Table
 from tidelock.live.arguments import Arguments
 from tidelock.live.collected import Collected, Collector
-from tidelock.live.fields import Changes, Field, OneRow, Rows, Typename
+from tidelock.live.fields import Call, Changes, Field, OneRow, Rows, Typename
 from tidelock.live.introspection import Introspection
-from tidelock.live.refusals import LIMIT_EXCEEDED, VALIDATION_FAILED, refusal
+from tidelock.live.refusals import INVALID_VARIABLES, LIMIT_EXCEEDED, VALIDATION_FAILED, refusal, refusals
 from tidelock.live.schema import TABLE
 from tidelock.live.selections import TYPENAME, Shown, select_events
 
@@ -64,6 +67,8 @@ class RootFields:
         if asked.startswith(INTROSPECTION):
             return Introspection(name, self.schema, self._only(nodes), self.sent)
         field = type_.fields[asked]
+        if TABLE not in field.extensions:
+            return self._call(name, field, nodes, collector)
         table: Table = field.extensions[TABLE]
         arguments = Arguments.of(table, field, nodes[0], self.variables)
         inside = collector.inside(nodes)
@@ -74,6 +79,14 @@ class RootFields:
         return Rows(
             name, table, arguments.where(), arguments.order(), arguments.limit(), arguments.offset(), _shown(inside)
         )
+
+    def _call(self, name: str, field: GraphQLField, nodes: list[FieldNode], collector: Collector) -> Call:
+        try:
+            given = get_argument_values(field, nodes[0], self.variables)
+        except GraphQLError as error:
+            raise refusals(INVALID_VARIABLES, [error]) from None
+        inside = collector.inside(nodes) if nodes[0].selection_set is not None else {}
+        return Call(name, nodes[0].name.value, given, _shown(inside))
 
     def _only(self, nodes: list[FieldNode]) -> DocumentNode:
         """A document like this one, with nothing but these fields."""

@@ -21,6 +21,9 @@ from graphql import (
     GraphQLScalarType,
     GraphQLString,
     IntValueNode,
+    ListValueNode,
+    NullValueNode,
+    ObjectValueNode,
     StringValueNode,
 )
 
@@ -59,6 +62,32 @@ def _literal(node: ConstValueNode) -> object:
             raise ValueError(_EXPECTED)
 
 
+def _json_value(given: object) -> object:
+    """Any JSON of a variable, its numbers exact."""
+    match given:
+        case SentNumber():
+            return given.exact
+        case Mapping():
+            return {name: _json_value(value) for name, value in given.items()}
+        case list() | tuple():
+            return [_json_value(value) for value in given]
+        case _:
+            return given
+
+
+def _json_literal(node: ConstValueNode) -> object:
+    """Any JSON, written as GraphQL writes values."""
+    match node:
+        case ObjectValueNode():
+            return {field.name.value: _json_literal(field.value) for field in node.fields}
+        case ListValueNode():
+            return [_json_literal(value) for value in node.values]
+        case NullValueNode():
+            return None
+        case _:
+            return _literal(node)
+
+
 def _scalar(name: str, about: str, form: Callable[[Any], Any]) -> GraphQLScalarType:
     return GraphQLScalarType(
         name,
@@ -79,7 +108,13 @@ TIMESTAMPTZ = _scalar(
     "timestamptz", "An instant, in RFC 3339 such as 2026-01-31T23:59:59.5Z, to the nanosecond.", format_instant
 )
 DATE = _scalar("date", "A day such as 2026-01-31.", date.isoformat)
-JSON = _scalar("json", "Any JSON, as it was sent.", json_form)
+JSON = GraphQLScalarType(
+    "json",
+    description="Any JSON, as it was sent.",
+    coerce_output_value=json_form,
+    coerce_input_value=_json_value,
+    coerce_input_literal=_json_literal,
+)
 
 #: name of a column's type -> its type in GraphQL
 _BY_NAME: Mapping[str, GraphQLScalarType] = {

@@ -60,13 +60,21 @@ def filter_columns(table: Table) -> Mapping[str, ColumnType]:
     return {TENANT: STRING, **table.columns}
 
 
-def make_schema(tables: Iterable[Table], silent: Collection[str] = ()) -> GraphQLSchema:
+@dataclass(frozen=True, slots=True)
+class Further:
+    """Fields that are about no table."""
+
+    queries: Mapping[str, GraphQLField]
+    mutations: Mapping[str, GraphQLField]
+
+
+def make_schema(tables: Iterable[Table], silent: Collection[str] = (), further: Further | None = None) -> GraphQLSchema:
     """The schema of some tables; of those that are the fold's own there is nothing in it.
 
-    The silent ones can be asked, not subscribed to.
+    The silent ones can be asked, not subscribed to. A table's field goes before a further one of its name.
     """
     types = _Types()
-    queries: dict[str, GraphQLField] = {}
+    queries: dict[str, GraphQLField] = dict(further.queries) if further is not None else {}
     subscriptions: dict[str, GraphQLField] = {}
     for table in tables:
         if table.internal:
@@ -79,6 +87,7 @@ def make_schema(tables: Iterable[Table], silent: Collection[str] = ()) -> GraphQ
             subscriptions[table.name] = _changes(table, made)
     return GraphQLSchema(
         GraphQLObjectType("Query", queries, description="Rows of the tables, all of one moment."),
+        GraphQLObjectType("Mutation", dict(further.mutations)) if further is not None and further.mutations else None,
         subscription=GraphQLObjectType(
             "Subscription", subscriptions, description="Rows of the tables, and then what becomes of them."
         )

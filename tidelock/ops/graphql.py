@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import psycopg
 
@@ -10,19 +11,28 @@ from tidelock.fold.tables import ALWAYS
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.looks import Look
 from tidelock.live.documents import Documents, Operation
+from tidelock.live.fields import Call
 from tidelock.live.queries import Answer, asks_tables
+from tidelock.live.refusals import VALIDATION_FAILED, refusal
 from tidelock.live.requests import Request
-from tidelock.live.schema import make_schema, silent_tables
+from tidelock.live.schema import Further, make_schema, silent_tables
 from tidelock.live.shapes import Shape, Shapes
 from tidelock.settings import Settings
+
+#: answers a field that is about no table, with JSON
+Answering = Callable[[Call], Awaitable[bytes]]
 
 
 class GraphQL:
     """Reads requests and answers queries. Subscriptions are for those who can stay."""
 
-    def __init__(self, reads: Connections, looks: Connections, settings: Settings) -> None:
+    def __init__(
+        self, reads: Connections, looks: Connections, settings: Settings, further: Further | None = None
+    ) -> None:
+        """`further` are fields beside those of tables."""
         self._reads = reads
         self._settings = settings
+        self._further = further
         self._shapes = Shapes(settings.definitions)
         self._look = Look(lambda: looks.ask(self._shapes.read))
         self._documents: Documents | None = None
@@ -43,15 +53,24 @@ class GraphQL:
         """The operation that a request asks for, over the tables of now. Raises Refused, or Unreachable."""
         return await (await self.current()).prepare(request)
 
-    async def execute(self, operation: Operation, tenant_id: str | None) -> bytes:
-        """The payload `{"data":{...}}` of a query, with the rows of one tenant or of every one (None).
+    async def execute(self, operation: Operation, tenant_id: str | None, answering: Answering | None = None) -> bytes:
+        """The payload `{"data":{...}}` of a query or mutation, with the rows of one tenant or of every one (None).
 
-        Raises Refused, or Unreachable.
+        `answering` answers what is about no table. Raises Refused, Unreachable, or what that raises.
         """
+        called: dict[str, bytes] = {}
+        for field in operation.fields:
+            if isinstance(field, Call):
+                if answering is None:
+                    raise refusal(VALIDATION_FAILED, f"{field.asked} is answered to POST /graphql only")
+                # One after another, as mutations are; and once, however often tables are asked.
+                called[field.name] = await answering(field)
         while True:
             fields = operation.fields
             answer = Answer(tenant_id, bytes_max=self._settings.page_bytes_max)
             await answer.read_schema(fields)
+            for name, value in called.items():
+                answer.put(name, value)
             if not asks_tables(fields) or await self._read_tables(answer, operation):
                 return answer.encode(fields)
             operation = await self.prepare(operation.request)
@@ -72,6 +91,6 @@ class GraphQL:
         return True
 
     def _make(self, shape: Shape) -> Documents:
-        schema = make_schema(shape.tables.values(), silent_tables(shape))
+        schema = make_schema(shape.tables.values(), silent_tables(shape), self._further)
         bytes_max = self._settings.graphql_document_bytes_max
         return Documents(schema, document_bytes_max=bytes_max, version=shape.version)

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from tidelock.errors import RequestError, TidelockError
 from tidelock.live import requests
-from tidelock.live.refusals import Refused, errors_of
+from tidelock.live.refusals import VALIDATION_FAILED, Refused, errors_of, refusal
 from tidelock.ops.access import Access, Grant
-from tidelock.ops.graphql import GraphQL
+from tidelock.ops.graphql import Answering, GraphQL
 from tidelock.ops.graphql_requests import JSON, read_http
 from tidelock.ops.problems import headers_of
 
@@ -39,12 +39,19 @@ class GraphQLRoute:
     """The handlers of `/graphql`. `streaming` answers those who like events best."""
 
     def __init__(
-        self, graphql: GraphQL, access: Access, retry_after_s: int, streaming: Streaming | None = None
+        self,
+        graphql: GraphQL,
+        access: Access,
+        retry_after_s: int,
+        streaming: Streaming | None = None,
+        answering: Callable[[Grant], Answering] | None = None,
     ) -> None:
+        """`answering` gives what answers fields that are about no table, to who may ask them."""
         self._graphql = graphql
         self._access = access
         self._retry_after_s = retry_after_s
         self._streaming = streaming
+        self._answering = answering
         self._offered = (JSON, RESPONSE) if streaming is None else (JSON, RESPONSE, EVENTS)
 
     async def post(self, request: Request) -> Response:
@@ -72,7 +79,11 @@ class GraphQLRoute:
             return self._streaming(grant, asked)
         operation = await self._graphql.prepare(asked)
         if operation.kind != "subscription":
-            return Response(await self._graphql.execute(operation, grant.reads(None)), media_type=media_type)
+            if operation.kind == "mutation" and request.method == "GET":
+                raise refusal(VALIDATION_FAILED, "a mutation is sent by POST")
+            answering = None if self._answering is None else self._answering(grant)
+            payload = await self._graphql.execute(operation, grant.reads(None), answering)
+            return Response(payload, media_type=media_type)
         if accept.names(EVENTS) and self._streaming is not None:
             # Some clients name every form that they know, whatever they ask.
             return self._streaming(grant, asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -28,6 +29,7 @@ from tidelock.ops.docs import install_docs
 from tidelock.ops.graphql import GraphQL
 from tidelock.ops.graphql_http import GraphQLRoute
 from tidelock.ops.graphql_sse import GraphQLStreams
+from tidelock.ops.graphql_triggers import answering_triggers, trigger_fields
 from tidelock.ops.graphql_ws import GraphQLSockets
 from tidelock.ops.health import Probe
 from tidelock.ops.ingest import IngestRoute
@@ -105,10 +107,10 @@ def make_app(parts: Parts) -> ASGIApp:
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
-    _add_graphql(app, parts, access, places)
+    desk = TriggerDesk(parts.sequencer, parts.database, parts.reads, settings)
+    _add_graphql(app, parts, access, places, desk)
     _add_lists(app, Lists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, access, settings))
-    desk = TriggerDesk(parts.sequencer, parts.database, parts.reads, settings)
     _add_triggers(app, Triggers(desk, access, settings))
     _add_vitals(app, vitals)
     install_docs(app)
@@ -118,12 +120,13 @@ def make_app(parts: Parts) -> ASGIApp:
     return Measured(Shortcut(app, ingest, settings.retry_after_s), metrics)
 
 
-def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: Places) -> None:
+def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: Places, desk: TriggerDesk) -> None:
     settings = parts.settings
-    graphql = GraphQL(parts.reads, parts.looks, settings)
+    graphql = GraphQL(parts.reads, parts.looks, settings, trigger_fields())
     operations = Operations(graphql, parts.hub)
     streams = GraphQLStreams(operations, access, places, settings)
-    route = GraphQLRoute(graphql, access, settings.retry_after_s, streams.answer)
+    answering = partial(answering_triggers, desk)
+    route = GraphQLRoute(graphql, access, settings.retry_after_s, streams.answer, answering)
     app.router.routes[:0] = [WebSocketRoute("/graphql", GraphQLSockets(operations, access, places, settings))]
     get, post = graphql_operations()
     _add(app, "/graphql", route.get, get)
