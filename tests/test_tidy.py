@@ -26,7 +26,7 @@ VENDORS = {
     "rich": {"ops", "cli"},
     "prometheus_client": {"ops", "app"},
     "pyarrow": {"fold", "changes", "live", "spark", "ops"},
-    "adbc_driver_postgresql": {"fold", "changes", "live", "ops"},
+    "adbc_driver_postgresql": {"fold", "changes", "ops"},
     "pyspark": {"fold", "spark"},
     "py4j": {"fold", "spark"},
     "graphql": {"live", "ops"},

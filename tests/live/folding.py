@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.filters import COLUMN_TYPES
-from tests.live.histories import TABLE, State
+from tests.live.histories import TABLE, State, comparable
 from tidelock.changes.reader import Change
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold.catalog import write_catalog_sql
@@ -45,7 +45,7 @@ class Folding:
         self.tables: Mapping[str, Table] = ALWAYS
         self.version = 0
         self.sequence = store.position()
-        self.time = 1_000
+        self.time = self.begun = 1_000
         #: rows by table and source timestamp
         self.states: dict[str, dict[int, State]] = {}
         self.define(definitions)
@@ -66,7 +66,8 @@ class Folding:
     def fold(self, *collections: Sequence[Change]) -> list[int]:
         """One range: collections of changes, which get times of their own. Their old rows are those that there are."""
         lo, times, changes = self.sequence, [], []
-        for collection in collections:
+        for given in collections:
+            collection = [change for change in given if self._new(change)]
             times.append(self._record())
             changes += [change._replace(source_timestamp=self.time) for change in collection]
             self._remember(collection)
@@ -78,8 +79,26 @@ class Folding:
         self.store.apply(lo, self.sequence, outcomes, changes=True)
         return times
 
+    def clear(self) -> None:
+        """Remove all rows: what comes is a history of its own, of the times behind."""
+        self.fold([gone(key, tenant, table=self.tables[name]) for name, known in self.states.items()
+                   for tenant, key in known[self.time]])  # fmt: skip
+        self.begun = self.time
+
     def rows(self, time: int, table: str = TABLE.name) -> State:
         return self.states[table][time]
+
+    def _new(self, change: Change) -> bool:
+        """Whether a change is one. The fold takes an equal row for another where it has a NaN."""
+        known = self.states[change.table]
+        place = change.tenant_id, change.key
+        old = known[max(known)].get(place)
+        return comparable({place: old or {}}) != comparable({place: change.new or {}})
+
+    @property
+    def times(self) -> list[int]:
+        """The source timestamps of all collections since it was cleared."""
+        return [time for time in self.states[TABLE.name] if time >= self.begun]
 
     def _record(self) -> int:
         """A commit of one collection."""
@@ -135,6 +154,12 @@ def put(key: str, tenant: str = "t", *, table: Table = TABLE, **values: Any) -> 
 
 def gone(key: str, tenant: str = "t", *, table: Table = TABLE) -> Change:
     return Change(table.name, 0, tenant, key, None, None)
+
+
+async def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.001)
 
 
 async def taken(subscription: Subscription, through: int, limit: int = 200) -> list[Event]:

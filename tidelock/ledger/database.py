@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
 from tidelock.errors import SettingsError, Unreachable
@@ -103,10 +103,6 @@ class Database:
             connection.close()
             raise SettingsError(f"{objection} ({self.place})", field="database_url")
         return connection
-
-    def conninfo(self, name: str) -> str:
-        """What clients other than psycopg connect by; with the password. As with `url`, ask each time."""
-        return make_conninfo(**self._parameters(name))
 
     def close(self) -> None:
         """Leave the embedded server; the last to leave stops it. Connections are closed by who opened them."""

@@ -12,7 +12,7 @@ from tidelock.live.backlogs import Backlog
 from tidelock.live.decoding import changes_of, decoded
 from tidelock.live.log import Place, read_page
 from tidelock.live.masks import Mask
-from tidelock.live.readers import Reader, Readers
+from tidelock.live.readers import Connection, Readers
 from tidelock.live.shared import Share, Shared
 from tidelock.live.views import Event, View
 
@@ -45,8 +45,8 @@ class Catchups:
         await self._shared.close()
 
 
-def _read(reader: Reader, view: View, place: Place, after: int, through: int) -> Caught:
-    page = read_page(reader, [view.table.name], place, after=after, through=through)
+def _read(connection: Connection, view: View, place: Place, after: int, through: int) -> Caught:
+    page = read_page(connection, [view.table.name], place, after=after, through=through)
     mask = Mask([view.expression])
     changes = []
     for _, data in page.segments:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelock.changes.reader import Change, Row
+from tidelock.fold.arrow import arrow_type
 from tidelock.fold.segments import change_schema, decode
 from tidelock.fold.tables import KEY, Table
 from tidelock.live.views import Event
@@ -18,7 +19,7 @@ _ROWS = 250
 _BYTES = 2**20
 
 
-def decoded(data: pa.Buffer, table: Table) -> pa.Table | None:
+def decoded(data: bytes, table: Table) -> pa.Table | None:
     """The changes of a segment; None: it is from before a definition gave the table columns of other types."""
     changes = decode(data)
     known = change_schema(table.columns).field("new").type
@@ -45,6 +46,15 @@ def changes_of(table: Table, batch: pa.RecordBatch) -> list[Change]:
     return [Change(table.name, *values) for values in zip(*meta, *sides, strict=True)]
 
 
+def stored_schema(table: Table) -> pa.Schema:
+    """Stored rows on their way: decimals are texts."""
+    meta = [("tenant_id", pa.string()), (KEY, pa.string()), ("source_timestamp", pa.int64())]
+    types = {
+        name: pa.string() if type_.name == "decimal" else arrow_type(type_) for name, type_ in table.columns.items()
+    }
+    return pa.schema([*meta, *types.items()])
+
+
 def inserts_of(table: Table, batch: pa.RecordBatch) -> list[Event]:
     """Stored rows, with `tenant_id`, key and source timestamp, as what they are to who has none yet."""
     fields = tuple(table.columns)
@@ -52,7 +62,6 @@ def inserts_of(table: Table, batch: pa.RecordBatch) -> list[Event]:
     names = ("tenant_id", *fields)
     values = [batch.column("tenant_id").to_pylist()]
     for name, type_ in table.columns.items():
-        # Decimals travel as texts.
         found = batch.column(name).to_pylist()
         values.append(_decimals(found) if type_.name == "decimal" else found)
     rows = [dict(zip(names, each, strict=True)) for each in zip(*values, strict=True)]

@@ -25,7 +25,7 @@ from tidelock.ledger.database import Database
 from tidelock.live.decoding import changes_of, decoded, slices
 from tidelock.live.log import Frontier, Place, beginning, look, read_page
 from tidelock.live.masks import Mask
-from tidelock.live.readers import PAUSE_MAX_S, PAUSE_S, Reader, Readers
+from tidelock.live.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
 from tidelock.live.views import Source
 
 logger = logging.getLogger(__name__)
@@ -105,6 +105,11 @@ class Follower:
         self._wanting -= 1
         if not self._wanting:
             self._wake.set()
+
+    @property
+    def position(self) -> Frontier | None:
+        """Up to where everything was told; None while nobody wants to know."""
+        return self._position
 
     @property
     def reach(self) -> Frontier | None:
@@ -227,10 +232,10 @@ class Follower:
                 await asyncio.sleep(_POLL_S)
 
 
-def _read(reader: Reader, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], Place | None]:
+def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], Place | None]:
     """The next changes of a claim by table, those that may concern a view, and where others begin."""
     assert claim.place is not None
-    page = read_page(reader, claim.watched, claim.place, after=claim.after, through=claim.end.sequence)
+    page = read_page(connection, claim.watched, claim.place, after=claim.after, through=claim.end.sequence)
     found = []
     for name, data in page.segments:
         source, mask = claim.watched[name]

@@ -35,6 +35,8 @@ class HubState:
     queue_depth: int
     filter_evaluations: int
     filter_cache_hits: int
+    #: source timestamp through which views were told everything; None while nobody subscribes
+    through: int | None
 
 
 class Hub:
@@ -79,7 +81,7 @@ class Hub:
 
     @property
     def state(self) -> HubState:
-        sources = self.sources.values()
+        sources, position = self.sources.values(), self._follower.position
         return HubState(
             views=sum(source.views for source in sources),
             view_subscribers=sum(source.view_subscribers for source in sources),
@@ -87,6 +89,7 @@ class Hub:
             queue_depth=sum(subscription.queued for subscription in self._subscriptions),
             filter_evaluations=self._counters.filter_evaluations,
             filter_cache_hits=self._counters.filter_cache_hits,
+            through=None if position is None else position.source_timestamp,
         )
 
     async def shape(self) -> Shape:

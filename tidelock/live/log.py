@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from tidelock.columns import STRING
 from tidelock.errors import ResumeExpired
 from tidelock.ledger.queries import load
-from tidelock.live.readers import Reader
-from tidelock.where.sql import literal
+from tidelock.live.readers import Connection
 
 _QUERIES = load("tidelock.live", "sql/log.sql")
 
@@ -52,7 +48,7 @@ class Page(NamedTuple):
     """Segments that follow each other, as they are stored."""
 
     #: table, data
-    segments: Sequence[tuple[str, pa.Buffer]]
+    segments: Sequence[tuple[str, bytes]]
     #: where the next page begins; None: there is none
     place: Place | None
 
@@ -62,42 +58,33 @@ def beginning(after: int) -> Place:
     return Place(0, "", -1, after)
 
 
-def look(reader: Reader) -> Look:
-    (row,) = reader.rows(_QUERIES.text("look")).to_pylist()
-    return Look(Frontier(row["sequence"], row["source_timestamp"]), row["version"], row["pruned"])
+def look(connection: Connection) -> Look:
+    row = connection.execute(_QUERIES["look"]).fetchone()
+    assert row is not None, "this query always has a row"
+    sequence, source_timestamp, version, pruned = row
+    return Look(Frontier(sequence, source_timestamp), version, pruned)
 
 
-def read_page(reader: Reader, tables: Collection[str], place: Place, *, after: int, through: int) -> Page:
+def read_page(connection: Connection, tables: Collection[str], place: Place, *, after: int, through: int) -> Page:
     """The next changes of some tables behind a place, of segments that end after a time and through a sequence.
 
     Raises ResumeExpired when some of them are gone. Ranges are removed as a whole, from the oldest on: as long as
-    everything through the last one that was read to its end may be gone, but nothing later, none is missing.
+    nothing is gone that is later than the last range that was read to its end, nothing is missing.
     """
-    found = reader.rows(
-        _QUERIES.text("page").format(
-            tables=", ".join(literal(STRING, name) for name in tables),
-            after=after,
-            through=through,
-            last_sequence=place.last_sequence,
-            table_name=literal(STRING, place.table_name),
-            part=place.part,
-            rows_max=_PAGE_ROWS,
-            parts_max=_PAGE_PARTS,
-        )
-    )
-    if place.complete_through < found["pruned"][0].as_py():
+    wanted = {**place._asdict(), "tables": list(tables), "after": after, "through": through}
+    wanted |= {"rows_max": _PAGE_ROWS, "parts_max": _PAGE_PARTS}
+    rows = connection.execute(_QUERIES["page"], wanted, binary=True).fetchall()
+    if place.complete_through < rows[0][0]:
         raise expired(place.complete_through)
-    rows = found.select(["last_sequence", "table_name", "part", "last_source_timestamp", "more"]).to_pylist()
-    if rows[0]["part"] is None:
+    if rows[0][1] is None:
         return Page((), None)
-    segments = [(row["table_name"], data.as_buffer()) for row, data in zip(rows, found["segment"], strict=True)]
-    last = rows[-1]
-    if not last["more"]:
+    segments = [(row[2], row[6]) for row in rows]
+    _, last_sequence, table_name, part, _, more, _ = rows[-1]
+    if not more:
         return Page(segments, None)
     # The last range may go on in the next page.
-    ended = [row["last_source_timestamp"] for row in rows if row["last_sequence"] < last["last_sequence"]]
-    complete_through = max([place.complete_through, *ended])
-    return Page(segments, Place(last["last_sequence"], last["table_name"], last["part"], complete_through))
+    ended = [row[4] for row in rows if row[1] < last_sequence]
+    return Page(segments, Place(last_sequence, table_name, part, max([place.complete_through, *ended])))
 
 
 def expired(after: int) -> ResumeExpired:

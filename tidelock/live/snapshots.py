@@ -6,22 +6,30 @@ that come back at once must not cost the database a thousand connections.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from typing import Any, cast
+
+import psycopg
+import pyarrow as pa
 
 from tidelock.errors import DefinitionChanged, SnapshotTooLarge
 from tidelock.fold.statements import placed, quoted
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.live.backlogs import Backlog
-from tidelock.live.decoding import inserts_of
+from tidelock.live.decoding import inserts_of, stored_schema
 from tidelock.live.log import Frontier, look
-from tidelock.live.readers import NoSuchTable, Reader, Readers, TookTooLong
+from tidelock.live.readers import Connection, Readers
 from tidelock.live.shared import Share, Shared
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
 # Rows may be large: what a snapshot has in memory is bounded as well.
 _BYTES_MAX = 256 * 2**20
+# Rows the driver hands over at a time, one may have a MiB, and rows made Arrow at a time.
+_CHUNK_ROWS, _BATCH_ROWS = 64, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +63,46 @@ class Snapshots:
         await self._shared.close()
 
 
-def _read(reader: Reader, table: Table, expression: Expression, rows_max: int) -> Snapshot:
-    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+def _read(connection: Connection, table: Table, expression: Expression, rows_max: int) -> Snapshot:
     try:
-        # Locked before anything is seen: a table that gets another shape meanwhile would seem to be empty.
-        reader.execute(f"LOCK TABLE {placed(SCHEMA, table.name)} IN ACCESS SHARE MODE")
-        seen = look(reader)
-        rows = reader.query(_select(table, expression, rows_max + 1), bytes_max=_BYTES_MAX)
-    except NoSuchTable:
-        reader.execute("ROLLBACK")
-        return _unmade(reader, table)
-    except TookTooLong:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            # Locked before anything is seen: a table that gets another shape meanwhile would seem to be empty.
+            connection.execute(f"LOCK TABLE {placed(SCHEMA, table.name)} IN ACCESS SHARE MODE".encode())
+            seen = look(connection)
+            rows = _rows(connection, table, expression, rows_max)
+    except psycopg.errors.UndefinedTable:
+        return _unmade(connection, table)
+    except psycopg.errors.QueryCanceled:
         raise _too_large("it takes too long to read them") from None
-    if rows is None:
-        raise _too_large(f"they have more than {_BYTES_MAX >> 20} MiB")
-    if rows.num_rows > rows_max:
-        raise _too_large(f"there are more than {rows_max} (setting live_snapshot_rows_max)")
-    reader.execute("COMMIT")
-    return Snapshot(seen.frontier, seen.version, Backlog([rows], partial(inserts_of, table)))
+    return Snapshot(seen.frontier, seen.version, Backlog(rows, partial(inserts_of, table)))
 
 
-def _unmade(reader: Reader, table: Table) -> Snapshot:
+def _unmade(connection: Connection, table: Table) -> Snapshot:
     """Declared, and made by the fold when it first runs; or there no more."""
-    seen = look(reader)
+    seen = look(connection)
     if seen.version is not None:
         raise DefinitionChanged(f"there is no table {table.name} any more")
     return Snapshot(seen.frontier, None, Backlog([], partial(inserts_of, table)))
+
+
+def _rows(connection: Connection, table: Table, expression: Expression, rows_max: int) -> list[pa.Table]:
+    """The rows in Arrow, as `inserts_of` takes them. Made of a few at a time, so that others have their turn."""
+    schema = stored_schema(table)
+    batches, count, size = [], 0, 0
+    select = _select(table, expression, rows_max + 1).encode()
+    stream = connection.cursor().stream(select, binary=True, size=_CHUNK_ROWS)
+    # Closed at once when it is left early, and the query with it.
+    with closing(cast("Generator[Any]", stream)):
+        while rows := list(islice(stream, _BATCH_ROWS)):
+            columns = zip(zip(*rows, strict=True), schema.types, strict=True)
+            batches.append(pa.record_batch([pa.array(values, type_) for values, type_ in columns], schema))
+            count, size = count + len(rows), size + batches[-1].nbytes
+            if count > rows_max:
+                raise _too_large(f"there are more than {rows_max} (setting live_snapshot_rows_max)")
+            if size > _BYTES_MAX:
+                raise _too_large(f"they have more than {_BYTES_MAX >> 20} MiB")
+    return [pa.Table.from_batches(batches, schema)]
 
 
 def _select(table: Table, expression: Expression, limit: int) -> str:

@@ -56,7 +56,7 @@ class Subscription:
         self._supply = supply
         self._expression = expression
         #: source timestamp through which it has everything when it has taken what it holds; None: it has nothing
-        self._position = None if after is None else after - 1
+        self._position = None if after is None else max(0, after - 1)
         self._snapshot: Share[Snapshot] | None = None
         #: what waits since it joined its view
         self._queue: Queue | None = None
@@ -66,8 +66,8 @@ class Subscription:
         self._caught: Share[Caught] | None = None
         #: what was read and is being taken
         self._taking: Taking | None = None
-        #: it has taken all there was before its queue began
-        self._follows = False
+        #: it has taken all there was before it joined its view, and now takes what waits
+        self.follows = False
         #: events taken since it joined its view, and between the two times that it did before; None: a first time
         self._taken = 0
         self._taken_before: int | None = None
@@ -151,10 +151,10 @@ class Subscription:
             await self._read_on(self._stretch)
         elif self._queue is None:
             await self._begin()
-        elif self._queue.overflowed and not self._follows:
+        elif self._queue.overflowed and not self.follows:
             self._join_again()
         else:
-            self._follows = True
+            self.follows = True
             if events := self._queue.take(limit):
                 return events
             await self._queue.wait()
@@ -234,7 +234,7 @@ class Subscription:
     def _overflowed(self) -> None:
         if self._queue is None or not self._queue.overflowed:
             return
-        if self._follows:
+        if self.follows:
             self.end(_slow())
         else:
             self._leave()
