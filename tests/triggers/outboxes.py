@@ -1,11 +1,14 @@
 """Short ways to fill an outbox, to deliver from it, and to see what became of it."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from tests.triggers.receiver import Receiver
 from tidelock.ledger.database import Database
 from tidelock.triggers.delivery import Delivery
 from tidelock.triggers.dispatch import Terms
@@ -21,6 +24,8 @@ DAY = 86_400 * 10**9
 SCHEDULE = Schedule([0.05, 0.1, 0.2, 0.4], retry_after_max_s=2)
 CARE = Care(concurrency_max=16, failures_max=5, pause_max_s=0.3)
 TERMS = Terms(SCHEDULE, CARE, requests_max=200, rows_max=100)
+#: under these nothing is given up for a while
+PATIENT = replace(TERMS, schedule=Schedule([0.05] * 1000, retry_after_max_s=2))
 
 
 def create_trigger(database: Database, name: str, webhook: str, secrets: Sequence[str] = (SECRET,)) -> int:
@@ -67,6 +72,34 @@ def statuses(database: Database) -> dict[str, int]:
         return dict(connection.execute("SELECT status, count(*) FROM outbox GROUP BY status").fetchall())
 
 
+async def until(database: Database, query: str, true: Callable[[list[Any]], object], seconds: float = 120) -> None:
+    """Wait until something holds of the first column of a query."""
+    async with asyncio.timeout(seconds), await database.connect() as connection:
+        while True:
+            rows = await (await connection.execute(query.encode())).fetchall()
+            if true([row[0] for row in rows]):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def settled(database: Database, count: int, seconds: float = 120) -> None:
+    """Wait until so many are delivered or dead."""
+    query = "SELECT count(*) FROM outbox WHERE status <> 'pending'"
+    await until(database, query, lambda counted: counted[0] >= count, seconds)
+
+
+def assert_complete(receiver: Receiver, sent: Sequence[Transition]) -> None:
+    """Nothing lost, order kept for every key, and what was repeated came with the same id and content."""
+    assert receiver.by_key() == ids_by_key(sent)
+    expected = {one.event_id: msgspec.json.decode(one.data) for one in sent}
+    assert all(request.payload["data"] == expected[request.id] for request in receiver.requests)
+    last: dict[str, int] = {}
+    for request in receiver.accepted:
+        key, number = str(request.payload["data"]["id"]), request.payload["data"]["n"]
+        assert last.get(key, 0) in (number - 1, number), "a repeat is of the last one of its key"
+        last[key] = number
+
+
 def asked(database: Database, query: str) -> list[tuple[Any, ...]]:
     with database.connect_sync() as connection:
         return connection.execute(query.encode()).fetchall()
@@ -85,16 +118,17 @@ async def delivering(
     database: Database,
     terms: Terms = TERMS,
     *,
-    timeout_s: float = 0.5,
+    timeout_s: float = 10,
     disable: Disabled | None = None,
-    lease_s: float = 2,
+    lease_s: float = 4,
     retention_ns: int = DAY,
-    sender: Sender | None = None,
+    killed: bool = False,
 ) -> AsyncIterator[Delivery]:
-    """A process's delivery, for the time of the block."""
+    """A process's delivery, for the time of the block. `killed`: it ends with nothing settled nor given back."""
+    sender = Sender(timeout_s=timeout_s, response_bytes_max=200, allow_private=True)
     delivery = Delivery(
         database,
-        sender or Sender(timeout_s=timeout_s, response_bytes_max=200, allow_private=True),
+        sender,
         terms,
         retention_ns=retention_ns,
         disable=disable if disable is not None else Disabled(),
@@ -105,4 +139,11 @@ async def delivering(
     try:
         yield delivery
     finally:
-        await delivery.close()
+        if killed:
+            tasks = [*delivery._tasks, *delivery.dispatch._under_way]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await sender.close()
+        else:
+            await delivery.close()

@@ -63,7 +63,7 @@ class Receiver:
         self.url = ""
         self.news = asyncio.Event()
 
-    async def until(self, true: Callable[[], object], seconds: float = 20) -> None:
+    async def until(self, true: Callable[[], object], seconds: float = 120) -> None:
         """Wait until something holds that depends on what came."""
         async with asyncio.timeout(seconds):
             while not true():

@@ -41,7 +41,7 @@ _TIDY_S = 60.0
 _PAUSE_S, _PAUSE_MAX_S = 0.1, 2.0
 # Attempts that end close to each other are settled together.
 _GATHER_S = 0.004
-_SETTLED_MAX = 1_000
+_SETTLED_MAX = 500
 _FINISH_S = 5.0
 
 
@@ -179,10 +179,11 @@ class Delivery:
 
     async def _turn(self, pending: Pending) -> None:
         now = time.monotonic()
+        # First, so that a receiver that is gone is not taken for one that is there.
+        await self._settle(pending)
         if self._stale or now - self._refreshed_at >= _REFRESH_S:
             self._stale, self._refreshed_at = False, now
             self.dispatch.retarget(await pending.targets())
-        await self._settle(pending)
         if self.dispatch.stopping or not self._leases.shards:
             return
         polled = now - self._polled_at >= self._poll_s
@@ -193,7 +194,6 @@ class Delivery:
 
     def _look_around(self, now: float) -> None:
         """What passing time brings."""
-        self.dispatch.give_up_expired()
         # Who could not go on because a lease had lapsed can now.
         self.dispatch.start(self.dispatch.lanes.values())
         rewind = now - self._rewound_at >= _REWIND_S
@@ -209,14 +209,18 @@ class Delivery:
             gone, self.dispatch.gone = self.dispatch.gone, set()
             await pending.halt(gone)
             self._halted.set()
-        while batch := self.dispatch.done[:_SETTLED_MAX]:
+        if batch := self.dispatch.done[:_SETTLED_MAX]:
             following = await pending.settle(batch)
             del self.dispatch.done[: len(batch)]
             for settlement in batch:
                 if lane := self.dispatch.lanes.get(settlement.row.trigger_id):
                     lane.release(settlement.row)
             self._take(following)
-        self._settled.set()
+        if self.dispatch.done:
+            # In the next turn: what is new shall not wait for all of them.
+            self._wake.set()
+        else:
+            self._settled.set()
 
     def _take(self, rows: list[Row]) -> None:
         touched: dict[Lane, None] = {}
@@ -236,13 +240,14 @@ class Delivery:
         if due := [lane for lane in lanes if lane.more_due and lane.room(rows_max)]:
             await pending.read_due(due, shards, rows_max)
             self.dispatch.start(due)
+        self.dispatch.give_up_expired()
         if any((lane.more or lane.more_due) and self._wants(lane, now) for lane in lanes):
             self._wake.set()
 
     def _wants(self, lane: Lane, now: float) -> bool:
-        """Whether to read for a lane: not for a few rows while it has many, nor for an endpoint that is left alone."""
+        """Whether to read for a lane: not while it has much, nor for an endpoint that is left alone."""
         paused = now < lane.endpoint.paused_until_s and lane.ready
-        return not paused and lane.room(self._terms.rows_max) > self._terms.rows_max // 2
+        return not paused and lane.wanting(self._terms.rows_max)
 
     async def _read_large(self, row: Row) -> bytes | None:
         async with self._large.lend() as connection:

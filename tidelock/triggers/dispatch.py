@@ -28,6 +28,9 @@ from tidelock.triggers.verdicts import expiry, settlement_of
 
 logger = logging.getLogger(__name__)
 
+# Where so many wait to be settled, giving up others can wait: it would take time from those.
+_EXPIRED_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -118,7 +121,7 @@ class Dispatch:
         """Where an endpoint has not answered for longer than retries go on, what waits so long is dead."""
         before_s = time.monotonic() - self._terms.schedule.horizon_s
         for lane in self.lanes.values():
-            if lane.endpoint.open:
+            if lane.endpoint.open and len(self.done) < _EXPIRED_MAX:
                 for row in lane.expired(before_s):
                     self._ended(row, expiry(), time.time_ns())
 

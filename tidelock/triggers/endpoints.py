@@ -46,11 +46,14 @@ class Endpoint:
         """The circuit is open: it failed so often that at most one is sent, to see."""
         return self.failures >= self._care.failures_max
 
+    @property
+    def allowance(self) -> int:
+        """How much it is sent at a time."""
+        return 1 if self.open else int(self._allowance)
+
     def free(self, now_s: float) -> bool:
         """Whether one more may be sent now."""
-        if now_s < self.paused_until_s:
-            return False
-        return self.in_flight < (1 if self.open else int(self._allowance))
+        return now_s >= self.paused_until_s and self.in_flight < self.allowance
 
     def started(self) -> None:
         self.in_flight += 1

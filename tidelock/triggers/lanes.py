@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from tidelock.triggers.endpoints import Endpoint
 from tidelock.triggers.signatures import Signer
 
+# Rows in memory for each that is sent at a time: enough to go on with while the next are read.
+_AHEAD = 16
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,10 +59,13 @@ class Lane:
         self.ready: deque[Row] = deque()
         #: ids by key of what is ready, under way, or not settled yet
         self._active: dict[str, int] = {}
+        #: how often it was rewound: what was being read meanwhile says nothing about what to read next
+        self.rewinds = 0
         self.rewind()
 
     def rewind(self) -> None:
         """Read everything again: what was passed over may have become the first of its chain unseen."""
+        self.rewinds += 1
         #: position through which new ones have been read
         self.after = 0
         #: time and id through which those to be tried again have been read
@@ -75,7 +80,12 @@ class Lane:
         self.endpoint = endpoint
 
     def room(self, rows_max: int) -> int:
-        return max(0, rows_max - len(self._active))
+        """How many more rows to read: some times what the endpoint takes at once, for one that fails few."""
+        return max(0, min(rows_max, _AHEAD * self.endpoint.allowance) - len(self._active))
+
+    def wanting(self, rows_max: int) -> bool:
+        """Whether it is worth reading: not for the sake of a few."""
+        return 2 * self.room(rows_max) > min(rows_max, _AHEAD * self.endpoint.allowance)
 
     def take(self, rows: Iterable[Row]) -> None:
         """Let rows in, each the first of its chain; those that are in already are not doubled."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import psycopg
 
 from tidelock.ledger.queries import load
@@ -52,19 +53,16 @@ def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition
     appended = 0
     while batch := list(islice(remaining, _ROWS)):
         connection.execute(QUERIES["lock_order"], {"lock": ORDER})
-        appended += connection.execute(QUERIES["append"], _columns(batch)).rowcount
+        appended += connection.execute(QUERIES["append"], {"transitions": _encoded(batch)}).rowcount
         connection.execute(QUERIES["tell"], {"trigger_ids": list({transition.trigger_id for transition in batch})})
     return appended
 
 
-def _columns(batch: Sequence[Transition]) -> dict[str, list[Any]]:
-    return {
-        "trigger_ids": [transition.trigger_id for transition in batch],
-        "tenant_ids": [transition.tenant_id for transition in batch],
-        "keys": [transition.key for transition in batch],
-        "shards": [transition.shard for transition in batch],
-        "event_ids": [transition.event_id for transition in batch],
-        "event_types": [transition.event_type for transition in batch],
-        "source_timestamps": [transition.source_timestamp for transition in batch],
-        "data": [transition.data.decode() for transition in batch],
-    }
+def _encoded(batch: Iterable[Transition]) -> str:
+    """One JSON text, in which rows stand as they are."""
+    return msgspec.json.encode(
+        [
+            {**transition._asdict(), "shard": transition.shard, "data": msgspec.Raw(transition.data)}
+            for transition in batch
+        ]
+    ).decode()

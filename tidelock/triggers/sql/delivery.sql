@@ -53,12 +53,10 @@ SELECT data::text FROM outbox WHERE id = %s;
 -- name: settle
 -- What came of attempts, and their history.
 WITH given AS (
-    SELECT * FROM unnest(
-        %(ids)s::bigint[], %(positions)s::bigint[], %(statuses)s::text[], %(failures)s::integer[],
-        %(delays_s)s::float8[], %(sent_at_s)s::float8[], %(seconds)s::float8[], %(outcomes)s::text[],
-        %(http_statuses)s::integer[], %(responses)s::text[]
-    ) AS given
-        (id, position, status, failures, delay_s, sent_at_s, seconds, outcome, http_status, response)
+    SELECT * FROM json_to_recordset(%(settlements)s::json) AS given (
+        id bigint, position bigint, status text, failures integer, delay_s float8, sent_at_s float8, seconds float8,
+        outcome text, http_status integer, response text
+    )
 ), settled AS (
     UPDATE outbox SET status = given.status, failures = given.failures,
         attempts = attempts + 1,

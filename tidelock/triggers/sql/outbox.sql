@@ -5,10 +5,12 @@ SELECT pg_advisory_xact_lock(%(lock)s::bigint);
 -- name: append
 -- Puts transitions into the outbox, in the order given; those that are there already are left as they are.
 INSERT INTO outbox (trigger_id, tenant_id, key, shard, event_id, event_type, source_timestamp, data)
-SELECT trigger_id, tenant_id, key, shard, event_id, event_type, source_timestamp, data::json
-FROM unnest(
-    %(trigger_ids)s::bigint[], %(tenant_ids)s::text[], %(keys)s::text[], %(shards)s::smallint[], %(event_ids)s::text[],
-    %(event_types)s::text[], %(source_timestamps)s::bigint[], %(data)s::text[]
+SELECT trigger_id, tenant_id, key, shard, event_id, event_type, source_timestamp, data
+FROM ROWS FROM (
+    json_to_recordset(%(transitions)s::json) AS (
+        trigger_id bigint, tenant_id text, key text, shard smallint, event_id text, event_type text,
+        source_timestamp bigint, data json
+    )
 ) WITH ORDINALITY AS given
     (trigger_id, tenant_id, key, shard, event_id, event_type, source_timestamp, data, number)
 ORDER BY number

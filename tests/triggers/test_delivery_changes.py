@@ -1,0 +1,212 @@
+"""What changes while webhooks are delivered: triggers, secrets, processes, the database; and who is not held up."""
+
+import asyncio
+import random
+import time
+from dataclasses import replace
+
+from tests.triggers import receiver as replies
+from tests.triggers.outboxes import (
+    PATIENT,
+    asked,
+    assert_complete,
+    chains,
+    create_trigger,
+    delivering,
+    fill,
+    ids_by_key,
+    settled,
+    statuses,
+    transition,
+    until,
+)
+from tests.triggers.receiver import Reply, receiving
+from tidelock.ledger.database import Database
+from tidelock.triggers.signatures import generate_secret, verify
+
+
+def change(database: Database, query: str, *values: object) -> None:
+    with database.connect_sync() as connection:
+        connection.execute(query.encode(), values)
+
+
+async def test_a_trigger_is_sent_where_it_points_now_and_signed_as_it_is_now(database: Database) -> None:
+    secret = generate_secret()
+    async with receiving() as first, receiving() as second:
+        trigger = create_trigger(database, "big", first.url), "big"
+        async with delivering(database):
+            fill(database, [transition(trigger, "a", 1)])
+            await first.until(lambda: first.accepted)
+            change(database, "UPDATE trigger_secrets SET secrets = %s", [secret])
+            change(database, "UPDATE triggers SET webhook = %s", second.url)
+            fill(database, [transition(trigger, "a", 2)])
+            await second.until(lambda: second.accepted)
+        assert verify(second.accepted[0].body, second.accepted[0].headers, secret)
+        assert len(first.requests) == 1
+
+
+async def test_a_disabled_trigger_sends_nothing_and_goes_on_where_it_was(database: Database) -> None:
+    async with receiving() as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        sent = chains(trigger, "ab", 3)
+        change(database, "UPDATE triggers SET enabled = false")
+        fill(database, sent)
+        async with delivering(database):
+            await asyncio.sleep(0.3)
+            assert not receiver.requests
+            change(database, "UPDATE triggers SET enabled = true")
+            await receiver.until(lambda: len(receiver.accepted) == 6)
+        assert_complete(receiver, sent)
+
+
+async def test_what_a_deleted_trigger_left_goes_to_nobody(database: Database) -> None:
+    async with receiving() as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        fill(database, chains(trigger, "ab", 3))
+        change(database, "DELETE FROM triggers")
+        change(database, "DELETE FROM trigger_secrets")
+        async with delivering(database):
+            again = create_trigger(database, "big", receiver.url), "big"
+            assert again != trigger
+            fill(database, [transition(again, "c", 1)])
+            await receiver.until(lambda: receiver.accepted)
+            await asyncio.sleep(0.2)
+        assert [request.payload["data"]["id"] for request in receiver.requests] == ["c"]
+
+
+async def test_processes_share_the_shards_and_none_is_delivered_twice(database: Database) -> None:
+    async with receiving() as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        sent = chains(trigger, range(60), 4)
+        async with delivering(database) as first, delivering(database) as second, delivering(database) as third:
+            await shared(database, 4, 6, 6)
+            fill(database, sent)
+            await receiver.until(lambda: len(receiver.accepted) >= len(sent))
+        delivered = [one.dispatch.attempts["delivered"] for one in (first, second, third)]
+        assert sum(delivered) == len(sent)
+        assert all(delivered)
+        assert_complete(receiver, sent)
+        assert len(receiver.requests) == len(sent)
+
+
+async def test_who_joins_gets_a_share_and_who_leaves_is_followed_at_once(database: Database) -> None:
+    async with receiving() as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        sent = chains(trigger, range(50), 30)
+
+        async def feed() -> None:
+            for start in range(0, len(sent), 50):
+                await asyncio.to_thread(fill, database, sent[start : start + 50])
+                await asyncio.sleep(0.1)
+
+        async with delivering(database):
+            feeding = asyncio.create_task(feed())
+            await shared(database, 16)
+            async with delivering(database):
+                await shared(database, 8, 8)
+                async with delivering(database):
+                    await shared(database, 4, 6, 6)
+                await shared(database, 8, 8)
+            await shared(database, 16)
+            await feeding
+            await receiver.until(lambda: len(receiver.ids()) >= len(sent))
+        assert_complete(receiver, sent)
+        assert len(receiver.requests) == len(sent), "nobody was killed, so nothing is repeated"
+
+
+async def test_the_leases_of_one_that_ended_without_a_word_are_taken_over(database: Database) -> None:
+    async with receiving(lambda _: replies.HANG) as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        sent = chains(trigger, range(10), 2)
+        fill(database, sent)
+        async with delivering(database, timeout_s=60, killed=True) as first:
+            await receiver.until(lambda: receiver.requests)
+            assert first.dispatch.under_way
+        await shared(database, 16)
+        receiver.behave = lambda _: Reply()
+        async with delivering(database, lease_s=1):
+            await receiver.until(lambda: len(receiver.accepted) == len(sent))
+        assert_complete(receiver, sent)
+
+
+async def test_a_process_whose_leases_are_not_renewed_sends_nothing_more(database: Database) -> None:
+    async with receiving() as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        async with delivering(database, lease_s=1) as delivery:
+            await shared(database, 16)
+            with database.connect_sync(autocommit=False) as connection:
+                connection.execute("LOCK TABLE outbox_owners")
+                await asyncio.sleep(1)
+                connection.execute("SELECT pg_notify('tidelock_outbox', %s)", (str(trigger[0]),))
+                fill(database, [transition(trigger, "a", 1)])
+                await asyncio.sleep(0.3)
+                assert not receiver.requests
+                assert not delivery._leases.valid
+                connection.rollback()
+            await receiver.until(lambda: receiver.accepted)
+
+
+async def test_connections_that_are_lost_hold_up_but_lose_nothing(database: Database) -> None:
+    chance = random.Random(3)
+    async with receiving(lambda _: Reply(500 if chance.random() < 0.2 else 200)) as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        sent = chains(trigger, range(20), 20)
+        fill(database, sent)
+        async with delivering(database, PATIENT, lease_s=1):
+            for _ in range(5):
+                await asyncio.sleep(0.2)
+                asked(
+                    database,
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE application_name LIKE 'tidelock webh%' AND datname = current_database()",
+                )
+            await settled(database, len(sent))
+        assert receiver.by_key() == ids_by_key(sent)
+        assert statuses(database) == {"delivered": len(sent)}
+
+
+async def test_a_chain_that_waits_holds_up_no_other_however_long_it_is(database: Database) -> None:
+    terms = replace(PATIENT, rows_max=10)
+    async with receiving(lambda request: Reply(400 if request.payload["data"]["id"] < 50 else 200)) as receiver:
+        trigger = create_trigger(database, "big", receiver.url), "big"
+        fill(database, chains(trigger, range(50), 20))
+        fine = chains(trigger, range(50, 60), 5)
+        fill(database, fine)
+        async with delivering(database, terms):
+            await receiver.until(lambda: len(receiver.accepted) == 50)
+        assert receiver.by_key() == ids_by_key(fine)
+
+
+async def test_a_dead_endpoint_delays_no_other(database: Database) -> None:
+    """Figures of both are printed: how long a webhook takes from the outbox to its receiver."""
+    alone = await latencies(database, "alone", dead=0)
+    beside = await latencies(database, "beside", dead=20)
+    print(f"alone: p50 {alone[0] * 1e3:.0f} ms, p99 {alone[1] * 1e3:.0f} ms; ", end="")
+    print(f"beside 20 dead endpoints with 500 events each: p50 {beside[0] * 1e3:.0f} ms, p99 {beside[1] * 1e3:.0f} ms")
+    assert beside[1] < 4, "far less than it takes to give up one that hangs"
+
+
+async def latencies(database: Database, name: str, dead: int) -> tuple[float, float]:
+    """p50 and p99 of a receiver that answers, beside some that hang, with an outbox full for them."""
+    async with receiving() as receiver, receiving(lambda _: replies.HANG) as hanging:
+        trigger = create_trigger(database, name, receiver.url), name
+        for number in range(dead):
+            other = create_trigger(database, f"{name}{number}", f"{hanging.url}/{number}"), f"{name}{number}"
+            fill(database, chains(other, range(250), 2))
+        taken: list[float] = []
+        terms = replace(PATIENT, care=replace(PATIENT.care, pause_max_s=5))
+        async with delivering(database, terms, timeout_s=10):
+            await shared(database, 16)
+            for number in range(100):
+                started = time.monotonic()
+                await asyncio.to_thread(fill, database, [transition(trigger, number, 1)])
+                await receiver.until(lambda number=number: len(receiver.accepted) > number)  # type: ignore[misc]
+                taken.append(receiver.accepted[-1].at_s - started)
+        taken.sort()
+        return taken[len(taken) // 2], taken[int(len(taken) * 0.99)]
+
+
+async def shared(database: Database, *shares: int) -> None:
+    """Wait until processes have so many shards each."""
+    query = "SELECT count(*)::integer FROM outbox_shards WHERE owner IS NOT NULL GROUP BY owner ORDER BY 1"
+    await until(database, query, lambda found: found == list(shares))
