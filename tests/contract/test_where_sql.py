@@ -20,11 +20,11 @@ from tidelock.where import (
     SPARK,
     TEXT_LENGTH_MAX,
     Expression,
+    compile_where,
     evaluate,
     parse_where,
     where_sql,
 )
-from tidelock.where.compiled import compile_where
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "where.json").read_text())
 CASE_TYPES = {"id": "bigint", "qty": "int", "sym": "string", "ok": "boolean"}

@@ -12,8 +12,7 @@ from tests.filters import COLUMNS, Filter, Row, naive, rows, where
 from tidelock.live.branches import BRANCHES_MAX, PLACES_MAX, Branch, Range, branches_of
 from tidelock.live.index import PredicateIndex
 from tidelock.live.ranges import Ranges
-from tidelock.where import FALSE, TRUE, Expression, parse_where
-from tidelock.where.compiled import compile_where
+from tidelock.where import FALSE, TRUE, Expression, compile_where, parse_where
 
 
 def parsed(written: Filter) -> Expression:
@@ -79,10 +78,10 @@ def test_also_after_views_came_and_went(steps: list[Any], last: Row) -> None:
 # Ranges
 
 
-@st.composite
-def ranges(draw: st.DrawFn) -> Range:
-    low, high = (draw(st.none() | st.integers(0, 12) | st.just(5.5)) for _ in range(2))
-    return Range("n", low, low is not None and draw(st.booleans()), high, high is not None and draw(st.booleans()))
+def a_range(random: Random) -> Range:
+    low, high = (random.choice([None, 5.5, *range(13)]) for _ in range(2))
+    included = [end is not None and random.random() < 0.5 for end in (low, high)]
+    return Range("n", low, included[0], high, included[1])
 
 
 def lies_in(value: float, range_: Range) -> bool:
@@ -96,24 +95,24 @@ def lies_in(value: float, range_: Range) -> bool:
 VALUES = [*range(-1, 14), 5.5, 0.5, float("nan"), float("inf"), float("-inf")]
 
 
-@settings(deadline=None, max_examples=200)
-@given(st.lists(st.one_of(st.lists(ranges(), min_size=1, max_size=2), st.integers(0, 99), st.none()), max_size=60))
-def test_a_value_finds_the_ranges_it_lies_in(steps: list[Any]) -> None:
+@settings(deadline=None, max_examples=60)
+@given(st.randoms(use_true_random=False), st.sampled_from([0.1, 0.4, 0.6]))
+def test_a_value_finds_the_ranges_it_lies_in(random: Random, removed: float) -> None:
     found_by = Ranges[int]()
     owned: dict[int, list[Range]] = {}
-    for number, step in enumerate(steps):
-        if isinstance(step, list):
-            owned[number] = step
-            for each in step:
-                found_by.add(number, each)
-        elif step is None:
-            check_ranges(found_by, owned)
-        elif owned:
-            owner = sorted(owned)[step % len(owned)]
+    for number in range(80):
+        if owned and random.random() < removed:
+            owner = random.choice(sorted(owned))
             del owned[owner]
             found_by.remove(owner)
             found_by.remove(owner)
+        else:
+            owned[number] = [a_range(random) for _ in range(random.choice([1, 1, 1, 2]))]
+            for each in owned[number]:
+                found_by.add(number, each)
         assert len(found_by) == len(owned)
+        if random.random() < 0.2:
+            check_ranges(found_by, owned)
     check_ranges(found_by, owned)
 
 
@@ -121,6 +120,7 @@ def check_ranges(found_by: Ranges[int], owned: dict[int, list[Range]]) -> None:
     for value in VALUES:
         found: list[int] = []
         found_by.collect(value, found)
+        assert set(found) <= set(owned)
         wanted = {owner for owner, each in owned.items() if any(lies_in(value, range_) for range_ in each)}
         assert wanted <= set(found) <= wanted | set(found_by._waiting)
     found = []
@@ -159,21 +159,21 @@ ROW = {**dict.fromkeys(COLUMNS), "i": 5, "b": 7, "s": "a", "o": True, "x": 5.0}
 @pytest.mark.parametrize(
     ("filters", "most"),
     [
-        ([{"i": {"_eq": n}} for n in range(3_000)], 1),
-        ([{"i": {"_in": [n, n + 1]}} for n in range(3_000)], 2),
-        ([{"b": {"_gt": n}} for n in range(3_000)], 7),
-        ([{"b": {"_lte": 9 - n}} for n in range(3_000)], 3),
-        ([{"b": {"_gte": 10 * n, "_lt": 10 * n + 10}} for n in range(3_000)], 1),
-        ([{"x": {"_gt": n, "_lte": n + 1}} for n in range(3_000)], 1),
+        ([{"i": {"_eq": n}} for n in range(1_000)], 1),
+        ([{"i": {"_in": [n, n + 1]}} for n in range(1_000)], 2),
+        ([{"b": {"_gt": n}} for n in range(1_000)], 7),
+        ([{"b": {"_lte": 9 - n}} for n in range(1_000)], 3),
+        ([{"b": {"_gte": 10 * n, "_lt": 10 * n + 10}} for n in range(1_000)], 1),
+        ([{"x": {"_gt": n, "_lte": n + 1}} for n in range(1_000)], 1),
         # One tenant's filters, one filter of all tenants, and both: whatever is the same for all does not help.
-        ([{"s": {"_eq": "a"}, "i": {"_eq": n}} for n in range(3_000)], 1),
-        ([{"s": {"_eq": f"{n}"}, "i": {"_eq": 5}} for n in range(3_000)], 0),
-        ([{"s": {"_eq": "a"}, "b": {"_gte": 10 * n, "_lt": 10 * n + 10}} for n in range(3_000)], 1),
+        ([{"s": {"_eq": "a"}, "i": {"_eq": n}} for n in range(1_000)], 1),
+        ([{"s": {"_eq": f"{n}"}, "i": {"_eq": 5}} for n in range(1_000)], 0),
+        ([{"s": {"_eq": "a"}, "b": {"_gte": 10 * n, "_lt": 10 * n + 10}} for n in range(1_000)], 1),
         ([{"o": {"_in": [True, False]}, "i": {"_in": list(range(n, n + 90))}} for n in range(99)], 6),
-        ([{"_or": [{"i": {"_eq": n}}, {"b": {"_eq": n}}], "s": {"_eq": "a"}} for n in range(3_000)], 2),
-        ([{"_or": [{"i": {"_eq": n}}, {"b": {"_gt": n + 5}}]} for n in range(3_000)], 3),
-        ([{"p": {"_is_null": True}, "i": {"_eq": n}} for n in range(3_000)], 1),
-        ([{"i": {"_eq": 5}, "_and": [{"i": {"_eq": n}}]} for n in range(6, 3_000)], 0),
+        ([{"_or": [{"i": {"_eq": n}}, {"b": {"_eq": n}}], "s": {"_eq": "a"}} for n in range(1_000)], 2),
+        ([{"_or": [{"i": {"_eq": n}}, {"b": {"_gt": n + 5}}]} for n in range(1_000)], 3),
+        ([{"p": {"_is_null": True}, "i": {"_eq": n}} for n in range(1_000)], 1),
+        ([{"i": {"_eq": 5}, "_and": [{"i": {"_eq": n}}]} for n in range(6, 1_000)], 0),
     ],
 )  # fmt: skip
 def test_a_row_finds_few_of_many(filters: list[Filter], most: int) -> None:
@@ -222,9 +222,9 @@ def test_branches_say_what_must_hold() -> None:
 )  # fmt: skip
 def test_no_filter_takes_much_room_or_time(written: Filter) -> None:
     expression = parsed(written)
-    started = time.perf_counter()
+    started = time.process_time()
     found = branches_of(expression)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert len(found) <= BRANCHES_MAX
     assert sum(branch.places for branch in found) <= PLACES_MAX
 
@@ -234,11 +234,11 @@ def test_views_that_come_and_go_one_by_one_cost_little_each() -> None:
     random = Random(1)
     order = list(range(5_000))
     random.shuffle(order)
-    started = time.perf_counter()
+    started = time.process_time()
     for number in order:
         index.add(number, parsed({"b": {"_gte": number, "_lt": number + 1}}))
         index.candidates(ROW)
     for number in sorted(order):
         index.remove(number)
         index.candidates(ROW)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.filters import Filter, where
@@ -81,7 +81,7 @@ def test_a_row_that_changes_again_goes_to_the_end() -> None:
 # The rows of a filter, whenever all was taken
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), where(), st.sampled_from([None, *TENANTS]), st.data())
 def test_a_slow_client_has_the_rows_of_the_filter_whenever_it_has_taken_all(
     history: list[list[Change]], written: Filter, tenant: str | None, data: st.DataObject
@@ -101,7 +101,7 @@ def test_a_slow_client_has_the_rows_of_the_filter_whenever_it_has_taken_all(
     assert comparable(client.rows) == comparable(visible(states(history)[-1], written, tenant))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), where(), st.data())
 def test_a_snapshot_and_what_was_held_give_the_rows_whenever_it_was_taken(
     history: list[list[Change]], written: Filter, data: st.DataObject

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.filters import COLUMNS, Filter, Row, naive, rows, where
 from tidelock.columns import ColumnType
-from tidelock.where import DEPTH_MAX, SIZE_MAX, TRUE, evaluate, parse_where
-from tidelock.where.compiled import compile_where
+from tidelock.where import DEPTH_MAX, SIZE_MAX, TRUE, compile_where, evaluate, parse_where
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -93,9 +92,9 @@ def deepest() -> Filter:
 )
 def test_the_largest_filters_compile(written: Filter, row: dict[str, Any]) -> None:
     expression = parse_where(written, COLUMNS)
-    started = time.perf_counter()
+    started = time.process_time()
     matches = compile_where(expression)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert evaluate(expression, row) is True
     assert matches(row) is True
     assert matches(dict.fromkeys(row)) is False

@@ -27,11 +27,11 @@ from tidelock.where import (
     InvalidFilter,
     IsNull,
     OneOf,
+    compile_where,
     evaluate,
     parse_where,
     where_sql,
 )
-from tidelock.where.compiled import compile_where
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "where.json").read_text())
 CASE_COLUMNS = {"id": "bigint", "qty": "int", "sym": "string", "ok": "boolean"}

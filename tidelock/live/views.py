@@ -21,8 +21,7 @@ from tidelock.columns import STRING
 from tidelock.fold.tables import Table
 from tidelock.live.index import PredicateIndex
 from tidelock.live.rowevents import Operation, RowEvent, changed_fields, whole_row
-from tidelock.where import Expression
-from tidelock.where.compiled import compile_where
+from tidelock.where import Expression, compile_where
 from tidelock.where.expressions import all_of, one_of
 
 

@@ -5,10 +5,12 @@
     expression.used_columns                       the columns it uses
     where_sql(expression, POSTGRES)               a condition for Postgres, or for Spark
     evaluate(expression, row)                     true, false or None for unknown
+    compile_where(expression)                     a function of rows: whether it is true, quickly
 
 Logic is SQL's, three-valued: a comparison with null is unknown, and only true matches.
 """
 
+from tidelock.where.compiled import compile_where
 from tidelock.where.evaluation import evaluate
 from tidelock.where.expressions import FALSE, TRUE, All, Bound, Either, Expression, IsNull, OneOf
 from tidelock.where.parser import DEPTH_MAX, SIZE_MAX, TEXT_LENGTH_MAX, parse_where
@@ -31,6 +33,7 @@ __all__ = [
     "InvalidFilter",
     "IsNull",
     "OneOf",
+    "compile_where",
     "evaluate",
     "parse_where",
     "where_sql",

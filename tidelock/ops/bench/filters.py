@@ -16,8 +16,7 @@ from tidelock.errors import Difference
 from tidelock.fold.tables import Table
 from tidelock.live.views import Event, Source
 from tidelock.ops.bench.rounds import Say
-from tidelock.where import Expression, parse_where
-from tidelock.where.compiled import compile_where
+from tidelock.where import Expression, compile_where, parse_where
 
 COUNTS = (10, 1_000, 10_000)
 #: what a change at the largest count may cost, against the smallest
