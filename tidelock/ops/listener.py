@@ -31,6 +31,8 @@ _STALLS = 2
 # Clients have nothing to say on a WebSocket beyond a subscription.
 _FRAME_BYTES_MAX = 2**20
 _FINAL_TEXT = 0x81
+# What the system takes for a client beyond what is under way to it.
+_UNSENT_BYTES_MAX = 128 * 1024
 
 
 class Server(uvicorn.Server):
@@ -99,6 +101,14 @@ class _WebSocket(WebSocketsSansIOProtocol):
     One more message than ASGI has: `websocket.send` with `texts`, several text frames at once, as bytes. They are
     written in one go, which for small ones takes a fraction of sending each by itself.
     """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # The system would take megabytes for a client that does not read. What it does not take waits here, where
+        # it is bounded, and where what becomes of a row meanwhile takes the place of what was to be sent.
+        connection = transport.get_extra_info("socket")
+        if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES_MAX)
 
     async def send(self, message: Any) -> None:
         texts = message.get("texts")

@@ -21,15 +21,16 @@ QUERIES = load("tidelock.ops.bench", "changelog.sql")
 
 
 class ChangeLog:
-    """Writes ranges as the fold does: each row an INSERT, each the only one of its collection."""
+    """Writes ranges as the fold does: each row takes the place of that with its key, in a collection of its own."""
 
     def __init__(self, database: Database, table: Table, tenant_id: str) -> None:
         self._database = database
         self._table = table
         self._tenant_id = tenant_id
         self._schema = change_schema(table.columns)
+        self._rows: dict[str, Row] = {}
 
-    def insert(self, rows: Iterable[Row], *, range_rows: int) -> None:
+    def write(self, rows: Iterable[Row], *, range_rows: int) -> None:
         """Changes in ranges of so many, all of which are there at the same moment."""
         following = iter(rows)
         with self._database.connect_sync(autocommit=False) as connection:
@@ -43,16 +44,7 @@ class ChangeLog:
         assert found is not None, "there is always a row"
         sequence, latest = found
         first = max(latest + 1, time.time_ns())
-        changes = [
-            {
-                "tenant_id": self._tenant_id,
-                "key": msgspec.json.encode([str(row[name]) for name in self._table.key]).decode(),
-                "source_timestamp": first + number,
-                "old": None,
-                "new": row,
-            }
-            for number, row in enumerate(rows)
-        ]
+        changes = [self._change(first + number, row) for number, row in enumerate(rows)]
         (segment,) = encode(pa.Table.from_pylist(changes, self._schema))
         connection.execute(
             QUERIES["write"],
@@ -66,3 +58,14 @@ class ChangeLog:
                 "segment": segment.data,
             },
         )
+
+    def _change(self, source_timestamp: int, row: Row) -> dict[str, object]:
+        key = msgspec.json.encode([str(row[name]) for name in self._table.key]).decode()
+        old, self._rows[key] = self._rows.get(key), row
+        return {
+            "tenant_id": self._tenant_id,
+            "key": key,
+            "source_timestamp": source_timestamp,
+            "old": old,
+            "new": row,
+        }

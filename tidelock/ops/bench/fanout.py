@@ -32,7 +32,7 @@ Figures = dict[str, object]
 _HOST = "127.0.0.1"
 _DOCUMENT = """subscription { counters { operation fields ts_timestamp
     data { metric customer_ref period_start agg_count value total } } }"""
-_METER = "[meters.bench_live]\n"
+METER = "[meters.bench_live]\n"
 _ROUNDS = 3
 #: changes of one range: what a fold does at a time when much comes
 _RANGE_ROWS = 100
@@ -46,7 +46,7 @@ def measure(counts: Sequence[int], messages: int, say: Say, *, place: Path | Non
     """Figures of a server of its own, without a fold, for each number of subscribers and so many messages a round."""
     with scratch.directory(place) as data:
         config = data / "bench.toml"
-        config.write_text(_METER)
+        config.write_text(METER)
         # Without the fold: its changes are written for it, and it would take the processor time that is to be measured.
         with scratch.server(data, config, {"TIDELOCK_FOLD_ENABLED": "false"}) as served:
             database = Database.open(None, data, None, {})
@@ -94,7 +94,7 @@ class _Live:
         rows = list(self._next(events))
 
         async def write() -> None:
-            await asyncio.to_thread(self._log.insert, rows, range_rows=_RANGE_ROWS)
+            await asyncio.to_thread(self._log.write, rows, range_rows=_RANGE_ROWS)
 
         per_s, self.message = uvloop.run(
             _measure(self._served.pid, self._served.port, count, events, write, self._until_followed)
@@ -105,11 +105,7 @@ class _Live:
         """Counters that there were none of: what is not read in time would be told in one message otherwise."""
         first, self._rows = self._rows, self._rows + count
         for number in range(first, first + count):
-            amount = Decimal(number).scaleb(-2)
-            yield dict.fromkeys(COUNTERS.columns) | {
-                "metric": "bench_live", "customer_ref": f"cus_{number}", "period_start": 1_767_225_600 * 10**9,
-                "agg_count": 1, "agg_sum": amount, "value": amount, "total": amount,
-            }  # fmt: skip
+            yield counter_row(number)
 
     async def _until_followed(self, count: int) -> None:
         """A subscriber that has connected may not follow yet."""
@@ -126,6 +122,20 @@ class _Live:
                 if name == "tidelock_view_subscribers":
                     return int(float(value))
         raise Difference("the server's metrics have no tidelock_view_subscribers")
+
+
+def counter_row(number: int, amount: int = 1) -> Row:
+    """A counter of a customer, in cents."""
+    value = Decimal(amount).scaleb(-2)
+    return dict.fromkeys(COUNTERS.columns) | {
+        "metric": "bench_live",
+        "customer_ref": f"cus_{number}",
+        "period_start": 1_767_225_600 * 10**9,
+        "agg_count": 1,
+        "agg_sum": value,
+        "value": value,
+        "total": value,
+    }
 
 
 def _peer(module: str, count: int, texts: Sequence[str]) -> float:

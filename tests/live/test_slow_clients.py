@@ -1,0 +1,203 @@
+"""Clients that do not read what they are sent: they cost little, are sent away, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import socket
+import statistics
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosedError
+
+from tests.faults.servers import Server, running
+from tests.live.sockets import Socket, connected
+from tidelock.fold.tables import COUNTERS
+from tidelock.ledger.database import Database
+from tidelock.ops.bench.changelog import ChangeLog
+from tidelock.ops.bench.fanout import METER, counter_row
+from tidelock.ops.bench.memory import resident_mb
+
+FOLLOW = """subscription { counters { operation fields ts_timestamp
+    data { metric customer_ref period_start agg_count agg_sum value total } } }"""
+ROWS_PER_S = 1_000
+TURNS_PER_S = 20
+
+
+class Load:
+    """Rows at a steady rate, from a thread: of ever new keys, or of so many."""
+
+    def __init__(self, log: ChangeLog, keys: int | None) -> None:
+        self._log = log
+        self._numbers = itertools.count() if keys is None else itertools.cycle(range(keys))
+        self._amounts = itertools.count()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        for turn in itertools.count(1):
+            if self._stop.wait(max(0.0, started + turn / TURNS_PER_S - time.monotonic())):
+                return
+            count = ROWS_PER_S // TURNS_PER_S
+            rows = [counter_row(next(self._numbers), next(self._amounts)) for _ in range(count)]
+            self._log.write(rows, range_rows=count)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+class Reader:
+    """One that reads, and notes how old what it gets is."""
+
+    def __init__(self) -> None:
+        self.ages_s: list[float] = []
+
+    async def run(self, connection: Socket) -> None:
+        async for text in connection.connection:
+            message = json.loads(text)
+            if message["type"] == "next":
+                then = int(message["payload"]["data"]["counters"]["ts_timestamp"])
+                self.ages_s.append((time.time_ns() - then) / 1e9)
+
+
+@contextmanager
+def server_with(place: Path, settings: str) -> Iterator[tuple[Server, ChangeLog]]:
+    """A server in a process of its own, whose memory can be told, over changes that the test writes."""
+    config = place / "tidelock.toml"
+    config.write_text(f"{settings}\n[fold]\nenabled = false\n{METER}")
+    with running(place / "data", config) as server:
+        database = Database.open(None, place / "data", None, {})
+        try:
+            yield server, ChangeLog(database, COUNTERS, "default")
+        finally:
+            database.close()
+
+
+@asynccontextmanager
+async def reading(server: Server) -> AsyncIterator[Reader]:
+    reader = Reader()
+    async with connected(server.url) as connection:
+        await connection.subscribe(FOLLOW)
+        task = asyncio.create_task(reader.run(connection))
+        yield reader
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def deaf(server: Server, stack: AsyncExitStack) -> Socket:
+    """A client that subscribes and then reads nothing, and has little room for what comes."""
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.connect(("127.0.0.1", server.port))
+    plain.setblocking(False)
+    connection = await stack.enter_async_context(connected(server.url, sock=plain, max_queue=1, close_timeout=0.1))
+    await connection.subscribe(FOLLOW)
+    return connection
+
+
+async def read_all(connection: Socket) -> None:
+    async with asyncio.timeout(20):
+        async for _ in connection.connection:
+            pass
+
+
+async def connections(client: httpx.AsyncClient) -> int:
+    text = (await client.get("/metrics")).text
+    return int(float(next(line.split()[1] for line in text.splitlines() if line.startswith("tidelock_live_conn"))))
+
+
+async def until_connections(client: httpx.AsyncClient, count: int, seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        while await connections(client) != count:  # noqa: ASYNC110  (it is the server who knows)
+            await asyncio.sleep(0.05)
+
+
+def p99(ages: list[float]) -> float:
+    return sorted(ages)[int(0.99 * len(ages))]
+
+
+async def test_who_reads_nothing_is_sent_away_and_nobody_else_notices(tmp_path: Path) -> None:
+    await stop_reading(tmp_path, clients=20, before_s=4, seconds=8)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+async def test_who_reads_nothing_for_ten_minutes_costs_little(tmp_path: Path) -> None:
+    await stop_reading(tmp_path, clients=20, before_s=60, seconds=600)
+
+
+async def stop_reading(place: Path, *, clients: int, before_s: float, seconds: float) -> None:
+    """So many clients read nothing, and come again whenever they were sent away."""
+    with server_with(place, 'live_keep_alive = "3s"') as (server, log):
+        async with httpx.AsyncClient(base_url=server.url) as client, reading(server) as reader:
+            with Load(log, None):
+                await asyncio.sleep(before_s)
+                before, memory = reader.ages_s[:], resident_mb(server.pid)
+                assert memory is not None
+                peak, sent_away = memory, 0
+                async with AsyncExitStack() as stack:
+                    ends = time.monotonic() + seconds
+                    there = [await deaf(server, stack) for _ in range(clients)]
+                    while time.monotonic() < ends:
+                        await asyncio.sleep(1)
+                        peak = max(peak, resident_mb(server.pid) or 0)
+                        missing = clients + 1 - await connections(client)
+                        sent_away += missing
+                        there += [await deaf(server, stack) for _ in range(missing)]
+                    during = reader.ages_s[len(before) :]
+            figures = (
+                f"{sent_away} clients sent away; memory before {memory} MB, at most {peak} MB; age of what the reader "
+                f"got, p50 and p99: {statistics.median(before):.3f} {p99(before):.3f} s before, "
+                f"{statistics.median(during):.3f} {p99(during):.3f} s meanwhile"
+            )
+            print(figures)
+            assert sent_away >= clients, figures
+            assert len(during) > 0.7 * seconds * ROWS_PER_S, figures
+            assert peak - memory < 60, figures
+            assert statistics.median(during) < 3 * statistics.median(before) + 0.1, figures
+
+
+async def test_the_code_of_the_close_is_one_that_clients_come_back_after(tmp_path: Path) -> None:
+    with server_with(tmp_path, "live_queue_rows_max = 100") as (server, log):
+        async with AsyncExitStack() as stack, httpx.AsyncClient(base_url=server.url) as client:
+            connection = await deaf(server, stack)
+            await until_connections(client, 1, 5)
+            with Load(log, None):
+                await until_connections(client, 0, 60)
+            with pytest.raises(ConnectionClosedError):
+                await read_all(connection)
+            assert connection.connection.close_code == 4499
+
+
+async def test_one_who_is_slow_is_told_what_became_of_each_row_and_stays(tmp_path: Path) -> None:
+    """Few keys: however much becomes of them, little waits."""
+    with server_with(tmp_path, 'live_queue_rows_max = 100\nlive_keep_alive = "1h"') as (server, log):
+        async with AsyncExitStack() as stack, httpx.AsyncClient(base_url=server.url) as client:
+            connection = await deaf(server, stack)
+            with Load(log, 50):
+                await asyncio.sleep(8)
+                assert await connections(client) == 1
+            log.write([counter_row(1, 10**6)], range_rows=1)
+            last = {"customer_ref": "cus_1", "total": "10000"}
+            times = []
+            async with asyncio.timeout(20):
+                while True:
+                    message = await connection.hear()
+                    event = message["payload"]["data"]["counters"]
+                    times.append(int(event["ts_timestamp"]))
+                    if event["data"].items() >= last.items():
+                        break
+            assert times == sorted(times)
+            assert len(times) < 8 * ROWS_PER_S, "much was told in one"
