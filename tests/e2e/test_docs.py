@@ -69,7 +69,8 @@ def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, jars:
             [*interpreter, script], cwd=tmp_path, capture_output=True, text=True, timeout=120,
             env=os.environ | {"PYTHONPATH": str(ROOT), "TIDELOCK_DATA": str(server.data)}, check=False,
         )  # fmt: skip
-        assert ran.returncode == (CURL_TIMEOUT if "curl -sN " in text else 0), f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
+        expected = CURL_TIMEOUT if "curl -sN " in text else 0
+        assert ran.returncode == expected, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
 
 
 def test_every_make_command_exists() -> None:
