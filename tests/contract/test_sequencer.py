@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from tests.recording import LIMITS, judged, record, rows, sequencing
-from tidelock.errors import Exists, Overloaded, RequestError, Unreachable
+from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, decide
 from tidelock.ledger.database import Database
 from tidelock.ledger.partitions import ensure_partitions
-from tidelock.model import Accepted, Conflict, Duplicate, Event, Head, Rejected, Verdict
+from tidelock.model import Accepted, Conflict, Duplicate, Event, Rejected, Verdict
 
 DAY = "2026-01-01T00:00:00Z"
 
@@ -386,21 +386,3 @@ async def test_a_full_queue_is_also_one_of_many_bytes(database: Database) -> Non
         )
         assert any(isinstance(answer, Overloaded) for answer in answers)
         assert sequences(await record(sequencer, keyed(99, data="x" * 20_000))), "one request alone is always taken"
-
-
-async def test_what_belongs_to_a_control_event_is_written_with_it_or_neither_is(database: Database) -> None:
-    async def beside(connection: psycopg.AsyncConnection[Any], head: Head) -> None:
-        sequence = head.ingress_sequence
-        await connection.execute("INSERT INTO cursors VALUES (%s, %s)", (f"mine {sequence}", sequence))
-
-    async def refused(connection: psycopg.AsyncConnection[Any], head: Head) -> None:
-        await beside(connection, head)
-        raise Exists("it is there already")
-
-    async with sequencing(database) as sequencer:
-        accepted = await sequencer.control({"type": "trigger"}, beside)
-        assert await rows(database, "SELECT sequence FROM cursors") == [(accepted.ingress_sequence,)]
-        with pytest.raises(Exists):
-            await sequencer.control({"type": "trigger"}, refused)
-        assert await rows(database, "SELECT count(*) FROM events") == [(1,)]
-        assert (await sequencer.control({"type": "tick"})).ingress_sequence == 2
