@@ -86,6 +86,10 @@ class Evaluation:
         return moved
 
     def _step(self) -> bool:
+        # Mostly there is nothing to do, and a lock is a write.
+        glance = self._connection.execute(QUERIES["evaluated_through"]).fetchone()
+        if glance is None or glance[1] <= glance[0]:
+            return False
         row = self._connection.execute(QUERIES["look"]).fetchone()
         if row is None or row[1] <= row[0]:
             return False
