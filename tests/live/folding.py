@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.filters import COLUMN_TYPES
-from tests.live.histories import TABLE, State, comparable
+from tests.live.histories import TABLE, Client, State, comparable
 from tidelock.changes.reader import Change
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold.catalog import write_catalog_sql
@@ -169,3 +170,26 @@ async def taken(subscription: Subscription, through: int, limit: int = 200) -> l
         while not events or events[-1].source_timestamp < through:
             events += await subscription.take(limit)
     return events
+
+
+@asynccontextmanager
+async def following(subscription: Subscription, client: Client, chance: random.Random) -> AsyncIterator[None]:
+    """Take, sometimes slowly, sometimes little, and be interrupted now and then."""
+
+    async def run() -> None:
+        while True:
+            try:
+                async with asyncio.timeout(chance.choice([None, None, 0.001, 0.02])):
+                    events = await subscription.take(chance.choice([1, 2, 200]))
+            except TimeoutError:
+                continue
+            for event in events:
+                client.put(event)
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

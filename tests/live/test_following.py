@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Databases
 from tests.filters import Filter, where
-from tests.live.folding import Folding, folding, gone, hub_of, put, until
+from tests.live.folding import Folding, folding, following, gone, hub_of, put, until
 from tests.live.histories import TABLE, TENANTS, Client, State, comparable, expression_of, histories, visible
 from tidelock.changes.reader import Change
 from tidelock.errors import Closed
@@ -76,29 +76,6 @@ class Forgiving(Client):
             self.rows.pop(place, None)
             if event.operation != "DELETE":
                 self.rows[place] = event.row
-
-
-@asynccontextmanager
-async def following(subscription: Subscription, client: Client, chance: random.Random) -> AsyncIterator[None]:
-    """Take, sometimes slowly, sometimes little, and be interrupted now and then."""
-
-    async def run() -> None:
-        while True:
-            try:
-                async with asyncio.timeout(chance.choice([None, None, 0.001, 0.02])):
-                    events = await subscription.take(chance.choice([1, 2, 200]))
-            except TimeoutError:
-                continue
-            for event in events:
-                client.put(event)
-
-    task = asyncio.create_task(run())
-    try:
-        yield
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def cut(history: History, cuts: Sequence[int]) -> list[History]:
