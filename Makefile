@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.set-up
 CLIENTS := tests/live/clients
 
+# A Node that was brought is found where everything else is.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 
@@ -16,15 +18,17 @@ help: ## show this list
 
 setup: $(STAMP) ## make .venv with everything the project needs
 
-# The lock file decides every version; uv itself is the one thing pip brings. A Java comes only where there is none.
+# The lock file decides every version; uv itself is the one thing pip brings. A Java and
+# a Node come only where there are none.
 $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@without=$$($(BIN)/python -m tidelock.fold.java 2>/dev/null && echo --no-extra java); \
-		$(BIN)/uv sync --frozen --all-extras $$without --inexact --quiet
+		node=$$(command -v npm >/dev/null || echo --group node); \
+		$(BIN)/uv sync --frozen --all-extras $$without $$node --inexact --quiet
 # Clients in JavaScript that the tests subscribe with: tests say so where they are missing, and fail for it with CI=true.
-	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true; fi
+	@npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true
 	@touch $@
 
 run: setup ## run Tidelock here: ledger and API on http://127.0.0.1:8080
