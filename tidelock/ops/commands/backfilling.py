@@ -65,6 +65,8 @@ def backfill(
     [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table workflow_events --dry-run[/]
     [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table calls --map kind=stream[/]
     """
+    if "" in (url, table):
+        raise SettingsError("--from and --table must not be empty")
     flags = {"backfill.url": url, "backfill.table": table, "backfill.stream": stream, "backfill.tenant": tenant}
     settings = read_settings(config, data=data, database_url=database_url, **flags)
     told = _told(settings.backfill.map, mapping or ())
