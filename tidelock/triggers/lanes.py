@@ -15,7 +15,7 @@ from tidelock.triggers.endpoints import Endpoint
 from tidelock.triggers.signatures import Signer
 
 # Rows in memory for each that is sent at a time: enough to go on with while the next are read.
-_AHEAD = 16
+_AHEAD = 8
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""Commands that measure: `bench ingest`, `bench fold`, `bench windows`, `bench latency`."""
+"""Commands that measure: `bench ingest`, `bench fold`, `bench windows`, `bench latency`, `bench webhooks`."""
 
 from __future__ import annotations
 
@@ -122,6 +122,16 @@ _LATENCY_ROWS = {
     "jvmMb": "memory of the JVM: first quarter, MB",
     "jvmLastMb": "    last quarter",
 }
+_WEBHOOKS_ROWS = {
+    "bareRequestsPerSecond": "signed requests from a bare loop of the same client (the limit), requests/s",
+    "deliveriesPerSecond": "deliveries from the outbox, each settled with its attempt, deliveries/s",
+    "deliveriesRatioToBare": "    against the bare loop",
+    "aloneP50Ms": "p50 from the outbox to the receiver, 100 events/s, ms",
+    "aloneP99Ms": "    p99",
+    "besideP50Ms": "p50 of the same beside endpoints that hang, ms",
+    "besideP99Ms": "    p99",
+    "deadEndpoints": "    endpoints that hang, with 1,000 events each",
+}
 
 
 @app.command()
@@ -235,6 +245,31 @@ def latency(
         terminal.write_json(figures)
         return
     terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in _LATENCY_ROWS.items()])
+
+
+@app.command()
+def webhooks(
+    events: Annotated[int, typer.Option(min=10, max=10_000_000, help="Deliveries in each round and way.")] = 20_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds; the medians count.")] = 3,
+    seconds: Annotated[int, typer.Option(min=1, max=86_400, help="How long to measure delays, each way.")] = 30,
+    dead: Annotated[int, typer.Option(min=0, max=1_000, help="Endpoints that never answer.")] = 20,
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure deliveries to a local receiver beside a bare loop of requests, and beside endpoints that hang.
+
+    Runs a Postgres and a receiver of its own; no server and no Spark. Use a quiet machine; trust ratios.
+
+    [dim]tidelock bench webhooks --events 20000[/]
+    """
+    from tidelock.ops.bench.webhooks import measure
+
+    figures = measure(_scratch_settings(config), events, rounds, seconds, dead, terminal.say, place=data)
+    if json:
+        terminal.write_json(figures)
+        return
+    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in _WEBHOOKS_ROWS.items()])
 
 
 def _scratch_settings(config: Path | None) -> Settings:

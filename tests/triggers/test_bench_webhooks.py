@@ -1,0 +1,20 @@
+"""`bench webhooks`, with numbers so small that its figures mean nothing: everything is there."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from tidelock.cli import app
+from tidelock.ops.commands import bench
+
+
+def test_deliveries_are_measured_beside_a_bare_loop_and_beside_dead_endpoints(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    asked = ["bench", "webhooks", "--events", "50", "--rounds", "1", "--seconds", "1", "--dead", "2"]
+    ran = CliRunner().invoke(app, [*asked, "--data", str(tmp_path), "--json"])
+    assert ran.exit_code == 0, ran.output
+    figures = json.loads(ran.stdout.splitlines()[-1])
+    assert set(bench._WEBHOOKS_ROWS) == set(figures)
+    assert all(figure > 0 for figure in figures.values())
+    assert not list(tmp_path.iterdir()), "nothing is left"
