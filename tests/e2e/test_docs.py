@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from graphql import parse, validate
 
 from tests.faults.servers import ROOT, Server, running
+from tests.live.javascript import clients, has_javascript
 from tidelock.definitions import parse_definitions
+from tidelock.fold.tables import tables_of
+from tidelock.live.schema import make_schema
 from tidelock.settings import load
 
 #: the page about keys last: it makes one, and from then on every request needs one
@@ -23,10 +27,15 @@ PAGES = [
     *sorted((ROOT / "bench").rglob("*.md")),
 ]
 #: pages whose snippets need what the page declares
-DECLARING = ("README.md", "event-time.md", "reading.md")
+DECLARING = ("README.md", "event-time.md", "reading.md", "subscriptions.md")
 #: how long, and what curl says then
 FOLLOWED_S, CURL_TIMEOUT = 3, 28
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INTERPRETERS = {
+    "sh": ["sh", "-eu", "-c"],
+    "python": [sys.executable, "-W", "error", "-c"],
+    "js": ["node", "--input-type=module", "-e"],
+}
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -48,29 +57,37 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.timeout(900)
-def test_every_snippet_of_shell_and_python_runs_as_written(server: Server, jars: Path, tmp_path: Path) -> None:
+def test_every_snippet_of_a_language_runs_as_written(server: Server, jars: Path, tmp_path: Path) -> None:
     shutil.copytree(jars / "jars", server.data / "jars", dirs_exist_ok=True)
     here = tmp_path / ".venv" / "bin"
     here.mkdir(parents=True)
     command = here / "tidelock"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tidelock "$@" --data {server.data}\n')
     command.chmod(0o755)
-    found = snippets("sh", "python")
+    found = snippets("sh", "python", "js")
     assert found
     for page, kind, text in found:
-        if text.startswith("make "):
+        if text.startswith("make ") or (kind == "js" and not has_javascript()):
             continue
         script = text.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
         script = script.replace("curl -s ", "curl -sS --fail-with-body ")
         # What follows for ever is followed for some seconds.
         script = script.replace("curl -sN ", f"curl -sSN --fail-with-body --max-time {FOLLOWED_S} ")
-        interpreter = ["sh", "-eu", "-c"] if kind == "sh" else [sys.executable, "-W", "error", "-c"]
         ran = subprocess.run(
-            [*interpreter, script], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            [*INTERPRETERS[kind], script], cwd=clients(tmp_path), capture_output=True, text=True, timeout=120,
             env=os.environ | {"PYTHONPATH": str(ROOT), "TIDELOCK_DATA": str(server.data)}, check=False,
         )  # fmt: skip
         expected = CURL_TIMEOUT if "curl -sN " in text else 0
         assert ran.returncode == expected, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
+
+
+def test_every_graphql_snippet_is_valid() -> None:
+    declared = "\n".join(text for page, _, text in snippets("toml") if page in DECLARING)
+    schema = make_schema(tables_of(parse_definitions(tomllib.loads(declared))).values())
+    found = snippets("graphql")
+    assert found
+    for _, _, text in found:
+        assert not validate(schema, parse(text)), text
 
 
 def test_every_make_command_exists() -> None:
