@@ -205,9 +205,9 @@ class Delivery:
                 lane.rewind()
 
     async def _settle(self, pending: Pending) -> None:
-        if self.dispatch.gone:
-            gone, self.dispatch.gone = self.dispatch.gone, set()
+        if gone := set(self.dispatch.gone):
             await pending.halt(gone)
+            self.dispatch.gone -= gone
             self._halted.set()
         if batch := self.dispatch.done[:_SETTLED_MAX]:
             following = await pending.settle(batch)

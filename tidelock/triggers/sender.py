@@ -123,8 +123,7 @@ class Sender:
                 found += await response.content.read(self._response_bytes_max - len(found))
         except (aiohttp.ClientError, TimeoutError):
             pass
-        # Postgres takes no NUL in a text.
-        return found.decode(errors="replace").replace("\0", "\ufffd")
+        return _storable(found.decode(errors="replace"))
 
     def _parsed(self, url: str) -> URL:
         if url not in self._urls:
@@ -154,7 +153,7 @@ class Sender:
             return "timeout", f"no answer within {self._timeout_s:g} s"
         if isinstance(error, aiohttp.ServerDisconnectedError):
             return "unreachable", "the connection was closed before an answer came"
-        return "unreachable", f"{type(error).__name__}: {error}".replace("\0", "\ufffd")[: self._response_bytes_max]
+        return "unreachable", _storable(f"{type(error).__name__}: {error}")[: self._response_bytes_max]
 
 
 class _Resolver(AbstractResolver):
@@ -190,6 +189,11 @@ class _Resolver(AbstractResolver):
             return list(dict.fromkeys(_text(sockaddr) for *_, sockaddr in found))
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+
+
+def _storable(text: str) -> str:
+    """Postgres takes neither NUL nor half a character."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 def _text(sockaddr: tuple[Any, ...]) -> str:

@@ -14,21 +14,19 @@ WHERE enabled AND halted_at IS NULL;
 -- its next attempt; the others are told of too, so that they are not read again.
 SELECT found.trigger_id, found.id, found.position, found.key, found.shard, found.event_id, found.event_type,
     found.source_timestamp, found.failures, extract(epoch FROM now() - found.queued_at)::float8,
-    first AND found.next_attempt_at IS NULL,
-    CASE WHEN first AND pg_column_size(found.data) <= %(inline_bytes_max)s THEN found.data::text END
+    earlier.exists IS NULL AND found.next_attempt_at IS NULL,
+    CASE WHEN earlier.exists IS NULL AND pg_column_size(found.data) <= %(inline_bytes_max)s THEN found.data::text END
 FROM unnest(%(trigger_ids)s::bigint[], %(after)s::bigint[], %(room)s::integer[]) AS lane (trigger_id, after, room)
 CROSS JOIN LATERAL (
     SELECT * FROM outbox
     WHERE trigger_id = lane.trigger_id AND status = 'pending' AND position > lane.after AND shard = ANY(%(shards)s)
     ORDER BY position LIMIT lane.room
 ) AS found
-CROSS JOIN LATERAL (
-    SELECT NOT EXISTS (
-        SELECT FROM outbox AS earlier
-        WHERE earlier.trigger_id = found.trigger_id AND earlier.key = found.key AND earlier.status = 'pending'
-            AND earlier.position < found.position
-    )
-) AS chain (first);
+LEFT JOIN LATERAL (
+    SELECT true FROM outbox
+    WHERE trigger_id = found.trigger_id AND key = found.key AND status = 'pending' AND position < found.position
+    LIMIT 1
+) AS earlier (exists) ON true;
 
 -- name: read_due
 -- What is to be tried again, of each trigger so much at most, after what was read of that before.
@@ -64,11 +62,11 @@ WITH given AS (
         settled_at = CASE WHEN given.status <> 'pending' THEN now() END
     FROM given
     WHERE outbox.id = given.id AND outbox.position = given.position AND outbox.status = 'pending'
-    RETURNING outbox.id, outbox.attempts
+    RETURNING outbox.id, outbox.attempts, given.sent_at_s, given.seconds, given.outcome, given.http_status,
+        given.response
 )
 INSERT INTO delivery_attempts (outbox_id, number, sent_at, seconds, outcome, http_status, response)
-SELECT id, attempts, to_timestamp(sent_at_s), seconds, outcome, http_status, response
-FROM settled JOIN given USING (id);
+SELECT id, attempts, to_timestamp(sent_at_s), seconds, outcome, http_status, response FROM settled;
 
 -- name: following
 -- What comes next in chains, of which the first were just settled.
