@@ -102,9 +102,12 @@ class Connections:
             raise
         try:
             await connection.execute(_SESSION)
-        except psycopg.Error as error:
+        except BaseException as error:
+            # Whoever asked may have hung up, too.
             await _drop(connection)
-            raise _translated(error) from error
+            if isinstance(error, psycopg.Error):
+                raise _translated(error) from error
+            raise
         return connection
 
     async def _give_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
