@@ -46,11 +46,12 @@ format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure ingest, fold and windows beside their limits
+bench: setup ## measure ingest, fold, windows and subscriptions beside their limits
 	@$(BIN)/tidelock bench ingest
 	@$(BIN)/tidelock bench fold
 	@$(BIN)/tidelock bench windows
 	@$(BIN)/tidelock bench latency
+	@$(BIN)/tidelock bench live
 
 soak: setup ## the long proofs (kills, many examples); takes a while
 	@$(BIN)/python -m pytest -m soak -s

@@ -1,4 +1,4 @@
-"""Commands that measure: `bench ingest`, `bench fold`, `bench windows`, `bench latency`, `bench webhooks`."""
+"""Commands that measure: `bench ingest`, `fold`, `windows`, `latency`, `live`, `webhooks`."""
 
 from __future__ import annotations
 
@@ -270,6 +270,38 @@ def webhooks(
         terminal.write_json(figures)
         return
     terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in _WEBHOOKS_ROWS.items()])
+
+
+@app.command()
+def live(
+    subscribers: Annotated[
+        str, typer.Option(help="Subscribers; several, by commas, are measured in turn.")
+    ] = "100,1000",
+    messages: Annotated[
+        int, typer.Option(min=1_000, max=100_000_000, help="Messages in each round, to all subscribers together.")
+    ] = 200_000,
+    seconds: Annotated[
+        int, typer.Option(min=0, max=86_400, help="How long to send for delays, after a warm-up; 0 leaves them out.")
+    ] = 60,
+    rate: Annotated[int, typer.Option(min=1, max=10_000, help="Events sent a second for delays, one a request.")] = 100,
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure filters, fan-out beside a bare loop of WebSockets and Strawberry, and how soon a subscriber knows.
+
+    Runs servers of its own in a scratch directory, for delays with a fold. Use a quiet machine; trust ratios.
+
+    [dim]tidelock bench live --subscribers 100,1000[/]
+    """
+    from tidelock.ops.bench.live import measure, rows
+
+    settings, counts = _scratch_settings(config), _numbers(subscribers, "subscribers", 1)
+    figures = measure(settings, counts, messages, seconds, rate, terminal.say, config=config, place=data)
+    if json:
+        terminal.write_json(figures)
+        return
+    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in rows(counts, seconds).items()])
 
 
 def _scratch_settings(config: Path | None) -> Settings:
