@@ -12,9 +12,10 @@ from tests.live.histories import expression_of
 from tidelock.columns import STRING
 from tidelock.fold.segments import change_schema
 from tidelock.live import masks
+from tidelock.live.branches import branches_of
 from tidelock.live.masks import Mask
 from tidelock.live.views import of_tenant
-from tidelock.where import FALSE, TRUE
+from tidelock.where import FALSE, TRUE, Expression
 
 Pair = tuple[str, Row | None, Row | None]
 PAIRS = st.lists(st.tuples(st.sampled_from("tu"), st.none() | rows(), st.none() | rows()), max_size=12)
@@ -44,8 +45,12 @@ def concerned(pairs: list[Pair], filters: list[tuple[Filter, str | None]]) -> li
     ]
 
 
-def expressions(filters: list[tuple[Filter, str | None]]) -> list[masks.Expression]:
-    return [of_tenant(expression_of(written), tenant) for written, tenant in filters]
+def mask(*expressions: Expression) -> Mask:
+    return Mask(expressions, [branch for each in expressions for branch in branches_of(each)])
+
+
+def mask_of(filters: list[tuple[Filter, str | None]]) -> Mask:
+    return mask(*(of_tenant(expression_of(written), tenant) for written, tenant in filters))
 
 
 @settings(deadline=None, max_examples=300)
@@ -53,7 +58,7 @@ def expressions(filters: list[tuple[Filter, str | None]]) -> list[masks.Expressi
 def test_a_mask_of_few_filters_lets_through_what_concerns_them(
     pairs: list[Pair], filters: list[tuple[Filter, str | None]]
 ) -> None:
-    found = Mask(expressions(filters)).apply(changes_of(pairs))
+    found = mask_of(filters).apply(changes_of(pairs))
     assert found["key"].to_pylist() == concerned(pairs, filters)
 
 
@@ -62,19 +67,19 @@ def test_a_mask_of_few_filters_lets_through_what_concerns_them(
 def test_a_mask_of_many_filters_leaves_nothing_out(pairs: list[Pair], filters: list[tuple[Filter, str | None]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masks, "_FILTERS_MAX", 0)
-        found = Mask(expressions(filters)).apply(changes_of(pairs))
+        found = mask_of(filters).apply(changes_of(pairs))
     assert set(found["key"].to_pylist()) >= set(concerned(pairs, filters))
 
 
 def test_many_filters_are_looked_at_by_what_they_are_all_equal_to() -> None:
     pairs: list[Pair] = [("t", None, dict.fromkeys(COLUMNS) | {"s": f"{n}", "i": n}) for n in range(100)]
     equal = [expression_of({"s": {"_eq": f"{n}"}, "i": {"_gt": n}}) for n in range(40)]
-    assert Mask(equal).apply(changes_of(pairs)).num_rows == 40
-    assert Mask([*equal, expression_of({"_or": [{"s": {"_is_null": True}}, {"i": {"_in": [70, 71]}}]})]).apply(
+    assert mask(*equal).apply(changes_of(pairs)).num_rows == 40
+    assert mask(*equal, expression_of({"_or": [{"s": {"_is_null": True}}, {"i": {"_in": [70, 71]}}]})).apply(
         changes_of(pairs)
     )["key"].to_pylist() == [*map(str, range(40)), "70", "71"]
-    assert Mask([*equal, TRUE]).apply(changes_of(pairs)).num_rows == 100
-    assert Mask([*equal, FALSE]).apply(changes_of(pairs)).num_rows == 40
+    assert mask(*equal, TRUE).apply(changes_of(pairs)).num_rows == 100
+    assert mask(*equal, FALSE).apply(changes_of(pairs)).num_rows == 40
 
 
 def test_a_segment_from_before_there_was_a_column_is_let_through() -> None:
@@ -82,5 +87,5 @@ def test_a_segment_from_before_there_was_a_column_is_let_through() -> None:
     older = changes.drop_columns(["new", "old"])
     rows_without = pa.array([{"k": "a"}], pa.struct([("k", pa.string())]))
     older = older.append_column("old", rows_without).append_column("new", rows_without)
-    assert Mask([expression_of({"i": {"_eq": 1}})]).apply(older).num_rows == 1
-    assert Mask([expression_of({"i": {"_eq": 1}, "k": {"_eq": "b"}})]).apply(older).num_rows == 0
+    assert mask(expression_of({"i": {"_eq": 1}})).apply(older).num_rows == 1
+    assert mask(expression_of({"i": {"_eq": 1}, "k": {"_eq": "b"}})).apply(older).num_rows == 0

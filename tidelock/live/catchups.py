@@ -11,7 +11,7 @@ from tidelock.errors import ResumeExpired
 from tidelock.live.backlogs import Backlog
 from tidelock.live.decoding import changes_of, decoded
 from tidelock.live.log import Place, read_page
-from tidelock.live.masks import Mask
+from tidelock.live.masks import mask_of
 from tidelock.live.readers import Connection, Readers
 from tidelock.live.shared import Share, Shared
 from tidelock.live.views import Event, View
@@ -47,7 +47,7 @@ class Catchups:
 
 def _read(connection: Connection, view: View, place: Place, after: int, through: int) -> Caught:
     page = read_page(connection, [view.table.name], place, after=after, through=through)
-    mask = Mask([view.expression])
+    mask = mask_of(view.expression)
     changes = []
     for _, data in page.segments:
         if (found := decoded(data, view.table)) is None:

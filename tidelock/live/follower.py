@@ -208,7 +208,7 @@ class Follower:
     def _mask(self, source: Source) -> Mask:
         edition, mask = self._masks.get(source, (-1, None))
         if mask is None or edition != source.edition:
-            mask = Mask(source.expressions)
+            mask = Mask(source.expressions, source.branches)
             self._masks[source] = source.edition, mask
         return mask
 

@@ -11,7 +11,7 @@ Whatever cannot be used of a filter is left out, which makes candidates more, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -34,6 +34,11 @@ class PredicateIndex(Generic[V]):
 
     def __len__(self) -> int:
         return len(self._branches)
+
+    @property
+    def branches(self) -> Iterator[Branch]:
+        """Those of all filters."""
+        return chain.from_iterable(self._branches.values())
 
     def add(self, view: V, expression: Expression) -> None:
         assert view not in self._branches, "a view is added once"

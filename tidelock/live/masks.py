@@ -7,13 +7,13 @@ evaluated again row by row: a mask may let through too much, never too little.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import reduce
+from functools import cached_property, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.fold.arrow import column
-from tidelock.live.branches import Branch, branches_of
+from tidelock.live.branches import Branch
 from tidelock.where import All, Bound, Either, Expression, IsNull, OneOf
 from tidelock.where.operands import Operand
 
@@ -23,11 +23,12 @@ _COMPARISONS = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.gre
 
 
 class Mask:
-    """What some filters have in common with the changes that concern them. Made once, used by any thread."""
+    """What the changes have in common that concern one of some filters. Made once, used by any thread."""
 
-    def __init__(self, expressions: Collection[Expression]) -> None:
-        self._expressions = tuple(expressions) if len(expressions) <= _FILTERS_MAX else ()
-        self._values = None if self._expressions else _common_values(expressions)
+    def __init__(self, expressions: Collection[Expression], branches: Collection[Branch]) -> None:
+        """Both are of the same filters."""
+        self._expressions = expressions if len(expressions) <= _FILTERS_MAX else ()
+        self._branches = branches
 
     def apply(self, changes: pa.Table) -> pa.Table:
         """The changes whose old or new row may be one that a filter is true for."""
@@ -36,10 +37,25 @@ class Mask:
         sides = [_Rows(changes, side) for side in ("old", "new")]
         return changes.filter(_any([self._seen(rows) for rows in sides], changes.num_rows))
 
+    @cached_property
+    def _values(self) -> dict[str, frozenset[Operand | None]] | None:
+        """Values by column, of which every row has one that any of the filters is true for; None: there are none."""
+        values: dict[str, set[Operand | None]] = {}
+        for branch in self._branches:
+            if (name := _narrowest(branch)) is None:
+                return None
+            values.setdefault(name, set()).update(branch.equal[name])
+        return {name: frozenset(found) for name, found in values.items()}
+
     def _seen(self, rows: _Rows) -> pa.Array:
-        if self._values is None:
+        if self._expressions:
             return _any([_truth(expression, rows) for expression in self._expressions], len(rows))
-        return _any([_equal(rows, name, values) for name, values in self._values.items()], len(rows))
+        return _any([_equal(rows, name, values) for name, values in (self._values or {}).items()], len(rows))
+
+
+def mask_of(expression: Expression) -> Mask:
+    """The mask of one filter."""
+    return Mask([expression], ())
 
 
 class _Rows:
@@ -112,17 +128,6 @@ def _equal(rows: _Rows, name: str, operands: frozenset[Operand | None]) -> pa.Ar
 
 def _any(masks: list[pa.Array], length: int) -> pa.Array:
     return reduce(pc.or_, masks) if masks else pa.repeat(False, length)
-
-
-def _common_values(expressions: Iterable[Expression]) -> dict[str, frozenset[Operand | None]] | None:
-    """Values by column, of which every row has one that any of the filters is true for; None: there are none."""
-    values: dict[str, set[Operand | None]] = {}
-    for expression in expressions:
-        for branch in branches_of(expression):
-            if (name := _narrowest(branch)) is None:
-                return None
-            values.setdefault(name, set()).update(branch.equal[name])
-    return {name: frozenset(found) for name, found in values.items()}
 
 
 def _narrowest(branch: Branch) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from tidelock.errors import TidelockError, Unreachable
+from tidelock.errors import Unreachable
 from tidelock.ledger.database import Database
 
 T = TypeVar("T")
@@ -26,10 +26,6 @@ PAUSE_S, PAUSE_MAX_S = 0.1, 2.0
 
 _SESSION = "SET default_transaction_read_only = on; SET statement_timeout = '30s'"
 _CANCEL_S = 0.1
-
-
-class TookTooLong(TidelockError):
-    """The database was told to stop after a while."""
 
 
 class Readers:
@@ -45,7 +41,7 @@ class Readers:
         self._resting = self._closed = False
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """What the work gives, done by a thread when one is free. Raises Unreachable, TookTooLong."""
+        """What the work gives, done by a thread when one is free. Raises Unreachable."""
         self._resting = False
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, work)
 
@@ -115,8 +111,6 @@ class Readers:
 def _translated(error: psycopg.Error) -> Exception:
     """What the database objects to is our mistake and stays what it is; everything else is an outage."""
     reason = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return TookTooLong(f"the database gave up: {reason}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return Unreachable(f"the database does not answer: {reason}")
     return error

@@ -19,6 +19,7 @@ from typing import Protocol
 from tidelock.changes.reader import Change, Row
 from tidelock.columns import STRING
 from tidelock.fold.tables import Table
+from tidelock.live.branches import Branch
 from tidelock.live.index import PredicateIndex
 from tidelock.live.rowevents import Operation, RowEvent, changed_fields, whole_row
 from tidelock.where import Expression, compile_where
@@ -95,6 +96,11 @@ class Source:
     def expressions(self) -> list[Expression]:
         """The filters of all views."""
         return [view.expression for view in self._views.values()]
+
+    @property
+    def branches(self) -> list[Branch]:
+        """The branches of all filters."""
+        return list(self._index.branches)
 
     @property
     def views(self) -> int:
