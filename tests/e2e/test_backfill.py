@@ -180,7 +180,7 @@ def test_a_live_producer_that_sends_an_old_row_s_key_is_the_same_event(database:
         (["--map", "id=-"], "no column of workflow_events is known to be its id"),
         (["--map", "received_at=-"], "say --map COLUMN=receivedAt"),
         (["--map", "type=-"], "say --map COLUMN=stream, or --stream NAME"),
-        (["--map", "type=ts"], "workflow_events.type is text, and ts must be timestamp with time zone"),
+        (["--map", "source=ts"], "workflow_events.source is text, and ts must be timestamp with time zone"),
         (["--map", "payload=id"], "workflow_events.payload is jsonb, and id must be a text, a uuid or a number"),
         (["--map", "source=stream", "--map", "type=stream"], "two columns for stream; leave one out with --map"),
         (["--table", "workflow_event"], "did you mean workflow_events"),
