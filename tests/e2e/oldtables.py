@@ -25,7 +25,7 @@ SELECT id, (ARRAY['started', 'step', 'finished'])[1 + id %% 3], 'engine',
         ELSE timestamptz '2026-01-01' + (id * 7919 %% 13) * interval '1 hour' + interval '1 microsecond' END,
     timestamptz '2026-01-02' + (id * 104729 %% 7) * interval '1 minute',
     jsonb_build_object('n', id, 'text', 'a' || chr(10) || 'b'), gen_random_uuid(), '{"v": 1}'
-FROM generate_series(1, %(rows)s) AS id ORDER BY md5(id::text || %(seed)s)
+FROM generate_series(1::bigint, %(rows)s) AS id ORDER BY md5(id::text || %(seed)s)
 """
 #: what the ledger must hold, in order
 _ORDER = """
