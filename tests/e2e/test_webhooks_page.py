@@ -25,6 +25,11 @@ PAGE = (ROOT / "docs" / "webhooks.md").read_text()
 RECEIVERS = dict(re.findall(r"^```(py|js)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 
 
+def _listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def receiving(kind: str, secret: str, here: Path) -> Iterator[tuple[str, Path]]:
     """The page's receiver as a process of its own: its URL, and where what it prints goes."""
@@ -41,7 +46,7 @@ def receiving(kind: str, secret: str, here: Path) -> Iterator[tuple[str, Path]]:
         process = subprocess.Popen([interpreter, script], env=environ, stdout=output, cwd=here)
         try:
             deadline = time.monotonic() + 60
-            while socket.socket().connect_ex(("127.0.0.1", port)):
+            while not _listening(port):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
