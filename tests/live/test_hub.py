@@ -256,6 +256,22 @@ async def test_who_never_catches_up_is_ended(database: Database, fold: Folding) 
         assert hub.state.subscriptions == 0
 
 
+async def test_who_stops_in_the_midst_of_a_snapshot_is_ended_after_a_while(
+    database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelock.live.subscriptions._PATIENCE_S", 0.2)
+    fold.fold([put(f"{n}", i=n) for n in range(10)])
+    async with hub_of(database, live_queue_rows_max=2) as hub:
+        subscription = await hub.subscribe(TABLE)
+        await subscription.take(1)
+        fold.fold([put(f"{n}", i=-n) for n in range(1, 9)])
+        await until(lambda: hub.state.through == fold.time)
+        for _ in range(4):
+            await asyncio.sleep(0.1)
+            await subscription.take(1)
+        assert isinstance(await subscription.wait_ended(), Overflowed)
+
+
 # The end
 
 

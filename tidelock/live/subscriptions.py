@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 #: events of one `take` where the caller does not say
 TAKE_EVENTS = 200
+# How long one may take nothing while it could, and more comes than may wait.
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,10 @@ class Subscription:
         #: events taken since it joined its view, and between the two times that it did before; None: a first time
         self._taken = 0
         self._taken_before: int | None = None
+        #: how often something was taken, and whether somebody waits for more
+        self._takes = 0
+        self._awaited = False
+        self._patience: asyncio.TimerHandle | None = None
         self._error: TidelockError | None = None
         self._ended = asyncio.Event()
 
@@ -80,6 +86,7 @@ class Subscription:
         Raises Ended (`Closed`, `DefinitionChanged`, `Overflowed`), ResumeExpired, SnapshotTooLarge: then it is over,
         and everything it had is free.
         """
+        self._awaited = True
         try:
             while True:
                 # What waits never makes others wait: making events takes its time.
@@ -89,10 +96,13 @@ class Subscription:
                     raise self._error
                 if events := await self._next(limit):
                     self._taken += len(events)
+                    self._takes += 1
                     return events
         except TidelockError as error:
             self.end(error)
             raise
+        finally:
+            self._awaited = False
 
     async def wait_ended(self) -> TidelockError:
         """Waits until it is over, and gives why.
@@ -123,6 +133,8 @@ class Subscription:
                 share.leave()
         if self._queue is not None:
             self._queue.wake()
+        if self._patience is not None:
+            self._patience.cancel()
         self._snapshot = self._caught = self._queue = self._taking = None
         self._ended.set()
         self._supply.forget(self)
@@ -236,8 +248,23 @@ class Subscription:
             return
         if self.follows:
             self.end(_slow())
-        else:
-            self._leave()
+            return
+        self._leave()
+        if self._patience is None:
+            self._be_patient()
+
+    def _be_patient(self) -> None:
+        """End it after a while in which it took nothing: what it has not taken yet is kept for it all the time."""
+        loop, takes = asyncio.get_running_loop(), self._takes
+
+        def look() -> None:
+            self._patience = None
+            if self._takes == takes and not self._awaited:
+                self.end(_slow())
+            elif not self.follows:
+                self._be_patient()
+
+        self._patience = loop.call_later(_PATIENCE_S, look)
 
     def _leave(self) -> None:
         """Be told nothing any more. What is being read from the log is still read for the view that it was."""
