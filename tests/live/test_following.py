@@ -33,7 +33,7 @@ WANTED = st.tuples(where(), st.sampled_from([None, *TENANTS]))
 # Smaller examples would be found by many more databases: they are small enough.
 LAW = settings(
     deadline=None,
-    max_examples=20,
+    max_examples=25,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -94,21 +94,25 @@ def answer(fold: Folding, wanted: Wanted, time: int) -> State:
 async def everything(subscription: Subscription, hub: Hub, fold: Folding) -> list[Event]:
     """All that a subscription tells up to now; then it is closed."""
     events: list[Event] = []
+    telling = asyncio.create_task(collect(subscription, events))
+    await caught_up(subscription, hub, fold)
+    await closed(subscription, telling)
+    return events
 
-    async def run() -> None:
-        while True:
-            events.extend(await subscription.take(3))
 
-    task = asyncio.create_task(run())
-    await until(
-        lambda: (
-            task.done() or ((hub.state.through or 0) >= fold.time and subscription.follows and not subscription.queued)
-        )
-    )
+async def collect(subscription: Subscription, events: list[Event]) -> None:
+    while True:
+        events.extend(await subscription.take(3))
+
+
+async def caught_up(subscription: Subscription, hub: Hub, fold: Folding) -> None:
+    await until(lambda: hub.state.through == fold.time and subscription.follows and not subscription.queued)
+
+
+async def closed(subscription: Subscription, telling: asyncio.Task[None]) -> None:
     subscription.close()
     with pytest.raises(Closed):
-        await task
-    return events
+        await telling
 
 
 async def agree(hub: Hub, fold: Folding, wanted: Wanted, client: Client) -> None:
@@ -212,10 +216,10 @@ def test_what_is_read_from_the_log_is_the_filters_answer_at_every_time(
 
 
 @LAW
-@given(histories(), st.lists(st.integers(1, 4)), st.integers(0, 6), st.integers(0, 6), WANTED, st.data())
+@given(histories(), st.lists(st.integers(1, 4)), st.integers(0, 6), st.integers(0, 6), WANTED, st.booleans(), st.data())
 def test_who_was_cut_off_at_any_message_and_resumes_has_the_filters_answer_again(
     everywhere: Place, runner: asyncio.Runner, history: History, cuts: list[int], begin: int, more: int,
-    wanted: Wanted, data: st.DataObject,
+    wanted: Wanted, joins: bool, data: st.DataObject,
 ) -> None:  # fmt: skip
     ranges = cut(history, cuts)
     filter_, tenant = expression_of(wanted[0]), wanted[1]
@@ -227,10 +231,16 @@ def test_who_was_cut_off_at_any_message_and_resumes_has_the_filters_answer_again
             fold.fold(*each)
         async with hub_of(database) as hub:
             subscription = await hub.subscribe(TABLE, filter_, tenant)
-            begun = fold.time
+            events: list[Event] = []
+            telling = asyncio.create_task(collect(subscription, events))
+            if joins:
+                await until(lambda: hub.state.view_subscribers == 1)
             for each in ranges[begin : begin + more]:
                 fold.fold(*each)
-            events = await everything(subscription, hub, fold)
+            await caught_up(subscription, hub, fold)
+            await closed(subscription, telling)
+            # Of what it was told at once it knows the last only, so before it may know less.
+            known = fold.time
             got = events[: data.draw(st.integers(0, len(events)))]
             for each in ranges[begin + more :]:
                 fold.fold(*each)
@@ -238,7 +248,7 @@ def test_who_was_cut_off_at_any_message_and_resumes_has_the_filters_answer_again
             resumed = await hub.subscribe(TABLE, filter_, tenant, after=after)
             rest = await everything(resumed, hub, fold)
         assert all(event.source_timestamp >= after for event in rest)
-        for time in [time for time in fold.times if time >= max(after, begun)]:
+        for time in [time for time in fold.times if time >= known]:
             client = Forgiving()
             for event in [*got, *(event for event in rest if event.source_timestamp <= time)]:
                 client.put(event)
