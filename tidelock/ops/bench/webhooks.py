@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import uvloop
@@ -41,6 +41,14 @@ DEAD_EVENTS = 1_000
 Say = Callable[[str], None]
 
 
+class _Taken(NamedTuple):
+    """What so many requests took."""
+
+    per_s: float
+    #: processor time of this process for each
+    cpu_us: float
+
+
 def measure(
     settings: Settings, events: int, rounds: int, seconds: int, dead: int, say: Say, *, place: Path | None = None
 ) -> dict[str, float | int]:
@@ -64,7 +72,8 @@ class _Bench:
         self._secret = generate_secret()
 
     def throughput(self, events: int, rounds: int) -> dict[str, float | int]:
-        bare, delivered = [], []
+        bare: list[_Taken] = []
+        delivered: list[_Taken] = []
         with _receiver() as receiver:
             for number in range(rounds + 1):
                 # The first round warms up.
@@ -72,11 +81,17 @@ class _Bench:
                 bare.append(uvloop.run(self._bare(receiver.url, count)))
                 delivered.append(uvloop.run(self._delivered(receiver.url, count)))
                 if number:
-                    self._say(f"  round {number}: bare {bare[-1]:,.0f}/s, delivered {delivered[-1]:,.0f}/s")
-        ratios = [ours / limit for ours, limit in zip(delivered[1:], bare[1:], strict=True)]
+                    limit, ours = bare[-1], delivered[-1]
+                    self._say(
+                        f"  round {number}: bare {limit.per_s:,.0f}/s ({limit.cpu_us:.0f} µs of processor time), "
+                        f"delivered {ours.per_s:,.0f}/s ({ours.cpu_us:.0f} µs)"
+                    )
+        ratios = [ours.per_s / limit.per_s for ours, limit in zip(delivered[1:], bare[1:], strict=True)]
         return {
-            "bareRequestsPerSecond": round(statistics.median(bare[1:])),
-            "deliveriesPerSecond": round(statistics.median(delivered[1:])),
+            "bareRequestsPerSecond": round(statistics.median(taken.per_s for taken in bare[1:])),
+            "bareCpuMicroseconds": round(statistics.median(taken.cpu_us for taken in bare[1:])),
+            "deliveriesPerSecond": round(statistics.median(taken.per_s for taken in delivered[1:])),
+            "deliveryCpuMicroseconds": round(statistics.median(taken.cpu_us for taken in delivered[1:])),
             "deliveriesRatioToBare": round(statistics.median(ratios), 3),
         }
 
@@ -93,7 +108,7 @@ class _Bench:
             self._say(f"  {name}: p50 {figures[f'{name}P50Ms']} ms, p99 {figures[f'{name}P99Ms']} ms")
         return figures
 
-    async def _bare(self, url: str, count: int) -> float:
+    async def _bare(self, url: str, count: int) -> _Taken:
         """The same requests, made and signed the same way, from a loop that does nothing else."""
         settings = self._settings
         sender = Sender(
@@ -114,26 +129,26 @@ class _Bench:
                 if result.outcome != "delivered":
                     raise Unreachable(f"the receiver did not answer: {result}")
 
-        started = time.perf_counter()
+        watch = _Watch(count)
         await asyncio.gather(*(send() for _ in range(CONCURRENCY)))
-        taken = time.perf_counter() - started
+        taken = watch.read()
         await sender.close()
-        return count / taken
+        return taken
 
-    async def _delivered(self, url: str, count: int) -> float:
+    async def _delivered(self, url: str, count: int) -> _Taken:
         """From an outbox that is full, until the last is delivered and everything is settled."""
         trigger = self._begin(url)
         with self._database.connect_sync() as connection, connection.transaction():
             append(connection, _transitions(trigger, "bench", count))
         delivery = open_delivery(self._settings, self._database, _disable)
-        started = time.perf_counter()
+        watch = _Watch(count)
         await delivery.start()
         attempts = delivery.dispatch.attempts
         while attempts["delivered"] < count or delivery.dispatch.done:  # noqa: ASYNC110  (nobody tells)
             await asyncio.sleep(0.002)
-        taken = time.perf_counter() - started
+        taken = watch.read()
         await delivery.close()
-        return count / taken
+        return taken
 
     async def _trickle(self, url: str, seconds: int, dead: int) -> None:
         """A hundred events a second for one endpoint, while others have much to be sent and never answer."""
@@ -168,6 +183,16 @@ class _Bench:
             row = connection.execute(QUERIES["add_trigger"], {"name": name, "webhook": url}).fetchone()
             assert row is not None, "it returns its id"
             return int(row[0])
+
+
+class _Watch:
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+
+    def read(self) -> _Taken:
+        seconds, cpu_s = time.perf_counter() - self._started, time.process_time() - self._cpu_started
+        return _Taken(self._count / seconds, cpu_s / self._count * 1e6)
 
 
 class _Receiver:

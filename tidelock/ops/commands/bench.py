@@ -124,7 +124,9 @@ _LATENCY_ROWS = {
 }
 _WEBHOOKS_ROWS = {
     "bareRequestsPerSecond": "signed requests from a bare loop of the same client (the limit), requests/s",
+    "bareCpuMicroseconds": "    processor time of each, µs",
     "deliveriesPerSecond": "deliveries from the outbox, each settled with its attempt, deliveries/s",
+    "deliveryCpuMicroseconds": "    processor time of each, µs",
     "deliveriesRatioToBare": "    against the bare loop",
     "aloneP50Ms": "p50 from the outbox to the receiver, 100 events/s, ms",
     "aloneP99Ms": "    p99",
