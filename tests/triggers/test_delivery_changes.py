@@ -34,11 +34,15 @@ async def test_a_trigger_is_sent_where_it_points_now_and_signed_as_it_is_now(dat
     secret = generate_secret()
     async with receiving() as first, receiving() as second:
         trigger = create_trigger(database, "big", first.url), "big"
-        async with delivering(database):
+        async with delivering(database) as delivery:
             fill(database, [transition(trigger, "a", 1)])
             await first.until(lambda: first.accepted)
             change(database, "UPDATE trigger_secrets SET secrets = %s", [secret])
             change(database, "UPDATE triggers SET webhook = %s", second.url)
+            # What was read before it heard of the change is still sent to the first.
+            async with asyncio.timeout(60):
+                while [lane.target.webhook for lane in delivery.dispatch.lanes.values()] != [second.url]:
+                    await asyncio.sleep(0.05)
             fill(database, [transition(trigger, "a", 2)])
             await second.until(lambda: second.accepted)
         assert verify(second.accepted[0].body, second.accepted[0].headers, secret)
