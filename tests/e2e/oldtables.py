@@ -22,8 +22,8 @@ _FILL = """
 INSERT INTO workflow_events
 SELECT id, (ARRAY['started', 'step', 'finished'])[1 + id %% 3], 'engine',
     CASE WHEN id %% 17 = 0 THEN NULL
-        ELSE timestamptz '2026-01-01' + (id * 7919 %% 13) * interval '1 hour' + interval '1 microsecond' END,
-    timestamptz '2026-01-02' + (id * 104729 %% 7) * interval '1 minute',
+        ELSE timestamptz '2026-01-01' + (id::bigint * 7919 %% 13) * interval '1 hour' + interval '1 microsecond' END,
+    timestamptz '2026-01-02' + (id::bigint * 104729 %% 7) * interval '1 minute',
     jsonb_build_object('n', id, 'text', 'a' || chr(10) || 'b'), gen_random_uuid(), '{"v": 1}'
 FROM generate_series(1::bigint, %(rows)s) AS id ORDER BY md5(id::text || %(seed)s)
 """
