@@ -6,7 +6,6 @@ They follow every kind of table while events arrive and while the server restart
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -141,8 +140,3 @@ async def test_foreign_clients_have_the_rows_there_are_after_events_and_a_restar
         assert operations == {"INSERT", "UPDATE", "DELETE"}, way
     if len(ways) < len(WAYS):
         pytest.skip("npm's clients are missing, so only Python's were tried; `make setup` installs them")
-
-
-@pytest.mark.skipif(os.environ.get("CI") != "true", reason="elsewhere they may be missing, and tests say so")
-def test_ci_has_the_clients_of_npm() -> None:
-    assert has_javascript()
