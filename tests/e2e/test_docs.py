@@ -56,7 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_every_snippet_of_a_language_runs_as_written(server: Server, jars: Path, tmp_path: Path) -> None:
     shutil.copytree(jars / "jars", server.data / "jars", dirs_exist_ok=True)
     here = tmp_path / ".venv" / "bin"
@@ -74,7 +74,7 @@ def test_every_snippet_of_a_language_runs_as_written(server: Server, jars: Path,
         # What follows for ever is followed for some seconds.
         script = script.replace("curl -sN ", f"curl -sSN --fail-with-body --max-time {FOLLOWED_S} ")
         ran = subprocess.run(
-            [*INTERPRETERS[kind], script], cwd=clients(tmp_path), capture_output=True, text=True, timeout=120,
+            [*INTERPRETERS[kind], script], cwd=clients(tmp_path), capture_output=True, text=True, timeout=400,
             env=os.environ | {"PYTHONPATH": str(ROOT), "TIDELOCK_DATA": str(server.data)}, check=False,
         )  # fmt: skip
         expected = CURL_TIMEOUT if "curl -sN " in text else 0
