@@ -88,7 +88,7 @@ async def test_subscriptions_go_on_after_the_database_was_killed(embedded: Datab
                     os.kill(int((tmp_path / "postgres" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
                     fold.store.close()
                     # Whoever asks next brings it back.
-                    (await embedded.connect()).pgconn.finish()
+                    await (await embedded.connect()).close()
                     fold.fold([put("a", i=2 + n)], [put("b", i=None), put("c", i=n)])
                     await agree(hub, fold, client)
 
