@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
 class _Protocol(HttpToolsProtocol):
     """HTTP/1.1, with the one error the application never sees in the form of all the others.
 
-    A client that does not read its answer is cut off: nobody else would notice, and what it was sent waits meanwhile.
+    A client that reads nothing of its answer for long is cut off: nobody else would notice, and the answer waits.
     """
 
     def __init__(self, *given: Any, stall_s: float, **named: Any) -> None:
@@ -62,9 +62,14 @@ class _Protocol(HttpToolsProtocol):
         self._stall_s = stall_s
         self._stalled: asyncio.TimerHandle | None = None
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # Also for WebSockets, which begin so.
+        _take_little(transport)
+
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self.loop.call_later(self._stall_s, self.transport.abort)
+        self._look_again()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -73,6 +78,15 @@ class _Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._read_again()
+
+    def _look_again(self) -> None:
+        self._stalled = self.loop.call_later(self._stall_s, self._look, self.transport.get_write_buffer_size())
+
+    def _look(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() < before:
+            self._look_again()
+        else:
+            self.transport.abort()
 
     def _read_again(self) -> None:
         if self._stalled is not None:
@@ -101,14 +115,6 @@ class _WebSocket(WebSocketsSansIOProtocol):
     One more message than ASGI has: `websocket.send` with `texts`, several text frames at once, as bytes. They are
     written in one go, which for small ones takes a fraction of sending each by itself.
     """
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        # The system would take megabytes for a client that does not read. What it does not take waits here, where
-        # it is bounded, and where what becomes of a row meanwhile takes the place of what was to be sent.
-        connection = transport.get_extra_info("socket")
-        if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES_MAX)
 
     async def send(self, message: Any) -> None:
         texts = message.get("texts")
@@ -148,6 +154,17 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def _abort_soon(self) -> None:
         # Closing alone waits for a client that does not read to read everything that was written to it.
         self.loop.call_later(_GOODBYE_S, self.transport.abort)
+
+
+def _take_little(transport: asyncio.Transport) -> None:
+    """Keep the system from taking megabytes for a client that does not read.
+
+    What it does not take waits here, where it is bounded, and where what becomes of a row meanwhile takes the place of
+    what was to be sent.
+    """
+    connection = transport.get_extra_info("socket")
+    if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES_MAX)
 
 
 def _frame_head(size: int) -> bytes:
