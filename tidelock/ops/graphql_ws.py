@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from tidelock.errors import Closed, InvalidJson, Overflowed, RequestError, TidelockError
+from tidelock.errors import InvalidJson, Overflowed, RequestError, TidelockError
 from tidelock.ingest.nesting import cut_below
 from tidelock.instants import SECOND
 from tidelock.live.refusals import LIMIT_EXCEEDED, Refused, errors_of, refusal
@@ -239,8 +239,6 @@ class _Connection(Client):
         """Tell why an operation ends by itself."""
         if isinstance(error, Overflowed):
             raise error
-        if isinstance(error, Closed):
-            return  # with the server, whose good-bye says so
         self._tasks.pop(name, None)
         await self.write([_encode({"id": name, "type": "error", "payload": errors_of(error)})])
 
