@@ -118,6 +118,18 @@ def test_the_plain_database_url_counts_when_ours_is_not_set() -> None:
     assert from_text("", {"DATABASE_URL": ""}).database_url is None
 
 
+def test_brokers_are_a_list_or_a_text_with_commas_and_their_options_have_dots() -> None:
+    file = '[kafka]\nbrokers = ["a:9092", "b:9092"]\n[kafka.options]\nsasl.mechanism = "PLAIN"\n"socket.nagle.disable" = true'
+    settings = from_text(file)
+    assert settings.kafka.brokers == ("a:9092", "b:9092")
+    assert settings.kafka.options == {"sasl.mechanism": "PLAIN", "socket.nagle.disable": "true"}
+    assert load(Path(os.devnull), {"TIDELOCK_KAFKA_BROKERS": "a:9092, b:9092"}, {}).kafka.brokers == (
+        "a:9092",
+        "b:9092",
+    )
+    assert "PLAIN" not in repr(settings)
+
+
 def test_definitions_come_with_the_settings() -> None:
     settings = from_text('[meters]\nlateness = "1h"\n[meters.calls]\n[streams.trades]\n', {}, {"meters.lateness": "2h"})
     assert settings.definitions.meters["calls"].lateness_ns == 2 * UNITS["h"]

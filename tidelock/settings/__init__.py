@@ -15,7 +15,9 @@ from tidelock.definitions import Definitions, parse_definitions
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES
 from tidelock.sections import Section
 from tidelock.settings import options
+from tidelock.settings.kafka import Kafka
 from tidelock.settings.layers import build, from_environment, from_file, from_flags
+from tidelock.settings.option_values import SPARK_PROPERTIES
 from tidelock.settings.options import Option
 from tidelock.settings.tomlfile import read_toml
 
@@ -67,7 +69,9 @@ class Spark:
         example="/usr/lib/jvm/java-21-openjdk",
     )
     conf: Mapping[str, str] = options.properties(
-        "Further properties, passed to Spark as they are.", example='{ "spark.executor.memory" = "4g" }'
+        SPARK_PROPERTIES,
+        "Further properties, passed to Spark as they are.",
+        example='{ "spark.executor.memory" = "4g" }',
     )
 
 
@@ -280,6 +284,12 @@ class Settings:
     webhook_retention: int = options.duration(
         "14d", "How long webhooks that were delivered or given up are kept, with their attempts."
     )
+    reader_lag_max: int | None = options.duration(
+        None,
+        "How far behind the ledger a reader (fold, triggers, Kafka, ...) may be before `/readyz` answers 503.",
+        unset="any time",
+        minimum="1s",
+    )
     read_connections_max: int = options.integer(
         8, "Most database connections that lists are read with at a time. Requests beyond it wait.", maximum=1_000
     )
@@ -315,6 +325,7 @@ class Settings:
     fold: Fold = options.section(Fold)
     meters: Meters = options.section(Meters)
     backfill: Backfill = options.section(Backfill)
+    kafka: Kafka = options.section(Kafka)
     #: streams, meters and windows of the file
     definitions: Definitions = field(default_factory=Definitions)
 

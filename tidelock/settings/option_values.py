@@ -23,7 +23,6 @@ _SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_PROPERTY = re.compile(r"spark\.[^\s=]+")
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
@@ -85,21 +84,12 @@ def _table(value: object) -> dict[str, str]:
     return {_parameter(name): _scalar(member) for name, member in members.items()}
 
 
-def _properties(value: object) -> dict[str, str]:
-    members = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(members, Mapping):
-        raise ValueError
-    return dict(_flattened(members))
-
-
 def _flattened(members: Mapping[object, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     """TOML makes tables of names with dots that are not quoted: as good a way to write them as any."""
     for name, member in members.items():
         path = prefix + _text(name)
         if isinstance(member, Mapping):
             yield from _flattened(member, f"{path}.")
-        elif not _PROPERTY.fullmatch(path):
-            raise ValueError
         else:
             yield path, ("true" if member else "false") if isinstance(member, bool) else _scalar(member)
 
@@ -126,7 +116,26 @@ DURATIONS = Kind(
     lambda numbers: json.dumps([format_duration(number) for number in numbers]),
 )
 TABLE = Kind("a table of names and texts; in the environment a JSON object", _table)
-PROPERTIES = Kind('a table of values whose names begin with "spark."; in the environment a JSON object', _properties)
+
+
+def properties(names: str, form: str) -> Kind:
+    """Values by names with dots; `names` says which, `form` is their pattern."""
+    compiled = re.compile(form)
+
+    def read(value: object) -> dict[str, str]:
+        members = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(members, Mapping):
+            raise ValueError
+        flat = dict(_flattened(members))
+        if not all(map(compiled.fullmatch, flat)):
+            raise ValueError
+        return flat
+
+    return Kind(f"a table of values whose names {names}; in the environment a JSON object", read)
+
+
+SPARK_PROPERTIES = properties('begin with "spark."', r"spark\.[^\s=]+")
+KAFKA_PROPERTIES = properties("are those of librdkafka", r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 
 def pattern(form: str, allowed: str) -> Kind:

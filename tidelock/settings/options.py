@@ -99,7 +99,7 @@ def path(default: str | None, about: str, **spec: Any) -> Any:
     return _option(None if default is None else Path(default), Spec(values.PATH, about, **spec))
 
 
-def integer(default: int, about: str, *, minimum: int = 1, maximum: int = 10**9, **spec: Any) -> Any:
+def integer(default: int | None, about: str, *, minimum: int = 1, maximum: int = 10**9, **spec: Any) -> Any:
     return _option(default, Spec(values.integer(minimum, maximum), about, **spec))
 
 
@@ -112,9 +112,9 @@ def size(default: str, about: str, *, minimum: str, maximum: str, **spec: Any) -
     return _option(values.parse_size(default), Spec(values.size(*bounds), about, **spec))
 
 
-def duration(default: str, about: str, *, minimum: str = "0s", **spec: Any) -> Any:
+def duration(default: str | None, about: str, *, minimum: str = "0s", **spec: Any) -> Any:
     kind = values.duration(parse_duration(minimum))
-    return _option(parse_duration(default), Spec(kind, about, **spec))
+    return _option(None if default is None else parse_duration(default), Spec(kind, about, **spec))
 
 
 def durations(default: tuple[str, ...], about: str, **spec: Any) -> Any:
@@ -129,8 +129,9 @@ def table(about: str, **spec: Any) -> Any:
     return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(values.TABLE, about, **spec)})
 
 
-def properties(about: str, **spec: Any) -> Any:
-    return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(values.PROPERTIES, about, **spec)})
+def properties(kind: Kind, about: str, **spec: Any) -> Any:
+    made = Spec(kind, about, **spec)
+    return dataclasses.field(default_factory=dict, repr=not made.secret, metadata={_OPTION: made})
 
 
 def _option(default: object, spec: Spec) -> Any:
