@@ -119,14 +119,12 @@ def test_the_plain_database_url_counts_when_ours_is_not_set() -> None:
 
 
 def test_brokers_are_a_list_or_a_text_with_commas_and_their_options_have_dots() -> None:
-    file = '[kafka]\nbrokers = ["a:9092", "b:9092"]\n[kafka.options]\nsasl.mechanism = "PLAIN"\n"socket.nagle.disable" = true'
-    settings = from_text(file)
+    options = '[kafka.options]\nsasl.mechanism = "PLAIN"\n"socket.nagle.disable" = true'
+    settings = from_text(f'[kafka]\nbrokers = ["a:9092", "b:9092"]\n{options}')
     assert settings.kafka.brokers == ("a:9092", "b:9092")
     assert settings.kafka.options == {"sasl.mechanism": "PLAIN", "socket.nagle.disable": "true"}
-    assert load(Path(os.devnull), {"TIDELOCK_KAFKA_BROKERS": "a:9092, b:9092"}, {}).kafka.brokers == (
-        "a:9092",
-        "b:9092",
-    )
+    environ = {"TIDELOCK_KAFKA_BROKERS": "a:9092, b:9092"}
+    assert load(Path(os.devnull), environ, {}).kafka.brokers == ("a:9092", "b:9092")
     assert "PLAIN" not in repr(settings)
 
 
