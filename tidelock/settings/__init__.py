@@ -19,6 +19,7 @@ from tidelock.settings.kafka import Kafka
 from tidelock.settings.layers import build, from_environment, from_file, from_flags
 from tidelock.settings.option_values import SPARK_PROPERTIES
 from tidelock.settings.options import Option
+from tidelock.settings.stores import ClickHouse, Lake, Load
 from tidelock.settings.tomlfile import read_toml
 
 DEFAULT_FILE = Path("tidelock.toml")
@@ -326,6 +327,9 @@ class Settings:
     meters: Meters = options.section(Meters)
     backfill: Backfill = options.section(Backfill)
     kafka: Kafka = options.section(Kafka)
+    load: Load = options.section(Load)
+    lake: Lake = options.section(Lake)
+    clickhouse: ClickHouse = options.section(ClickHouse)
     #: streams, meters and windows of the file
     definitions: Definitions = field(default_factory=Definitions)
 
