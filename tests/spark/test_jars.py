@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tidelock.fold import jars as module
-from tidelock.fold.jars import NAME, jdbc_driver
+from tidelock.errors import Unreachable
+from tidelock.fold.jars import NAME, jar_set, jdbc_driver
 
 JAVA = Path("/nowhere")
 
@@ -37,6 +38,20 @@ def test_it_is_fetched_once(tmp_path: Path) -> None:
     (data / "jars" / NAME).write_bytes(b"half of a jar")
     assert jdbc_driver(data, fetch, JAVA, {}) is not None
     assert zipfile.is_zipfile(data / "jars" / NAME)
+
+
+def test_a_set_of_jars_is_fetched_once_and_whole(tmp_path: Path) -> None:
+    source = jar(tmp_path / "source.jar")
+    script = 'for flag; do case $flag in spark.jars.ivy=*) ivy=${flag#*=} ;; esac; done\nmkdir "$ivy/jars"\n'
+    half = submit(tmp_path, f'{script} cp {source} "$ivy/jars/org.a_a-1.jar"')
+    data = tmp_path / "data"
+    with pytest.raises(Unreachable, match=r"org.a:a:1, org.b:b:2 could not be fetched"):
+        jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], half, JAVA, {})
+    whole = submit(tmp_path, f'{script} cp {source} "$ivy/jars/org.a_a-1.jar"; cp {source} "$ivy/jars/org.b_b-2.jar"')
+    fetched = jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], whole, JAVA, {})
+    assert [path.name for path in fetched] == ["org.a_a-1.jar", "org.b_b-2.jar"]
+    assert jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], Path("/nowhere"), JAVA, {}) == fetched
+    assert [path.name for path in (data / "jars").iterdir()] == ["both"]
 
 
 @pytest.mark.parametrize(
