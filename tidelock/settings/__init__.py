@@ -15,6 +15,7 @@ from tidelock.definitions import Definitions, parse_definitions
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES
 from tidelock.sections import Section
 from tidelock.settings import options
+from tidelock.settings.connect import Connect
 from tidelock.settings.kafka import Kafka
 from tidelock.settings.layers import build, from_environment, from_file, from_flags
 from tidelock.settings.option_values import SPARK_PROPERTIES
@@ -326,6 +327,7 @@ class Settings:
     fold: Fold = options.section(Fold)
     meters: Meters = options.section(Meters)
     backfill: Backfill = options.section(Backfill)
+    connect: Connect = options.section(Connect)
     kafka: Kafka = options.section(Kafka)
     load: Load = options.section(Load)
     lake: Lake = options.section(Lake)
