@@ -18,22 +18,23 @@ TOP = {"app", "cli", "client", "eventtimes", "spark", "__main__"}
 LINES_MAX = 400
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "ops", "app"},
+    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "sinks", "ops", "app"},
     "fastapi": {"ops", "app"},
     "starlette": {"ops", "app"},
     "uvicorn": {"ops", "app"},
     "typer": {"ops", "cli"},
     "rich": {"ops", "cli"},
     "prometheus_client": {"ops", "app"},
-    "pyarrow": {"fold", "changes", "live", "spark", "ops"},
+    "pyarrow": {"fold", "changes", "live", "sinks", "spark", "ops"},
     "adbc_driver_postgresql": {"fold", "changes", "ops"},
-    "pyspark": {"fold", "spark"},
-    "py4j": {"fold", "spark"},
+    "pyspark": {"fold", "sinks", "spark"},
+    "py4j": {"fold", "sinks", "spark"},
     "graphql": {"live", "ops"},
     "zstandard": {"ingest", "ops"},
     "aiohttp": {"triggers"},
     "yarl": {"triggers"},
     "duckdb": {"ops"},
+    "clickhouse_connect": {"sinks"},
 }
 
 

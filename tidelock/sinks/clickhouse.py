@@ -1,0 +1,205 @@
+"""ClickHouse: the ledger as one table, through clickhouse-connect to a server or to chDB, which is embedded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.errors import SettingsError, Unreachable
+from tidelock.ledger.account import belong_to_parent
+from tidelock.settings.stores import ClickHouse
+from tidelock.sinks.columns import COLUMNS, NAMES, SEQUENCE, conformed
+from tidelock.sinks.source import Source
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
+_PORTS = {"clickhouse": 8123, "clickhouses": 8443}
+_PAUSE_S = 0.2
+_ORDER = "ingress_sequence, kafka_partition, kafka_offset"
+#: what the queries that insert are called, so that one which outlives its client is found
+_QUERY_ID = "tidelock-load"
+# What was inserted must outlive a power cut before the cursor says that it is there.
+_CREATE = f"""\
+CREATE TABLE IF NOT EXISTS events ({", ".join(f"{column.name} {column.clickhouse}" for column in COLUMNS)})
+ENGINE = MergeTree ORDER BY ({_ORDER}) SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"""
+
+
+def connection_of(url: str) -> dict[str, Any]:
+    """What clickhouse-connect needs to know. Raises SettingsError."""
+    if url.startswith("chdb:"):
+        path = url.removeprefix("chdb:").removeprefix("//")
+        if not path:
+            raise SettingsError("`clickhouse.url` names no path: chdb:PATH", field="clickhouse.url")
+        return {"interface": "chdb", "path": str(Path(path).expanduser().absolute())}
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise SettingsError(
+            "`clickhouse.url` must be clickhouse://user:password@host:8123/database or chdb:PATH",
+            field="clickhouse.url",
+        )
+    return dict(parse_qsl(parts.query)) | {
+        "host": parts.hostname,
+        "port": port or _PORTS[parts.scheme],
+        "username": unquote(parts.username or "default"),
+        "password": unquote(parts.password or ""),
+        "database": unquote(parts.path.strip("/")) or "default",
+        "secure": parts.scheme == "clickhouses",
+    }
+
+
+class ClickHouseStore:
+    """A ClickHouse by its URL. A connection is kept for one piece of work only: chDB lets one process in at a time."""
+
+    def __init__(self, settings: ClickHouse) -> None:
+        assert settings.url is not None
+        self._connection = connection_of(settings.url)
+        self._timeout_s = settings.timeout_s
+        self.embedded = "interface" in self._connection
+        self.place = str(self._connection["path"] if self.embedded else f"{self._connection['host']}")
+        _require()
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """Raises Unreachable, then and whenever it stops answering."""
+        from clickhouse_connect.driver.exceptions import OperationalError
+
+        client = self._connected()
+        try:
+            yield client
+        except OperationalError as error:
+            raise Unreachable(f"ClickHouse at {self.place} does not answer: {_first_line(error)}") from None
+        finally:
+            client.close()
+
+    def create(self) -> None:
+        """Make the table, where there is none."""
+        if self.embedded:
+            path = Path(self._connection["path"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with self.client() as client:
+            client.command(_CREATE)
+        if self.embedded:
+            belong_to_parent(path)
+
+    def rows(self, lo: int, hi: int) -> pa.Table:
+        """The events of a range in the table's order."""
+        with self.client() as client:
+            found = client.query_arrow(
+                f"SELECT {', '.join(NAMES)} FROM events WHERE {_within(lo, hi)} ORDER BY {_ORDER}", use_strings=True
+            )
+        return conformed(found)
+
+    def last(self) -> tuple[int, int] | None:
+        """Sequence and commit of the last event; None: there is no event, or no table."""
+        with self.client() as client:
+            if not client.command("EXISTS TABLE events"):
+                return None
+            rows = client.query(
+                f"SELECT {SEQUENCE}, commit_id FROM events ORDER BY {SEQUENCE} DESC LIMIT 1"
+            ).result_rows
+        return (int(rows[0][0]), int(rows[0][1])) if rows else None
+
+    def _connected(self) -> Client:
+        import clickhouse_connect
+        from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError, ProgrammingError
+
+        options: dict[str, Any] = {} if self.embedded else {"connect_timeout": max(1, round(self._timeout_s))}
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return clickhouse_connect.get_client(**self._connection, **options)
+            except ProgrammingError as error:
+                if not self.embedded:
+                    raise SettingsError(f"`clickhouse.url`: {_first_line(error)}", field="clickhouse.url") from None
+                if time.monotonic() > deadline:
+                    said = f"chDB cannot be opened at {self.place}; one process at a time may, so another may have it"
+                    raise Unreachable(f"{said}: {_first_line(error)}") from None
+            except (OperationalError, DatabaseError) as error:
+                raise Unreachable(f"ClickHouse at {self.place} does not answer: {_first_line(error)}") from None
+            time.sleep(_PAUSE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """Rows of a range, ready to be inserted."""
+
+    store: ClickHouseStore
+    lo: int
+    hi: int
+    rows: pa.Table
+    #: what is there of the range is not to be trusted
+    anew: bool = False
+
+    def publish(self) -> None:
+        """What is there already came of a step that was killed after it had inserted, or amid: a row that is there is
+        whole and what it must be, because both are the ledger's, so what is missing makes the range complete."""
+        with self.store.client() as client:
+            if not self.store.embedded:
+                self._await_others(client)
+            if self.anew:
+                client.command(f"DELETE FROM events WHERE {_within(self.lo, self.hi)}", settings={"mutations_sync": 2})
+            there = client.query_arrow(f"SELECT {SEQUENCE} FROM events WHERE {_within(self.lo, self.hi)}")[SEQUENCE]
+            missing = self.rows.filter(pc.invert(pc.is_in(self.rows[SEQUENCE], value_set=there.cast(pa.int64()))))
+            if missing.num_rows:
+                client.insert_arrow("events", missing, settings=self._named())
+
+    def _named(self) -> dict[str, Any]:
+        return {} if self.store.embedded else {"query_id": f"{_QUERY_ID}-{self.lo}-{time.time_ns()}"}
+
+    def _await_others(self, client: Client) -> None:
+        """An insert may go on in the server for a moment after the loader that sent it was killed."""
+        running = f"SELECT count() FROM system.processes WHERE query_id LIKE '{_QUERY_ID}-%'"
+        while int(client.query(running).result_rows[0][0]):
+            time.sleep(_PAUSE_S)
+
+
+class ClickHouseSink:
+    """The table `events`."""
+
+    name = "clickhouse"
+
+    def __init__(self, settings: ClickHouse) -> None:
+        self.store = ClickHouseStore(settings)
+
+    def open(self) -> None:
+        self.store.create()
+
+    def stage(self, lo: int, hi: int, source: Source) -> _Staged:
+        return _Staged(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()))
+
+    def widened(self, lo: int, hi: int) -> tuple[int, int]:
+        return lo, hi
+
+    def stage_repair(self, lo: int, hi: int, source: Source) -> _Staged:
+        return _Staged(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()), anew=True)
+
+
+def _within(lo: int, hi: int) -> str:
+    return f"{SEQUENCE} > {lo} AND {SEQUENCE} <= {hi}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _require() -> None:
+    try:
+        import clickhouse_connect  # noqa: F401
+    except ImportError:
+        raise SettingsError(
+            "loading ClickHouse needs the extra `clickhouse`: pip install 'tidelock[clickhouse]'",
+            field="clickhouse.url",
+        ) from None

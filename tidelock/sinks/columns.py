@@ -1,0 +1,94 @@
+"""The columns of a store: the same in the lake and in ClickHouse, in one order.
+
+Those of the ledger's events, with the moment of receipt as `ingested_at`, then where the event is proven and mirrored.
+Hashes are hexadecimal texts, which every reader can show and compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+_QUANTITY = pa.decimal128(38, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of every store."""
+
+    name: str
+    arrow: pa.DataType
+    clickhouse: str
+    #: of `events JOIN commits`; the quantity travels as a text where the driver reads
+    postgres: str
+
+    @property
+    def nullable(self) -> bool:
+        return self.clickhouse.startswith("Nullable")
+
+
+def _number(name: str, postgres: str | None = None) -> Column:
+    return Column(name, pa.int64(), "Int64", postgres or name)
+
+
+def _text(name: str, postgres: str | None = None) -> Column:
+    return Column(name, pa.string(), "String", postgres or name)
+
+
+def _word(name: str) -> Column:
+    """A text of which there are few."""
+    return Column(name, pa.string(), "LowCardinality(String)", name)
+
+
+def _optional(name: str, postgres: str | None = None) -> Column:
+    return Column(name, pa.string(), "Nullable(String)", postgres or name)
+
+
+#: of one ledger: which events they are
+LEDGER = (
+    _number("ingress_sequence"),
+    _number("commit_id", "events.commit_id"),
+    _number("source_timestamp"),
+    _word("tenant_id"),
+    _word("stream"),
+    _optional("customer_ref"),
+    _optional("resource_id"),
+    _optional("row_key"),
+    _word("op"),
+    _number("occurred_at"),
+    _number("ingested_at", "received_at"),
+    Column("quantity", _QUANTITY, "Nullable(Decimal(38, 9))", "quantity::numeric(38,9)"),
+    _optional("data", "data::text"),
+    _optional("causality_key"),
+    _optional("correlation_id"),
+    _optional("causation_id"),
+    _optional("source"),
+    _optional("idempotency_key"),
+    _text("content_hash", "encode(content_hash, 'hex')"),
+    _text("commit_digest", "encode(commits.digest, 'hex')"),
+)
+#: of its mirror: where they are in Kafka; -1 where they were loaded from the ledger
+MIRROR = (
+    Column("kafka_partition", pa.int32(), "Int32", "-1"),
+    Column("kafka_offset", pa.int64(), "Int64", "-1::bigint"),
+)
+COLUMNS = (*LEDGER, *MIRROR)
+NAMES = tuple(column.name for column in COLUMNS)
+SEQUENCE = "ingress_sequence"
+SCHEMA = pa.schema([pa.field(column.name, column.arrow) for column in COLUMNS])
+
+
+def select_sql(columns: tuple[Column, ...] = COLUMNS, *, exact: bool = False) -> str:
+    """The ledger as a store has it. `exact`: quantities as texts, because Arrow knows no numeric of Postgres."""
+    listed = ", ".join(
+        f"({column.postgres}){'::text' if exact and column.arrow == _QUANTITY else ''} AS {column.name}"
+        for column in columns
+    )
+    return f"SELECT {listed} FROM events JOIN commits ON commits.commit_id = events.commit_id"
+
+
+def conformed(rows: pa.Table, columns: tuple[Column, ...] = COLUMNS) -> pa.Table:
+    """Rows from anywhere, in the types and the order of the columns; quantities may be texts."""
+    arrays = [rows[column.name].cast(column.arrow) for column in columns]
+    return pa.table(arrays, schema=pa.schema([pa.field(column.name, column.arrow) for column in columns]))

@@ -1,0 +1,111 @@
+"""The lake: Parquet files that are sorted by sequence and named by the sequences that belong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from tidelock.errors import SettingsError
+from tidelock.fold.session import Spark
+from tidelock.settings.stores import Lake
+from tidelock.sinks.columns import NAMES, SEQUENCE
+from tidelock.sinks.files import LocalFiles, SparkFiles, local_path
+from tidelock.sinks.source import Source
+from tidelock.sinks.spans import Piece, Span, overlapping, pieces, span_of
+
+_COMPRESSION = "zstd"
+_FRESH, _MERGED = "fresh", "merged"
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """Files that are written aside: by directory, which of its parts is which file."""
+
+    files: LocalFiles | SparkFiles
+    parts: dict[str, dict[int, str]]
+    #: that have no event any more
+    stale: Sequence[str] = ()
+
+    def publish(self) -> None:
+        for staged, parts in self.parts.items():
+            self.files.publish(staged, parts)
+        for name in self.stale:
+            self.files.remove(name)
+
+
+class LakeSink:
+    """`<path>/events/*.parquet`."""
+
+    name = "lake"
+
+    def __init__(self, spark: Spark, settings: Lake) -> None:
+        assert settings.path is not None
+        self._spark = spark
+        self._file_events = settings.file_events
+        root = local_path(settings.path)
+        self.files = SparkFiles(spark, settings.path) if root is None else LocalFiles(root)
+
+    def open(self) -> None:
+        """Make its place, where there is none."""
+        self.files.make()
+
+    def stage(self, lo: int, hi: int, source: Source) -> _Staged:
+        """Files with the events of a range beside those that they have already."""
+        spans = self._spans()
+        cut = list(pieces(lo, hi, spans, self._file_events, source.following))
+        merged = [
+            piece for piece in cut if piece.span in spans and piece[1:] != (piece.span.first - 1, piece.span.last)
+        ]
+        fresh = [piece for piece in cut if piece not in merged]
+        parts = self._write(_FRESH, fresh, source)
+        for number, piece in enumerate(merged):
+            parts |= self._merge(f"{_MERGED}-{number}", piece, source)
+        return _Staged(self.files, parts)
+
+    def widened(self, lo: int, hi: int) -> tuple[int, int]:
+        """A range as a repair takes it: whole files, whatever is in them."""
+        spans = self._spans()
+        first = next((span.first for span in spans if span.first <= lo + 1 <= span.last), lo + 1)
+        last = next((span.last for span in spans if span.first <= hi <= span.last), hi)
+        return first - 1, last
+
+    def stage_repair(self, lo: int, hi: int, source: Source) -> _Staged:
+        """Files with nothing but what the source has; those that are damaged need not be read for that."""
+        spans = self._spans()
+        cut = list(pieces(lo, hi, spans, self._file_events, source.following))
+        filled = {piece.span for piece in cut}
+        stale = [span.file for span in spans if lo < span.first <= hi and span not in filled]
+        return _Staged(self.files, self._write(_FRESH, cut, source), stale)
+
+    def _spans(self) -> list[Span]:
+        spans = sorted(filter(None, map(span_of, self.files.names())))
+        if both := overlapping(spans):
+            one, other = both
+            raise SettingsError(
+                f"two files of the lake are for the same sequences, {one.file} and {other.file}: remove the one that "
+                "Tidelock has not written, then `tidelock verify`",
+                field="lake.path",
+            )
+        return spans
+
+    def _write(self, staged: str, cut: Sequence[Piece], source: Source) -> dict[str, dict[int, str]]:
+        """Each piece by a task of its own: its number is that of the file."""
+        if not cut:
+            return {}
+        self._save(source.read([(piece.lo, piece.hi) for piece in cut]), staged)
+        return {staged: {number: piece.span.file for number, piece in enumerate(cut)}}
+
+    def _merge(self, staged: str, piece: Piece, source: Source) -> dict[str, dict[int, str]]:
+        """What the file has outside of the piece stays: what is above it came of a step that was killed."""
+        there = self._spark.session.read.parquet(self.files.url(piece.span.file))
+        kept = there.where(f"{SEQUENCE} <= {piece.lo} OR {SEQUENCE} > {piece.hi}")
+        rows = kept.select(*NAMES).union(source.read([(piece.lo, piece.hi)]).select(*NAMES))
+        self._save(rows.coalesce(1).sortWithinPartitions(SEQUENCE), staged)
+        return {staged: {0: piece.span.file}}
+
+    def _save(self, rows: DataFrame, staged: str) -> None:
+        writer = rows.select(*NAMES).write.option("compression", _COMPRESSION)
+        # An option of the writer, because others may share the session: their files are as they like.
+        writer.mode("overwrite").parquet(self.files.staging(staged))

@@ -1,0 +1,207 @@
+"""The loader: brings every store on for as long as it runs, whatever is lost meanwhile.
+
+One thread and one Spark for all stores. A store that fails waits, longer each time, and holds up no other. All that is
+known is in the database and in the stores, so it can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+
+from tidelock.errors import SettingsError, Unreachable
+from tidelock.fold import lease
+from tidelock.fold.session import Spark, reason
+from tidelock.fold.store import CursorMoved
+from tidelock.instants import SECOND
+from tidelock.ledger.database import Database
+from tidelock.settings.stores import Load
+from tidelock.sinks.loading import Loading
+
+log = logging.getLogger(__name__)
+
+#: one loader of a store at a time, by the number of an advisory lock
+LEASES = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"tideclic")}
+
+_CHANNEL = "tidelock_ledger"
+_POLL_S = 2.0
+_PATIENCE_S = 0.25
+_PAUSE_S = 0.1
+#: a step that fails so often, for no reason that one can wait for, is a defect
+_ATTEMPTS_MAX = 6
+_EVENTS_MIN = 10_000
+
+
+class Lane:
+    """One store on its way."""
+
+    def __init__(self, loading: Loading, settings: Load) -> None:
+        self.loading = loading
+        self.name = loading.sink.name
+        self.events_max = settings.batch_events_max
+        self._pause_max_s = settings.pause_max / SECOND
+        self.ready = False
+        #: nothing is tried before
+        self.not_before = 0.0
+        self.failures = self.attempts = 0
+        #: what is waited for, once it has been told
+        self.told = ""
+
+    def failed(self) -> None:
+        self.ready = False
+        self.loading.close()
+        self.failures += 1
+        self.not_before = time.monotonic() + min(self._pause_max_s, _PAUSE_S * 2 ** min(self.failures, 20))
+
+    def succeeded(self) -> None:
+        self.failures = self.attempts = 0
+        self.told = ""
+
+
+class Loader:
+    """All stores of one ledger."""
+
+    def __init__(
+        self, spark: Spark, database: Database, loadings: Sequence[Loading], settings: Load, tell: Callable[[str], None]
+    ) -> None:
+        self._spark = spark
+        self._database = database
+        self._settings = settings
+        self._lanes = [Lane(loading, settings) for loading in loadings]
+        self._tell = tell
+        self._listener: psycopg.Connection[Any] | None = None
+        self._once = False
+        self._lost = False
+
+    def run(self, stop: threading.Event, *, through: int | None = None, since: int | None = None) -> None:
+        """Load until told to stop, or until everything through a sequence is loaded.
+
+        `since`: first replace what was loaded from that sequence on.
+        """
+        self._once = through is not None
+        repairs = {lane.name: since for lane in self._lanes} if since is not None else {}
+        try:
+            while not stop.is_set():
+                worked = False
+                for lane in self._lanes:
+                    worked |= self._turn(lane, stop, through, repairs)
+                if (
+                    through is not None
+                    and not repairs
+                    and all(lane.loading.position >= through for lane in self._lanes)
+                ):
+                    return
+                if not worked:
+                    self._wait(stop)
+        finally:
+            for lane in self._lanes:
+                lane.loading.close()
+            if self._listener is not None:
+                self._listener.close()
+
+    def _turn(self, lane: Lane, stop: threading.Event, through: int | None, repairs: dict[str, int]) -> bool:
+        """One step of one store; False: there was nothing to do."""
+        if stop.is_set() or time.monotonic() < lane.not_before:
+            return False
+        try:
+            if not self._prepare(lane):
+                return False
+            worked = self._repair(lane, repairs) if lane.name in repairs else self._step(lane, through)
+            lane.succeeded()
+            return worked
+        # Whatever it is: a JVM that dies shows itself in many ways, and a defect ends after some attempts.
+        except Exception as error:
+            self._recover(lane, error)
+            return False
+
+    def _step(self, lane: Lane, through: int | None) -> bool:
+        started = time.monotonic()
+        done = lane.loading.step(lane.events_max, through)
+        if done:
+            log.debug("%s: through %d in %.3f s", lane.name, lane.loading.position, time.monotonic() - started)
+            lane.events_max = min(2 * lane.events_max, self._settings.batch_events_max)
+        if done < lane.events_max and through is None:
+            # Few have come: more of them together cost hardly more.
+            lane.not_before = started + self._settings.interval / SECOND
+        return bool(done)
+
+    def _repair(self, lane: Lane, repairs: dict[str, int]) -> bool:
+        since = repairs[lane.name]
+        if since <= lane.loading.position:
+            repairs[lane.name] = lane.loading.repair(max(0, since - 1), lane.events_max) + 1
+        if repairs[lane.name] > lane.loading.position:
+            del repairs[lane.name]
+            self._tell(f"{lane.name}: what was loaded through sequence {lane.loading.position} is the ledger's again")
+        return True
+
+    def _prepare(self, lane: Lane) -> bool:
+        """Whether this process is the one that loads the store; it stands by while another does."""
+        if self._lost:
+            self._spark.restart()
+            self._lost = False
+        if self._listener is None or self._listener.closed:
+            self._listener = self._database.connect_sync(name="tidelock load")
+            self._listener.execute(f"LISTEN {_CHANNEL}")
+            for each in self._lanes:
+                each.ready = False
+        if not lane.ready:
+            if not lease.hold(self._listener, LEASES[lane.name]):
+                self._tell_once(lane, "the lease", "another loader has it; standing by")
+                lane.loading.look()
+                lane.not_before = time.monotonic() + _POLL_S
+                return False
+            lane.loading.open()
+            lane.ready = True
+            self._tell(f"{lane.name}: loading from sequence {lane.loading.position}")
+        return True
+
+    def _wait(self, stop: threading.Event) -> None:
+        """Until a commit is announced that may be loaded, or it is time to look."""
+        due = min((lane.not_before for lane in self._lanes), default=0.0)
+        until = max(due, time.monotonic() + _PATIENCE_S)
+        while (left := min(_PATIENCE_S, until - time.monotonic())) > 0 and not stop.is_set():
+            if due > time.monotonic() or self._listener is None or self._listener.closed:
+                stop.wait(left)
+                continue
+            try:
+                for _ in self._listener.notifies(timeout=left, stop_after=1):
+                    return
+            except psycopg.Error:
+                self._listener.close()
+
+    def _recover(self, lane: Lane, error: Exception) -> None:
+        """Leave everything half done, and be ready to try again; raises what trying again does not mend."""
+        lane.failed()
+        if isinstance(error, SettingsError):
+            raise error
+        if isinstance(error, CursorMoved):
+            lane.failures, lane.not_before = 0, 0.0
+            return
+        if self._spark.lost(error):
+            self._lost = True
+            self._tell("Spark's JVM is gone; starting another ...")
+            log.debug("Spark's JVM was gone at: %s", reason(error))
+            # In case the step was too large for its memory.
+            lane.events_max = max(_EVENTS_MIN, lane.events_max // 2)
+            return
+        if isinstance(error, Unreachable | psycopg.OperationalError | psycopg.InterfaceError):
+            if self._once:
+                raise error
+            self._tell_once(lane, "outage", f"waiting: {' '.join(str(error).split())}")
+            return
+        lane.attempts += 1
+        if lane.attempts >= _ATTEMPTS_MAX:
+            raise error
+        log.warning("%s: the step after %d failed, trying again: %s", lane.name, lane.loading.position, reason(error))
+        log.debug("it failed so", exc_info=error)
+        lane.events_max = max(_EVENTS_MIN, lane.events_max // 2)
+
+    def _tell_once(self, lane: Lane, waiting_for: str, text: str) -> None:
+        if lane.told != waiting_for:
+            self._tell(f"{lane.name}: {text}")
+            lane.told = waiting_for

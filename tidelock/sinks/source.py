@@ -1,0 +1,91 @@
+"""The source: events of the ledger as Spark rows, with the columns of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from tidelock.fold.session import Spark
+from tidelock.fold.source import SMALL_EVENTS, jdbc_options, single_partition
+from tidelock.fold.store import Store
+from tidelock.ledger.database import Database
+from tidelock.ledger.queries import load
+from tidelock.sinks.columns import SEQUENCE, conformed, select_sql
+
+QUERIES = load("tidelock.sinks", "sql/load.sql")
+
+_FETCH_ROWS = 10_000
+_LAST = 2**63 - 1
+
+#: above, through
+Range = tuple[int, int]
+
+
+class Source(Protocol):
+    """Where a loader reads. Whatever it is asked for again, it gives the same again."""
+
+    def frontier(self, lo: int, events_max: int, through: int | None = None) -> int | None:
+        """Where a step that begins above `lo` ends; None: nothing has come yet."""
+
+    def following(self, lo: int) -> int | None:
+        """The first sequence above `lo` that is recorded."""
+
+    def read(self, ranges: Sequence[Range]) -> DataFrame:
+        """The events of some ranges, in order: one partition of its own for each, so a task can write a file."""
+
+
+class LedgerSource:
+    """The ledger itself. Small ranges are read by the driver, large ones by the executors."""
+
+    def __init__(self, spark: Spark, store: Store, database: Database, *, small_events: int = SMALL_EVENTS) -> None:
+        self._spark = spark
+        self._store = store
+        self._database = database
+        self._small_events = small_events
+
+    def frontier(self, lo: int, events_max: int, through: int | None = None) -> int | None:
+        bound = _LAST if through is None else through
+        return self._number("frontier", lo=lo, events_max=events_max, through=bound)
+
+    def following(self, lo: int) -> int | None:
+        return self._number("following", lo=lo)
+
+    def read(self, ranges: Sequence[Range]) -> DataFrame:
+        options = jdbc_options(self._database.url) if self._spark.jdbc else None
+        if options is None or (len(ranges) == 1 and ranges[0][1] - ranges[0][0] <= self._small_events):
+            return self._driver_read(ranges)
+        return self._executor_read(ranges, options)
+
+    def _driver_read(self, ranges: Sequence[Range]) -> DataFrame:
+        session = self._spark.session
+        frames = [
+            single_partition(session, conformed(self._store.query(f"{select_sql(exact=True)} WHERE {_within(*each)}")))
+            for each in ranges
+        ]
+        self._store.rollback()
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.union(frame)
+        return whole.sortWithinPartitions(SEQUENCE)
+
+    def _executor_read(self, ranges: Sequence[Range], options: dict[str, str]) -> DataFrame:
+        properties = {name: value for name, value in options.items() if name != "url"}
+        rows = self._spark.session.read.jdbc(
+            options["url"],
+            f"({select_sql()}) AS ledger",
+            predicates=[f"{SEQUENCE} > {lo} AND {SEQUENCE} <= {hi}" for lo, hi in ranges],
+            properties=properties | {"fetchsize": str(_FETCH_ROWS)},
+        )
+        return rows.sortWithinPartitions(SEQUENCE)
+
+    def _number(self, query: str, **parameters: int) -> int | None:
+        found = self._store.query(QUERIES.text(query).format(**parameters))
+        self._store.rollback()
+        number = found["sequence"][0].as_py() if found.num_rows else None
+        return None if number is None else int(number)
+
+
+def _within(lo: int, hi: int) -> str:
+    return f"events.ingress_sequence > {lo} AND events.ingress_sequence <= {hi}"
