@@ -77,13 +77,16 @@ class Folding:
         self.store.close()
 
     def fold(self, ranges: Iterable[Range]) -> Picture:
+        self.advance(ranges)
+        return self.picture()
+
+    def advance(self, ranges: Iterable[Range]) -> None:
         for lo, hi in ranges:
             found = next_range(self.store, lo, hi - lo, hi)
             if found is not None and found.control is not None:
                 self.folder.control(found)
             else:
                 self.folder.fold(lo, hi)
-        return self.picture()
 
     def picture(self) -> Picture:
         return pictured(self.database, self.folder.tables)

@@ -72,11 +72,12 @@ def pack(
     *,
     controls: Sequence[Mapping[str, Any]] = ({"type": "tick"},),
     scattered: float = 0,
+    first: Sequence[Mapping[str, Any]] = (),
 ) -> Pack:
     """The n-th commits of all ledgers are the n-th commit; their collections take turns, and some are one request's.
 
     Between commits there are control events now and then, and sequences that nobody has. About `scattered` more
-    control events come amid the commits, which end there.
+    control events come amid the commits, which end there; `first` are before everything.
     """
     events: list[Event] = []
     ends: list[int] = []
@@ -89,26 +90,27 @@ def pack(
             sequence += 1
             events.append(Event(sequence, time, **{**draft, "tenant_id": tenant}))
 
-    def record_control() -> None:
+    def record_control(said: Mapping[str, Any]) -> None:
         nonlocal time
         ends.append(sequence)
         # Ticks come after quiet times.
         time += chance.choice([0, 5, 60]) * 10**9
-        data = json.dumps(chance.choice(controls))
-        record([(CONTROL, {"stream": CONTROL, "occurred_at": time, "data": data})])
+        record([(CONTROL, {"stream": CONTROL, "occurred_at": time, "data": json.dumps(said)})])
         ends.append(sequence)
 
+    for said in first:
+        record_control(said)
     often = scattered / sum(len(commit) for ledger in ledgers for commit in ledger)
     for number in range(max(map(len, ledgers))):
         sequence += chance.choice([0, 0, 5])
         for collection in _turns([ledger[number] if number < len(ledger) else [] for ledger in ledgers], chance):
             record(collection)
             if scattered and chance.random() < often:
-                record_control()
+                record_control(chance.choice(controls))
         ends.append(sequence)
         if chance.random() < 0.3:
-            record_control()
-    return Pack(events, list(dict.fromkeys(ends)))
+            record_control(chance.choice(controls))
+    return Pack(events, [end for end in dict.fromkeys(ends) if end])
 
 
 def tenant_of(number: int, draft: Draft) -> str:

@@ -30,7 +30,7 @@ from tests.spark.timelines import controls, timed_definitions, timed_ledgers
 from tidelock.columns import BIGINT, STRING, ColumnType
 from tidelock.definitions import parse_definitions
 from tidelock.fold.session import Spark
-from tidelock.fold.tables import tables_of
+from tidelock.fold.tables import Table, tables_of
 from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
 
@@ -96,7 +96,7 @@ def test_the_law_holds_on_one_core_in_a_process_of_its_own(databases: Databases,
         ranges = Way("random", DRIVER, 1).ranges(packed, Random(number))
         given = (database.url, str(jars), json.dumps(toml), json.dumps(ranges))
         subprocess.run([sys.executable, "-m", "tests.spark.one_core", *given], cwd=ROOT, check=True)
-        found = pictured(database, tables_of(parse_definitions(toml), {"typed": _calculated(toml)}))
+        found = pictured(database, tables_in(toml))
     assert differences(found, wanted) == {}
 
 
@@ -196,9 +196,11 @@ def smaller(packed: Pack, fails: Callable[[Pack], bool]) -> Pack:
     return _only(packed, kept)
 
 
-def _calculated(toml: Toml) -> dict[str, ColumnType]:
-    types = {"twice": BIGINT, "label": STRING}
-    return {name: types[name] for name in toml["streams"]["typed"].get("calculated", {})}
+def tables_in(toml: Toml) -> dict[str, Table]:
+    """The tables that definitions make, calculated columns too."""
+    types: dict[str, ColumnType] = {"twice": BIGINT, "label": STRING}
+    calculated = {name: types[name] for name in toml["streams"]["typed"].get("calculated", {})}
+    return tables_of(parse_definitions(toml), {"typed": calculated})
 
 
 def _only(packed: Pack, sequences: Sequence[int]) -> Pack:

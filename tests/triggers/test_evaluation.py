@@ -6,7 +6,6 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,10 +18,11 @@ from tests.model import Event
 from tests.model.triggers import transitions
 from tests.triggers.folded import HandFold, begin_evaluation, expected, hand_fold, told
 from tests.triggers.histories import DEFINITIONS, history
+from tests.triggers.readers import Reader
 from tidelock.columns import parse_column_type
 from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
-from tidelock.triggers import evaluation, outbox
+from tidelock.triggers import evaluation
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.evaluation import Evaluation
 from tidelock.triggers.pasts import one_moment
@@ -30,56 +30,6 @@ from tidelock.triggers.replays import replayed
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "triggers.json").read_text())
 LEDGERS = 2
-
-
-class Killed(BaseException):
-    """As if the process had been ended there."""
-
-
-class Reader:
-    """An evaluator that is killed and begins anew now and then."""
-
-    def __init__(self, database: Database, chance: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._database = database
-        self._chance = chance
-        self._monkeypatch = monkeypatch
-        self._connection = database.connect_sync()
-        self._evaluation = self._begin()
-
-    def read(self) -> None:
-        """All there is, or some of it."""
-        while True:
-            try:
-                with self._killed_perhaps():
-                    if not self._evaluation.step() or self._chance.random() < 0.1:
-                        return
-            except Killed:
-                self._evaluation = self._begin()
-
-    def _begin(self) -> Evaluation:
-        if self._chance.random() < 0.5:
-            self._connection.close()
-            self._connection = self._database.connect_sync()
-        return Evaluation(
-            self._connection, self._database.connect_sync, changes_max=self._chance.choice([1, 3, 10_000])
-        )
-
-    @contextmanager
-    def _killed_perhaps(self) -> Iterator[None]:
-        if self._chance.random() < 0.8:
-            yield
-            return
-
-        def append(*given: Any) -> int:
-            outbox.append(*given)
-            raise Killed
-
-        with self._monkeypatch.context() as patched:
-            patched.setattr(evaluation, "append", append)
-            yield
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 @pytest.fixture(scope="module")
@@ -149,12 +99,7 @@ def run(database: Database, events: list[Event], chance: Random, monkeypatch: py
             fold.fold(hi)
             if chance.random() < 0.2:
                 reader.read()
-        for _ in range(1_000):
-            reader.read()
-            with database.connect_sync() as connection:
-                row = connection.execute("SELECT sequence FROM cursors WHERE name = 'triggers'").fetchone()
-            if row == (fold.position,):
-                break
+        reader.finish(fold.position)
     reader.close()
 
 
