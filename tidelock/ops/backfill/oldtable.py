@@ -8,21 +8,18 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.ledger.outage import reason
 from tidelock.ledger.queries import load
 from tidelock.ops.backfill.mapping import Column, TableMap, make_map
 from tidelock.ops.backfill.statements import Place, Statements
+from tidelock.ops.foreign import address
 
 QUERIES = load("tidelock.ops", "sql/oldtable.sql")
 
 #: rows without a place that are named; all are counted
 UNPLACED_NAMED = 1_000
-# SQLSTATE of a login that will be refused again: wrong password, wrong user, no such database, not allowed from here.
-_REFUSED = ("28000", "28P01", "3D000", "42501")
-_REFUSED_TEXTS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 _FETCH_ROWS = 2_000
 
 
@@ -97,34 +94,17 @@ class OldTable:
 
 
 def _connected(url: str, timeout_s: float) -> tuple[str, psycopg.Connection[Any]]:
+    found = address(url, "Postgres", "tidelock backfill", timeout_s)
     try:
-        known = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        # The vendor's message quotes the text, and with it the password.
-        looks = "postgresql://user:password@host:5432/name"
-        raise SettingsError(f"--from is no URL of a Postgres; it looks like {looks}") from None
-    place = f"{known.get('host') or 'localhost'}:{known.get('port') or 5432}/{known.get('dbname') or ''}"
-    parameters: dict[str, Any] = {"connect_timeout": max(1, round(timeout_s)), **known}
-    parameters |= {"application_name": "tidelock backfill", "client_encoding": "UTF8"}
-    try:
-        connection = psycopg.connect(**parameters)
+        connection = psycopg.connect(**found.parameters)
         # One view of the table for the whole run, and texts of instants that can be read again.
         connection.execute(QUERIES["session"])
         connection.commit()
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
     except psycopg.Error as error:
-        raise _refusal(place, error, str(known.get("password") or "")) from None
-    return place, connection
-
-
-def _refusal(place: str, error: psycopg.Error, password: str) -> SettingsError | Unreachable:
-    told = " ".join(str(error).split())
-    if password:
-        told = told.replace(password, "***")
-    if error.sqlstate in _REFUSED or any(text in told for text in _REFUSED_TEXTS):
-        return SettingsError(f"--from: {place} refuses this login; check user, password and database: {told}")
-    return Unreachable(f"--from: {place} cannot be reached: {told}")
+        raise found.refusal(error) from None
+    return found.place, connection
 
 
 @contextmanager
