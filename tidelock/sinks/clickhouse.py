@@ -63,6 +63,8 @@ def connection_of(url: str) -> dict[str, Any]:
 class ClickHouseStore:
     """A ClickHouse by its URL. A connection is kept for one piece of work only: chDB lets one process in at a time."""
 
+    name = "clickhouse"
+
     def __init__(self, settings: ClickHouse) -> None:
         assert settings.url is not None
         self._connection = connection_of(settings.url)

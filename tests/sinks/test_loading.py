@@ -1,0 +1,183 @@
+"""Loading a lake and ClickHouse from a ledger: the same rows in the same order, whatever happens on the way."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.recording import rows
+from tests.sinks.stores import AnyStore, TestClickHouse, TestLake, fill, loading
+from tidelock.fold.session import Spark
+from tidelock.fold.store import CursorMoved
+from tidelock.ledger.database import Database
+from tidelock.sinks.columns import NAMES
+
+MAKERS: dict[str, Callable[[Path], AnyStore]] = {
+    "lake": lambda path: TestLake(path / "lake"),
+    "clickhouse": lambda path: TestClickHouse(path / "clickhouse"),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> AnyStore:
+    return MAKERS[request.param](tmp_path)
+
+
+class Killed(Exception):
+    """In place of a kill: what was done before it stays done."""
+
+
+async def recorded(database: Database) -> list[tuple[Any, ...]]:
+    return await rows(
+        database,
+        """SELECT ingress_sequence, commit_id, source_timestamp, tenant_id, stream, customer_ref, resource_id, row_key,
+        op, occurred_at, received_at, quantity, data::text, causality_key, correlation_id, causation_id, source,
+        idempotency_key, encode(content_hash, 'hex'), encode(digest, 'hex'), -1, -1
+        FROM events JOIN commits USING (commit_id) ORDER BY ingress_sequence""",
+    )
+
+
+@pytest.mark.parametrize("small_events", [0, 10_000], ids=["executors", "driver"])
+async def test_a_store_has_every_column_of_every_event_as_it_was_recorded(
+    spark: Spark, database: Database, store: AnyStore, small_events: int
+) -> None:
+    await fill(database)
+    with loading(spark, database, store, small_events) as load:
+        while load.step(5):
+            pass
+        assert load.position == 15
+    assert store.read() == await recorded(database)
+    assert store.prove(database).ok
+
+
+async def test_steps_of_any_size_give_the_same(spark: Spark, database: Database, tmp_path: Path) -> None:
+    await fill(database, commits=8)
+    for size in (6, 14, 1000):
+        store = TestLake(tmp_path / str(size), file_events=10)
+        with loading(spark, database, store) as load:
+            load._store.execute("UPDATE cursors SET sequence = 0 WHERE name = 'lake'")
+            load._store.commit()
+            load.open()
+            while load.step(size):
+                pass
+        assert store.read() == await recorded(database)
+        names = [path.name for path in sorted(store.path.glob("events/*"))]
+        assert names == [f"events-{first:019}-{first + 9:019}.parquet" for first in range(1, 36, 10)]
+
+
+async def test_a_step_killed_before_its_cursor_moved_is_done_again_and_changes_nothing(
+    spark: Spark, database: Database, store: AnyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(database)
+    with loading(spark, database, store) as load:
+        load.step(5)
+        monkeypatch.setattr(load._store, "commit", _killed)
+        with pytest.raises(Killed):
+            load.step(5)
+    before = store.read()
+    assert len(before) > 3, "it was published"
+    monkeypatch.undo()
+    with loading(spark, database, store) as load:
+        assert load.position < len(before)
+        load.step(5)
+        assert store.read() == before
+        while load.step(5):
+            pass
+    assert store.read() == await recorded(database)
+
+
+def _killed() -> None:
+    raise Killed
+
+
+async def test_who_has_lost_the_cursor_publishes_nothing(spark: Spark, database: Database, store: AnyStore) -> None:
+    await fill(database)
+    with loading(spark, database, store) as slow, loading(spark, database, store) as quick:
+        while quick.step(100):
+            pass
+        with pytest.raises(CursorMoved):
+            slow.step(3)
+    assert store.read() == await recorded(database)
+
+
+@pytest.mark.parametrize("damage", ["remove", "alter", "repeat"])
+async def test_what_was_changed_by_hand_is_named_and_repaired(
+    spark: Spark, database: Database, store: AnyStore, damage: str
+) -> None:
+    await fill(database)
+    with loading(spark, database, store) as load:
+        load.step(100)
+        getattr(store, damage)(9)
+        found = store.prove(database)
+        said = {"remove": "is missing", "alter": "`customer_ref` is another, the ledger has 1/1", "repeat": "twice"}
+        assert not found.ok
+        assert found.detail.startswith("sequence 9")
+        assert said[damage] in found.detail
+        assert f"tidelock load {found.name} --from 9" in found.detail
+        reached = 8
+        while reached < load.position:
+            reached = load.repair(reached, 3)
+    assert store.prove(database).ok
+    assert store.read() == await recorded(database)
+
+
+async def test_a_ledger_whose_tail_was_cut_is_found(spark: Spark, database: Database, store: AnyStore) -> None:
+    await fill(database)
+    with loading(spark, database, store) as load:
+        load.step(100)
+    async with await database.connect() as connection:
+        await connection.execute("SET session_replication_role = replica")
+        await connection.execute("DELETE FROM events WHERE commit_id = 5")
+        await connection.execute("DELETE FROM commits WHERE commit_id = 5")
+        await connection.execute("UPDATE ledger_head SET ingress_sequence = 11, commit_id = 4")
+    found = store.prove(database)
+    assert not found.ok
+    assert "tail was cut off" in found.detail
+    assert "has sequence 15 of commit 5; the ledger ends at commit 4, sequence 11" in found.detail
+
+
+async def test_a_ledger_written_anew_has_other_digests(spark: Spark, database: Database, store: AnyStore) -> None:
+    await fill(database)
+    with loading(spark, database, store) as load:
+        load.step(100)
+    async with await database.connect() as connection:
+        await connection.execute("SET session_replication_role = replica")
+        await connection.execute("UPDATE commits SET digest = sha256('x') WHERE commit_id = 4")
+    found = store.prove(database)
+    assert "sequence 8: `commit_digest` is" in found.detail
+    assert hashlib.sha256(b"x").hexdigest() in found.detail
+
+
+async def test_a_damaged_file_and_a_stray_one_are_named(spark: Spark, database: Database, tmp_path: Path) -> None:
+    await fill(database)
+    store = TestLake(tmp_path, file_events=5)
+    with loading(spark, database, store) as load:
+        load.step(100)
+        file = sorted(tmp_path.glob("events/*.parquet"))[1]
+        (tmp_path / "events" / "copy.parquet").write_bytes(file.read_bytes())
+        assert "copy.parquet is none of the lake's files" in store.prove(database).detail
+        (tmp_path / "events" / "copy.parquet").unlink()
+        file.write_bytes(file.read_bytes()[:100])
+        found = store.prove(database)
+        assert f"{file.name} cannot be read" in found.detail
+        assert "tidelock load lake --from 6" in found.detail
+        reached = 5
+        while reached < load.position:
+            reached = load.repair(reached, 5)
+    assert store.read() == await recorded(database)
+
+
+async def test_a_store_of_an_empty_ledger_is_empty(spark: Spark, database: Database, store: AnyStore) -> None:
+    with loading(spark, database, store) as load:
+        assert load.step(10) == 0
+    assert store.prove(database).ok
+
+
+def test_the_columns_are_those_of_the_contract() -> None:
+    assert ", ".join(NAMES) == (
+        "ingress_sequence, commit_id, source_timestamp, tenant_id, stream, customer_ref, resource_id, row_key, op, "
+        "occurred_at, ingested_at, quantity, data, causality_key, correlation_id, causation_id, source, "
+        "idempotency_key, content_hash, commit_digest, kafka_partition, kafka_offset"
+    )

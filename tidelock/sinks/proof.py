@@ -1,0 +1,133 @@
+"""Proof of a store: it holds the ledger's events, all of them, once, in the ledger's order, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from tidelock.columns import STRING
+from tidelock.fold.store import Store
+from tidelock.ledger.findings import Check, Findings
+from tidelock.sinks.columns import LEDGER, SEQUENCE, conformed, select_sql
+from tidelock.sinks.lakereader import Damaged, LakeReader
+from tidelock.sinks.source import QUERIES
+from tidelock.where.sql import literal
+
+_PAGE_EVENTS = 50_000
+_SHOWN_MAX = 80
+_COMPARED = [column.name for column in LEDGER]
+
+#: called with the sequence that is reached and the one to reach
+Progress = Callable[[int, int], None]
+
+
+class Copy(Protocol):
+    """A store that can be read."""
+
+    @property
+    def name(self) -> str: ...
+
+    def rows(self, lo: int, hi: int) -> pa.Table:
+        """The events above `lo` through `hi`, in the store's order."""
+
+    def last(self) -> tuple[int, int] | None:
+        """Sequence and commit of its last event."""
+
+
+class StoreProof:
+    """Compares a store with the ledger, page by page."""
+
+    def __init__(self, store: Store, copy: Copy) -> None:
+        self.findings = Findings(copy.name)
+        self._store = store
+        self._copy = copy
+        self._events = 0
+
+    def compare(self, progress: Progress) -> None:
+        # The cursor first: what it says is there stays there.
+        found = self._store.query(QUERIES.text("position").format(name=literal(STRING, self._copy.name)))
+        through = int(found["sequence"][0].as_py()) if found.num_rows else 0
+        lo = 0
+        while lo < through:
+            hi = self._number("frontier", lo=lo, events_max=_PAGE_EVENTS, through=through)
+            if hi is None:
+                # The ledger ends before the store does.
+                break
+            self._page(lo, hi)
+            lo = hi
+            progress(lo, through)
+        self._beyond(lo)
+        self._store.rollback()
+        if isinstance(self._copy, LakeReader):
+            for name in self._copy.foreign:
+                self.findings.differ(0, f"{name} is none of the lake's files, but readers take it for one; remove it")
+
+    def check(self) -> Check:
+        return self.findings.check(f"the same {self._events:,} events in the same order, with the same commit digests")
+
+    def _page(self, lo: int, hi: int) -> None:
+        sql = f"{select_sql(LEDGER, exact=True)} WHERE {SEQUENCE} > {lo} AND {SEQUENCE} <= {hi} ORDER BY {SEQUENCE}"
+        wanted = conformed(self._store.query(sql), LEDGER)
+        self._store.rollback()
+        self._events += wanted.num_rows
+        try:
+            found = self._copy.rows(lo, hi).select(_COMPARED)
+        except Damaged as damage:
+            self._differ(max(lo + 1, damage.span.first), str(damage))
+            return
+        if not found.equals(wanted):
+            for sequence, what in differences(wanted, found):
+                self._differ(sequence, what)
+
+    def _beyond(self, through: int) -> None:
+        """What lies beyond the cursor came of a step that is not finished; beyond the ledger it proves a cut tail."""
+        try:
+            last = self._copy.last()
+        except Damaged:
+            return
+        head = self._store.query(QUERIES.text("head")).to_pylist()[0]
+        if last is None or last[0] <= through:
+            return
+        if last[0] > head["ingress_sequence"]:
+            ends = f"the ledger ends at commit {head['commit_id']}, sequence {head['ingress_sequence']}"
+            had = f"the {self._copy.name} has sequence {last[0]} of commit {last[1]}"
+            self.findings.differ(head["ingress_sequence"] + 1, f"the ledger's tail was cut off: {had}; {ends}")
+
+    def _differ(self, sequence: int, what: str) -> None:
+        self.findings.differ(sequence, f"{what}; `tidelock load {self._copy.name} --from {sequence}` repairs it")
+
+    def _number(self, query: str, **parameters: int) -> int | None:
+        found = self._store.query(QUERIES.text(query).format(**parameters))
+        number = found["sequence"][0].as_py() if found.num_rows else None
+        return None if number is None else int(number)
+
+
+def differences(wanted: pa.Table, found: pa.Table) -> Iterator[tuple[int, str]]:
+    """What a store has otherwise than the ledger: by sequence, and in words."""
+    original = {row[SEQUENCE]: row for row in wanted.to_pylist()}
+    seen: set[int] = set()
+    before = 0
+    for row in found.to_pylist():
+        sequence = row[SEQUENCE]
+        if sequence in seen:
+            yield sequence, f"sequence {sequence} is there twice"
+            continue
+        if sequence < before:
+            yield sequence, f"sequence {sequence} comes after {before}"
+        seen.add(sequence)
+        before = max(before, sequence)
+        if sequence not in original:
+            yield sequence, f"sequence {sequence} is not in the ledger"
+        elif row != original[sequence]:
+            name = next(name for name, value in original[sequence].items() if row[name] != value)
+            has, had = _shown(row[name]), _shown(original[sequence][name])
+            yield sequence, f"sequence {sequence}: `{name}` is {has}, the ledger has {had}"
+    for sequence in sorted(original.keys() - seen):
+        yield sequence, f"sequence {sequence} is missing"
+
+
+def _shown(value: object) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
