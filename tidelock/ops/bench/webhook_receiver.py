@@ -11,6 +11,7 @@ import asyncio
 import re
 import sys
 import time
+from collections.abc import Callable
 from typing import cast
 
 import msgspec
@@ -23,15 +24,18 @@ _HEAD_END = b"\r\n\r\n"
 
 
 class Receiving(asyncio.Protocol):
-    """One connection, over which requests come one after another."""
+    """One connection, over which requests come one after another; `take` gets each body and when it came."""
 
-    def __init__(self, taken_ns: list[int]) -> None:
-        self._taken_ns = taken_ns
+    def __init__(self, take: Callable[[bytes, int], None]) -> None:
+        self._take = take
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's is one too, but not by class.
         self._transport = cast(asyncio.Transport, transport)
+
+    def close(self) -> None:
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         now_ns = time.monotonic_ns()
@@ -44,14 +48,18 @@ class Receiving(asyncio.Protocol):
             request, self._buffer = self._buffer[:whole], self._buffer[whole:]
             if request.startswith(b"POST /dead"):
                 continue
-            if sent := _SENT.search(request, end):
-                self._taken_ns.append(now_ns - int(sent[1]))
+            self._take(request[end + len(_HEAD_END) :], now_ns)
             self._transport.write(_ANSWER)
 
 
 async def receive() -> None:
     loop, taken_ns = asyncio.get_running_loop(), list[int]()
-    server = await loop.create_server(lambda: Receiving(taken_ns), "127.0.0.1", 0)
+
+    def take(body: bytes, now_ns: int) -> None:
+        if sent := _SENT.search(body):
+            taken_ns.append(now_ns - int(sent[1]))
+
+    server = await loop.create_server(lambda: Receiving(take), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()

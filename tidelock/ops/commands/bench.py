@@ -134,6 +134,12 @@ _WEBHOOKS_ROWS = {
     "besideP99Ms": "    p99",
     "deadEndpoints": "    endpoints that hang, with 1,000 events each",
 }
+_WEBHOOKS_LATENCY_ROWS = {
+    "latencyEvents": "events through a server and its fold to a receiver",
+    "acknowledgedToDeliveredP50Ms": "    from acknowledgement to receiver, p50, ms",
+    "acknowledgedToDeliveredP95Ms": "    p95, ms",
+    "acknowledgedToDeliveredP99Ms": "    p99, ms",
+}
 
 
 @app.command()
@@ -255,23 +261,32 @@ def webhooks(
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds; the medians count.")] = 3,
     seconds: Annotated[int, typer.Option(min=1, max=86_400, help="How long to measure delays, each way.")] = 30,
     dead: Annotated[int, typer.Option(min=0, max=1_000, help="Endpoints that never answer.")] = 20,
+    rate: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Events a second from acknowledgement to receiver; 0 leaves it out.")
+    ] = 100,
     config: Config = None,
     data: Place = None,
     json: Json = False,
 ) -> None:
     """Measure deliveries to a local receiver beside a bare loop of requests, and beside endpoints that hang.
 
-    Runs a Postgres and a receiver of its own; no server and no Spark. Use a quiet machine; trust ratios.
+    Runs a Postgres and a receiver of its own, and for the whole way from an acknowledgement a server and a fold. Use a
+    quiet machine; trust ratios.
 
     [dim]tidelock bench webhooks --events 20000[/]
     """
+    from tidelock.ops.bench import webhook_latency
     from tidelock.ops.bench.webhooks import measure
 
-    figures = measure(_scratch_settings(config), events, rounds, seconds, dead, terminal.say, place=data)
+    settings = _scratch_settings(config)
+    figures = measure(settings, events, rounds, seconds, dead, terminal.say, place=data)
+    if rate:
+        figures |= webhook_latency.measure(settings, seconds, rate, terminal.say, place=data)
     if json:
         terminal.write_json(figures)
         return
-    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in _WEBHOOKS_ROWS.items()])
+    rows = _WEBHOOKS_ROWS | (_WEBHOOKS_LATENCY_ROWS if rate else {})
+    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in rows.items()])
 
 
 @app.command()
