@@ -1,7 +1,9 @@
 """Delivery: at least once, in order for every key, whatever receivers do."""
 
 import asyncio
+import json
 import random
+import subprocess
 from collections import Counter
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ import pytest
 import standardwebhooks
 import svix.webhooks
 
+from tests.live.javascript import CLIENTS, need_javascript
 from tests.triggers import receiver as replies
 from tests.triggers.outboxes import (
     PATIENT,
@@ -75,6 +78,30 @@ async def test_libraries_verify_a_real_delivery_and_refuse_it_tampered_with(data
     assert request.payload["source_timestamp"] == "1"
     sent_at_s = parse_rfc3339(request.payload["timestamp"]) // 10**9
     assert str(sent_at_s) == headers["webhook-timestamp"]
+
+
+async def test_npm_s_library_verifies_a_real_delivery_and_refuses_it_tampered_with(database: Database) -> None:
+    need_javascript()
+    old, new = generate_secret(), generate_secret()
+    async with receiving() as receiver:
+        trigger = create_trigger(database, "big", receiver.url, [new, old]), "big"
+        fill(database, [transition(trigger, "客户", 1)])
+        async with delivering(database):
+            await receiver.until(lambda: receiver.accepted)
+    (request,) = receiver.accepted
+    body = request.body.decode()
+    forged = body.replace("MATCH", "UNMATCH")
+    given = [
+        {"secret": secret, "body": text, "headers": dict(request.headers)}
+        for secret, text in [(old, body), (new, body), (generate_secret(), body), (new, forged)]
+    ]
+    ran = await asyncio.to_thread(
+        subprocess.run, ["node", "verify.mjs"], cwd=CLIENTS, input=json.dumps(given), capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    verdicts = json.loads(ran.stdout)
+    assert verdicts[:2] == [{"payload": request.payload}] * 2
+    assert ["refused" in verdict for verdict in verdicts[2:]] == [True, True]
 
 
 async def test_attempts_differ_in_their_timestamp_only(database: Database) -> None:
