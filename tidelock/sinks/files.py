@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.session import Spark, reason
-from tidelock.ledger.account import belong_to_parent, make_directory
+from tidelock.ledger.account import belong_to_parent
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://.*", re.IGNORECASE | re.DOTALL)
 _PART = re.compile(r"part-([0-9]{5,})-.*\.parquet")
@@ -54,9 +54,9 @@ class LocalFiles:
 
     def make(self) -> None:
         try:
-            make_directory(self.root)
-            self.events.mkdir(exist_ok=True)
-            belong_to_parent(self.events)
+            for directory in (self.root, self.events):
+                directory.mkdir(parents=True, exist_ok=True)
+                belong_to_parent(directory)
         except OSError as error:
             raise SettingsError(f"the lake cannot be at {self.root}: {error.strerror}", field="lake.path") from None
 

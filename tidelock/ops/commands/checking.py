@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
     from tidelock.ledger.database import Database
     from tidelock.ledger.findings import Check
+    from tidelock.sinks.proof import StoreProof
 
 app = typer.Typer()
 
@@ -38,7 +39,8 @@ def verify(
     """Prove that the ledger is what was recorded: nothing changed, missing, moved or cut off.
 
     Checks the chain over every column, numbering, order, each event's content and identity, the anchor file, and that
-    the tables are what folding the ledger anew gives.
+    the tables are what folding the ledger anew gives. Stores that are set (ClickHouse, the lake) must hold
+    the same events in the same order.
 
     Exits with 1 and names the first difference. Writers may go on meanwhile.
 
@@ -54,8 +56,10 @@ def verify(
             found = verification.verify(
                 database, settings.anchor_path, lambda done, total: work.told(done, done / max(total, 1))
             )
+        stores = _proven(settings, database)
         compared = _recomputed(context, settings, database) if tables else None
-    checks = [*found.report.checks, *([] if compared is None else [_check(compared)])]
+    proven = [proof.check() for proof in stores]
+    checks = [*found.report.checks, *proven, *([] if compared is None else [_check(compared)])]
     if json:
         terminal.write_json(Report.of(checks))
     else:
@@ -69,8 +73,21 @@ def verify(
         terminal.say(f"[dim]{time.monotonic() - started:.1f} s[/]")
     if found.first is not None:
         raise Difference(f"the ledger is not what was recorded; first difference: {found.first}")
+    for check in proven:
+        if not check.ok:
+            raise Difference(f"{check.name} is not what the ledger has; first difference: {check.detail}")
     if compared is not None and not compared.ok:
         raise Difference(f"the tables are not what the ledger gives; first difference: {compared.differences[0]}")
+
+
+def _proven(settings: Settings, database: Database) -> list[StoreProof]:
+    """The stores that are set, each compared with the ledger."""
+    from tidelock.ops import stores
+
+    if not stores.configured(settings):
+        return []
+    with terminal.Work("comparing", "events") as work:
+        return list(stores.proofs(settings, database, lambda done, total: work.told(done, done / max(total, 1))))
 
 
 def _recomputed(context: typer.Context, settings: Settings, database: Database) -> Recomputation | None:

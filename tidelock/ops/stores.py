@@ -1,0 +1,125 @@
+"""The stores that settings name: opened to be loaded, and to be proven."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from tidelock.errors import SettingsError
+from tidelock.ledger.database import Database
+from tidelock.settings import Settings
+
+if TYPE_CHECKING:
+    # Spark's modules, and ClickHouse's, only when something is loaded.
+    from tidelock.fold.session import Spark
+    from tidelock.sinks.loading import Loading, Sink
+    from tidelock.sinks.proof import Copy, StoreProof
+
+LAKE, CLICKHOUSE = "lake", "clickhouse"
+STORES = (CLICKHOUSE, LAKE)
+
+_HOW = {
+    LAKE: "no lake is set: name a directory or a URL with `[lake] path` in tidelock.toml, or TIDELOCK_LAKE_PATH",
+    CLICKHOUSE: "no ClickHouse is set: name one with `[clickhouse] url` in tidelock.toml, or TIDELOCK_CLICKHOUSE_URL",
+}
+
+
+def configured(settings: Settings) -> list[str]:
+    """The stores that are set, by the names of their cursors."""
+    places = {CLICKHOUSE: settings.clickhouse.url, LAKE: settings.lake.path}
+    return [name for name in STORES if places[name] is not None]
+
+
+def chosen(settings: Settings, names: Sequence[str]) -> list[str]:
+    """Those that are named, else all that are set. Raises SettingsError for one that is not, or where there is none."""
+    known = configured(settings)
+    for name in names or ([] if known else STORES[::-1]):
+        if name not in known:
+            raise SettingsError(_HOW[name], field="lake.path" if name == LAKE else "clickhouse.url")
+    return list(dict.fromkeys(names)) or known
+
+
+def check_stores(settings: Settings) -> None:
+    """Raises SettingsError for what cannot be loaded as it is set."""
+    if settings.clickhouse.url is not None:
+        from tidelock.sinks.clickhouse import ClickHouseStore
+
+        ClickHouseStore(settings.clickhouse)
+
+
+def load(
+    settings: Settings,
+    database: Database,
+    names: Sequence[str],
+    *,
+    stop: threading.Event,
+    through: int | None,
+    since: int | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Load stores until told to stop, or through a sequence; `since`: what was loaded from there on is replaced."""
+    from tidelock.fold.session import Spark
+    from tidelock.fold.sparkconf import check as check_spark
+    from tidelock.sinks.loader import Loader
+
+    check_spark(settings.spark, settings.database_url)
+    tell("starting Spark ...")
+    with Spark(replace(settings.spark, driver_memory=settings.load.driver_memory), settings.data) as spark:
+        loadings = [_loading(spark, database, _sink(name, spark, settings)) for name in names]
+        loader = Loader(spark, database, loadings, settings.load, tell)
+        loader.run(stop, through=through, since=since)
+
+
+def positions(connection: psycopg.Connection[Any], names: Sequence[str]) -> dict[str, int]:
+    """Through which sequence each store is loaded."""
+    rows = connection.execute("SELECT name, sequence FROM cursors WHERE name = ANY(%s)", [list(names)]).fetchall()
+    return dict.fromkeys(names, 0) | {str(name): int(sequence) for name, sequence in rows}
+
+
+def proofs(settings: Settings, database: Database, progress: Callable[[int, int], None]) -> Iterator[StoreProof]:
+    """Every store that is set, compared with the ledger."""
+    from tidelock.fold.store import Store
+    from tidelock.fold.tables import SCHEMA
+    from tidelock.sinks.proof import StoreProof
+
+    for name in configured(settings):
+        with closing(Store(database, SCHEMA, name)) as store:
+            proof = StoreProof(store, _copy(name, settings))
+            proof.compare(progress)
+            yield proof
+
+
+def _sink(name: str, spark: Spark, settings: Settings) -> Sink:
+    if name == LAKE:
+        from tidelock.sinks.lake import LakeSink
+
+        return LakeSink(spark, settings.lake)
+    from tidelock.sinks.clickhouse import ClickHouseSink
+
+    return ClickHouseSink(settings.clickhouse)
+
+
+def _copy(name: str, settings: Settings) -> Copy:
+    if name == LAKE:
+        from tidelock.sinks.lakereader import LakeReader
+
+        assert settings.lake.path is not None
+        return LakeReader(settings.lake.path)
+    from tidelock.sinks.clickhouse import ClickHouseStore
+
+    return ClickHouseStore(settings.clickhouse)
+
+
+def _loading(spark: Spark, database: Database, sink: Sink) -> Loading:
+    from tidelock.fold.store import Store
+    from tidelock.fold.tables import SCHEMA
+    from tidelock.sinks.loading import Loading
+    from tidelock.sinks.source import LedgerSource
+
+    store = Store(database, SCHEMA, sink.name)
+    return Loading(sink, store, LedgerSource(spark, store, database))
