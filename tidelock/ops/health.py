@@ -107,9 +107,7 @@ def fold_probe(*, needed: bool) -> Probe:
         sequence, skipped, waited_ns = await read_lag(connection, "fold")
         if sequence is None and not needed:
             return Probed(None)
-        through = sequence or 0
-        lag_seconds = max(0, waited_ns or 0) / SECOND
-        reader = ReaderHealth("fold", through, lag(head, through, skipped), lag_seconds)
+        reader = _behind("fold", head, sequence or 0, skipped, waited_ns)
         waits = needed and not await fold_ready(connection)
         return Probed(reader, "the fold is starting" if waits else None)
 
@@ -119,10 +117,21 @@ def fold_probe(*, needed: bool) -> Probe:
 async def triggers_probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
     """Whoever evaluates triggers, from the first of them on."""
     sequence, skipped, waited_ns = await read_lag(connection, TRIGGERS)
-    if sequence is None:
-        return Probed(None)
-    lag_seconds = max(0, waited_ns or 0) / SECOND
-    return Probed(ReaderHealth(TRIGGERS, sequence, lag(head, sequence, skipped), lag_seconds))
+    return Probed(None if sequence is None else _behind(TRIGGERS, head, sequence, skipped, waited_ns))
+
+
+def reader_probe(name: str) -> Probe:
+    """A reader that the settings ask for (Kafka, ClickHouse, the lake): told of before it has read anything."""
+
+    async def probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
+        sequence, skipped, waited_ns = await read_lag(connection, name)
+        return Probed(_behind(name, head, sequence or 0, skipped, waited_ns))
+
+    return probe
+
+
+def _behind(name: str, head: Head, sequence: int, skipped: int, waited_ns: int | None) -> ReaderHealth:
+    return ReaderHealth(name, sequence, lag(head, sequence, skipped), max(0, waited_ns or 0) / SECOND)
 
 
 async def _windows(connection: psycopg.AsyncConnection[Any], wanted: WantedWindows) -> Windows:
