@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.pgwire import Wire
+
 T = TypeVar("T")
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
@@ -85,8 +87,6 @@ class StandIn:
         secret = self.users.get(user, "") if password is None else password
         return f"postgresql://{user}:{secret}@127.0.0.1:{self.port}/materialize?sslmode=disable"
 
-    # What a test does to it.
-
     def create(self, name: str, columns: Mapping[str, str], *key: str) -> View:
         return self._do(lambda: self.views.setdefault(name, View(columns, key)))
 
@@ -117,10 +117,7 @@ class StandIn:
     def compact(self, name: str) -> None:
         """Forget the history of a view up to now."""
 
-        def forget() -> None:
-            self.views[name].since = self.now
-
-        self._do(forget)
+        self._do(lambda: setattr(self.views[name], "since", self.now))
 
     def cut(self) -> int:
         """Cut every connection; how many there were."""
@@ -195,9 +192,8 @@ class StandIn:
 
     def cancel(self, number: int) -> None:
         if (session := self._sessions.get(number)) and session.copying is not None:
+            session.canceled = True
             session.copying.cancel()
-
-    # What a session asks it.
 
     def columns(self, name: str) -> list[tuple[str, ...]]:
         view = self._view(name)
@@ -250,40 +246,14 @@ class StandIn:
             raw = raw[size:]
 
 
-class _Session:
+class _Session(Wire):
     """One connection."""
 
     def __init__(self, server: StandIn, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.server, self.reader, self.writer = server, reader, writer
-        self.number = id(self) & 0x7FFFFFFF
+        super().__init__(reader, writer, server.users, server.cancel)
+        self.server = server
         self.copying: asyncio.Task[None] | None = None
-
-    async def begin(self) -> bool:
-        """Whether it is let in."""
-        while True:
-            size, code = struct.unpack("!ii", await self.reader.readexactly(8))
-            body = await self.reader.readexactly(size - 8)
-            if code in (80877103, 80877104):
-                self.writer.write(b"N")
-                continue
-            if code == 80877102:
-                self.server.cancel(struct.unpack("!ii", body)[0])
-                return False
-            break
-        words = body.rstrip(b"\0").decode().split("\0")
-        user = dict(zip(words[::2], words[1::2], strict=True))["user"]
-        self.send(b"R", struct.pack("!i", 3))
-        _, password = await self.receive()
-        if self.server.users.get(user) != password.rstrip(b"\0").decode():
-            self.fail("28P01", "invalid password", severity="FATAL")
-            await self.writer.drain()
-            return False
-        self.send(b"R", struct.pack("!i", 0))
-        for name, value in {"server_version": "9.5.0", "client_encoding": "UTF8", "server_encoding": "UTF8"}.items():
-            self.send(b"S", f"{name}\0{value}\0".encode())
-        self.send(b"K", struct.pack("!ii", self.number, 0))
-        self.ready()
-        return True
+        self.canceled = False
 
     async def run(self) -> None:
         while True:
@@ -300,8 +270,10 @@ class _Session:
             except Failure as failure:
                 self.fail(failure.code, str(failure))
             except asyncio.CancelledError:
-                if not self.copying.cancelled():
+                # Awaiting it hands on a cancellation of the session itself.
+                if not self.canceled:
                     raise
+                self.canceled = False
                 self.fail("57014", "canceling statement due to user request")
             finally:
                 self.copying = None
@@ -350,29 +322,6 @@ class _Session:
             lines = []
             await self.writer.drain()
             await changed.wait()
-
-    def rows(self, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-        described = b"".join(name.encode() + b"\0" + struct.pack("!ihihih", 0, 0, 25, -1, -1, 0) for name in names)
-        self.send(b"T", struct.pack("!h", len(names)) + described)
-        for row in rows:
-            values = [value.encode() for value in row]
-            self.send(
-                b"D", struct.pack("!h", len(row)) + b"".join(struct.pack("!i", len(value)) + value for value in values)
-            )
-        self.send(b"C", b"SHOW\0")
-
-    async def receive(self) -> tuple[bytes, bytes]:
-        kind, size = struct.unpack("!ci", await self.reader.readexactly(5))
-        return kind, await self.reader.readexactly(size - 4)
-
-    def send(self, kind: bytes, body: bytes = b"") -> None:
-        self.writer.write(kind + struct.pack("!i", len(body) + 4) + body)
-
-    def fail(self, code: str, message: str, severity: str = "ERROR") -> None:
-        self.send(b"E", f"S{severity}\0V{severity}\0C{code}\0M{message}\0\0".encode())
-
-    def ready(self) -> None:
-        self.send(b"Z", b"I")
 
 
 def _names(text: str) -> list[str]:

@@ -48,9 +48,11 @@ async def sequencing(
         await sequencer.close()
 
 
-async def record(sequencer: Sequencer, *events: Mapping[str, Any]) -> list[Verdict]:
+async def record(
+    sequencer: Sequencer, *events: Mapping[str, Any], definitions: Definitions | None = None
+) -> list[Verdict]:
     """Record one request."""
-    return await sequencer.record(judged(events, sequencer.salts), sequencer.salts.version)
+    return await sequencer.record(judged(events, sequencer.salts, definitions), sequencer.salts.version)
 
 
 async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:

@@ -5,6 +5,8 @@ It is one session, which also holds the stream for this connector: when that end
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ QUERIES = load("tidelock.ops", "sql/connections.sql")
 
 #: of a collection
 EVENTS_MAX = 1_000
+_HOLD_S = 2.0
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,7 @@ class Memory:
         await self.close()
         self._connection = await self._database.connect(name="tidelock connect")
         feed = self._feed
-        held = await self._one("take_stream", [msgspec.json.encode([feed.tenant_id, feed.stream.name]).decode()])
-        if not held[0]:
+        if not await self._hold():
             await self.close()
             if self._held:
                 raise Unreachable("the session that held the stream has not ended yet")
@@ -76,6 +79,16 @@ class Memory:
         self._held = True
         await self._run("make_spool")
         await self._run("make_differences")
+
+    async def _hold(self) -> bool:
+        """Whether the stream is ours. A session that has just ended may have it a moment longer."""
+        name = msgspec.json.encode([self._feed.tenant_id, self._feed.stream.name]).decode()
+        deadline = time.monotonic() + _HOLD_S
+        while not (await self._one("take_stream", [name]))[0]:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
