@@ -15,6 +15,7 @@ import svix.webhooks
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelock import client
 from tidelock.errors import RequestError
 from tidelock.triggers.signatures import InvalidSignature, Signer, check_secrets, generate_secret, read_secret, verify
 
@@ -137,6 +138,14 @@ def test_a_trigger_has_a_few_secrets_and_none_twice() -> None:
 
 
 def test_receivers_need_nothing_but_python_to_verify() -> None:
-    script = "import sys, tidelock.triggers.signatures; print(*{name.split('.')[0] for name in sys.modules})"
+    script = "import sys, tidelock.client; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not {"msgspec", "psycopg", "aiohttp", "fastapi"} & set(done.stdout.split())
+    assert not {"pyspark", "psycopg", "aiohttp", "fastapi", "starlette", "uvicorn"} & set(done.stdout.split())
+
+
+def test_the_client_verifies_webhooks() -> None:
+    secret, now = generate_secret(), int(time.time())
+    headers = Signer([secret]).headers(ID, now, BODY)
+    assert client.verify_webhook(BODY, headers, secret) == json.loads(BODY)
+    with pytest.raises(client.InvalidSignature):
+        client.verify_webhook(BODY, headers, generate_secret())
