@@ -1,4 +1,4 @@
-"""What every test may ask for: one real Postgres and one real Spark per run, a fresh migrated database per test."""
+"""What every test may ask for: one real Postgres, Spark and Kafka per run, a fresh migrated database per test."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.mirror.broker import Broker
 
 Databases = Callable[[], AbstractContextManager[Database]]
 
@@ -62,6 +63,13 @@ def spark(jars: Path) -> Iterator[Spark]:
     with Spark(settings.Spark(master="local[2]", driver_memory=1 << 30), jars) as started:
         # Rehearsals would only take time from the tests that run meanwhile.
         started.rehearsals = runner.REHEARSALS
+        yield started
+
+
+@pytest.fixture(scope="session")
+def broker(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka that all tests share: each has a prefix of its own for its topics."""
+    with Broker(tmp_path_factory.mktemp("kafka"), jars) as started:
         yield started
 
 

@@ -18,7 +18,7 @@ TOP = {"app", "cli", "client", "eventtimes", "spark", "__main__"}
 LINES_MAX = 400
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "sinks", "ops", "app"},
+    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "app"},
     "fastapi": {"ops", "app"},
     "starlette": {"ops", "app"},
     "uvicorn": {"ops", "app"},
@@ -33,6 +33,7 @@ VENDORS = {
     "zstandard": {"ingest", "ops"},
     "aiohttp": {"triggers"},
     "yarl": {"triggers"},
+    "confluent_kafka": {"mirror", "ops"},
     "duckdb": {"ops"},
     "clickhouse_connect": {"sinks"},
 }

@@ -39,10 +39,11 @@ from tidelock.live.hub import Hub
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
 from tidelock.ops.control import limits_of, numbers_of, record_control
-from tidelock.ops.health import fold_probe, triggers_probe
+from tidelock.ops.health import fold_probe, reader_probe, triggers_probe
 from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import found_ledger, migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
+from tidelock.ops.stores import check_stores, configured
 from tidelock.settings import Settings
 from tidelock.triggers.workers import TriggerWorkers
 
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
 
 logger = logging.getLogger(__name__)
+
+#: a server by itself
+NO_CHILDREN: Mapping[str, Sequence[str]] = {}
 
 _PARTITIONS_S = 30.0
 # Connections for short questions (keys, health), and for followers that catch up.
@@ -141,7 +145,7 @@ async def open_server(
         await workers.start()
         stack.push_async_callback(workers.close)
         keys = KeyNews(ledger.database)
-        probes = [fold_probe(needed=fold_needed), triggers_probe]
+        probes = [fold_probe(needed=fold_needed), triggers_probe, *map(reader_probe, configured(settings))]
         parts = Parts(
             settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, looks, ledger.database, workers, probes
         )
@@ -152,19 +156,28 @@ async def open_server(
 
 
 def serve(
-    settings: Settings, *, streams_open: bool, announce: Callable[[str, bool], None], fold: Sequence[str] | None = None
+    settings: Settings,
+    *,
+    streams_open: bool,
+    announce: Callable[[str, bool], None],
+    children: Mapping[str, Sequence[str]] = NO_CHILDREN,
 ) -> None:
     """Serve until a signal says stop; a second one ends at once. `announce` gets the URL, and whether API keys
-    are needed, when it is open. `fold` is the command of a fold to run beside it."""
-    if fold is not None:
+    are needed, when it is open. `children` are commands to run beside it, by what they are."""
+    if "fold" in children:
         # What the fold would refuse is told before anything has been started.
         _load_plugins(settings)
+    if "load" in children:
+        check_stores(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, streams_open, announce, fold))
+        runner.run(_serve(settings, streams_open, announce, children))
 
 
 async def _serve(
-    settings: Settings, streams_open: bool, announce: Callable[[str, bool], None], fold: Sequence[str] | None
+    settings: Settings,
+    streams_open: bool,
+    announce: Callable[[str, bool], None],
+    children: Mapping[str, Sequence[str]],
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -177,17 +190,22 @@ async def _serve(
 
     for number in signals:
         loop.add_signal_handler(number, stopping)
-    async with (
-        open_server(settings, streams_open=streams_open, fold_needed=fold is not None) as server,
-        _background(stop.wait()) as stopped,
-        _background(keep_running(fold) if fold is not None else stop.wait()) as folding,
-    ):
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(
+            open_server(settings, streams_open=streams_open, fold_needed="fold" in children)
+        )
+        stopped = await stack.enter_async_context(_background(stop.wait()))
+        kept = [
+            await stack.enter_async_context(_background(keep_running(name, command, vital=name != "load")))
+            for name, command in children.items()
+        ]
         _calm_collector()
         if not stop.is_set():
             announce(server.url, server.keys_needed)
-        ended, _ = await asyncio.wait([server.task, stopped, folding], return_when=asyncio.FIRST_COMPLETED)
-        if folding in ended and not stop.is_set():
-            folding.result()
+        ended, _ = await asyncio.wait([server.task, stopped, *kept], return_when=asyncio.FIRST_COMPLETED)
+        for child in kept:
+            if child in ended and not stop.is_set():
+                child.result()
 
 
 def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool, tell: Callable[[str], None]) -> None:

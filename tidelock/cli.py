@@ -19,10 +19,13 @@ from tidelock.ops.commands import (
     bench,
     checking,
     connecting,
+    developing,
     draining,
     files,
     folding,
     keys,
+    loading,
+    mirroring,
     reading,
     running,
     salts,
@@ -83,13 +86,14 @@ def tidelock(
     context.obj = _load_composition
 
 
-for commands in (running, folding, files, backfilling, reading, tables, draining, checking):
+for commands in (running, folding, mirroring, loading, files, backfilling, reading, tables, draining, checking):
     app.add_typer(commands.app)
 app.add_typer(connecting.app, name="connect", rich_help_panel="Events")
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
 app.add_typer(bench.app, name="bench", rich_help_panel="Look after")
+app.add_typer(developing.app, name="dev", rich_help_panel="Look after")
 
 
 def _terminate(number: int, _: FrameType | None) -> None:

@@ -19,7 +19,7 @@ from tidelock.quantities import normal_quantity
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 
-_COLUMNS = sql.SQL(
+COLUMNS = sql.SQL(
     "ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
     "resource_id, quantity::text, data::text, op, causality_key, correlation_id, causation_id, idempotency_key, "
     "key_source, source"
@@ -143,7 +143,7 @@ def _select(events: Slice, limit: int, descending: bool) -> sql.Composed:
         if getattr(events, name) is not None
     ]
     return sql.SQL("SELECT {} FROM events WHERE {} ORDER BY ingress_sequence {} LIMIT {}").format(
-        _COLUMNS,
+        COLUMNS,
         sql.SQL(" AND ").join([sql.SQL("true"), *conditions]),
         sql.SQL("DESC" if descending else "ASC"),
         sql.Literal(limit),

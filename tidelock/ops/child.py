@@ -1,4 +1,4 @@
-"""A child process that is kept running: the fold beside the server.
+"""A child process that is kept running: the fold, the mirror or the loader beside the server.
 
 Apart from the server, so that each has a Python of its own and one can fall without the other. It sees that its parent
 is gone when its standard input ends.
@@ -21,17 +21,20 @@ _SETTLED_S = 60.0
 _STOP_S = 20.0
 
 
-async def keep_running(command: Sequence[str]) -> None:
-    """Run a command again whenever it ends. Raises SettingsError when it says that it cannot run as it is set up."""
+async def keep_running(name: str, command: Sequence[str], *, vital: bool = True) -> None:
+    """Run a command again whenever it ends.
+
+    Raises SettingsError when it says that it cannot run as it is set up, unless the others are as well without it.
+    """
     failures = 0
     while True:
         started = time.monotonic()
         code = await _run(command)
-        if code == SettingsError.exit_code:
-            raise SettingsError("the fold cannot run with these settings; what is wrong stands above")
+        if code == SettingsError.exit_code and vital:
+            raise SettingsError(f"the {name} cannot run with these settings; what is wrong stands above")
         failures = 0 if time.monotonic() - started > _SETTLED_S else failures + 1
         pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
-        log.warning("the fold ended with code %s and is started again in %.0f s", code, pause_s)
+        log.warning("the %s ended with code %s and is started again in %.0f s", name, code, pause_s)
         await asyncio.sleep(pause_s)
 
 

@@ -40,7 +40,7 @@ class Kafka:
         "16MiB", "Most bytes of events' data that are read from the ledger at a time.", minimum="1KiB", maximum="1GiB"
     )
     queue_bytes_max: int = fields.size(
-        "64MiB", "Most bytes of messages that wait for brokers.", minimum="1MiB", maximum="2047MiB"
+        "64MiB", "Most bytes of messages that wait for brokers.", minimum="4MiB", maximum="2047MiB"
     )
     ack_timeout: int = fields.duration(
         "2m", "How long brokers have to acknowledge a message before the mirror starts anew from what is.", minimum="1s"

@@ -57,9 +57,9 @@ def fold(
     log_to_stderr(settings.log_level)
     stop = stop_on_signals()
     if supervised:
-        threading.Thread(target=_stop_with_parent, args=(stop,), daemon=True).start()
+        threading.Thread(target=stop_with_parent, args=(stop,), daemon=True).start()
 
-    composition(context).fold(settings, stop=stop, rebuild=supervised, once=once, tell=_teller("fold", json))
+    composition(context).fold(settings, stop=stop, rebuild=supervised, once=once, tell=teller("fold", json))
 
 
 @app.command(rich_help_panel="Run")
@@ -90,7 +90,7 @@ def replay(
         def progress(done: int, end: int) -> None:
             work.told(done, done / end if end else 1.0)
 
-        composition(context).replay(settings, names or [], stop=stop, tell=_teller("replay", json), progress=progress)
+        composition(context).replay(settings, names or [], stop=stop, tell=teller("replay", json), progress=progress)
 
 
 @app.command(rich_help_panel="Look after")
@@ -144,7 +144,7 @@ def recomputed(
             work.told(done, done / end if end else 1.0)
 
         found = composition(context).recompute(
-            settings, database, names, stop=stop, tell=_teller("recompute", False), progress=progress
+            settings, database, names, stop=stop, tell=teller("recompute", False), progress=progress
         )
     if found is None:
         terminal.say("[bold]recompute[/]  stopped; nothing was compared")
@@ -152,7 +152,9 @@ def recomputed(
     return found
 
 
-def _teller(what: str, json: bool) -> Callable[[str], None]:
+def teller(what: str, json: bool) -> Callable[[str], None]:
+    """Says what a command is doing, to people or to programs."""
+
     def tell(text: str) -> None:
         if json:
             tell_programs(what, text, text=text)
@@ -176,7 +178,7 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-def _stop_with_parent(stop: threading.Event) -> None:
+def stop_with_parent(stop: threading.Event) -> None:
     """Our standard input ends when the parent closes it, or is gone."""
     # Not through sys.stdin, whose lock this thread would still hold when the process ends by itself: that is an abort.
     while os.read(_STDIN, 4096):

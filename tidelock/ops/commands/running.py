@@ -1,4 +1,4 @@
-"""Commands that run the ledger: `up`, `serve`, `migrate`."""
+"""Commands that run the ledger: `up`, `demo`, `serve`, `migrate`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -62,13 +63,47 @@ def up(
     )  # fmt: skip
     flags = {"--config": config, "--data": data, "--database-url": database_url, "--log-level": log_level}
     with DirectoryLock(settings.data):
-        _serve(
-            context,
-            settings,
-            streams_open=True,
-            json=json,
-            fold=_fold_command(flags, json) if settings.fold.enabled else None,
-        )
+        _serve(context, settings, streams_open=True, json=json, children=_children(settings, flags, json))
+
+
+@app.command(rich_help_panel="Run")
+def demo(
+    context: typer.Context,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: forget what earlier demos recorded.")] = False,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where the demo keeps its data.", rich_help_panel="Settings")
+    ] = Path(".tidelock/demo"),
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="Settings file.", show_default="the demo's own", rich_help_panel="Settings"
+        ),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    log_level: LogLevel = None,
+    json: Told = False,
+) -> None:
+    """Run everything with a live feed: a trading desk and an API, with retries, skewed clocks and late events.
+
+    Ctrl-C stops it and keeps its data; the next demo goes on from there. Webhooks may go to this machine.
+
+    [dim]tidelock demo --fresh[/]
+    """
+    from tidelock.ledger.locks import DirectoryLock
+    from tidelock.ops.demo.fresh import forget
+
+    config = config or Path(__file__).parent.parent / "demo" / "demo.toml"
+    # For the fold beside it as well, which has its settings from here.
+    os.environ.setdefault("TIDELOCK_WEBHOOK_ALLOW_PRIVATE", "true")
+    settings = read_settings(config, data=str(data), host=host, port=port, log_level=log_level)
+    with DirectoryLock(settings.data):
+        if fresh:
+            forget(settings)
+        flags = {"--config": config, "--data": data, "--log-level": log_level}
+        feed = [sys.executable, "-m", "tidelock.ops.demo.feed", f"http://{settings.host}:{settings.port}"]
+        children = {**_children(settings, flags, json), "feed": feed}
+        _serve(context, settings, streams_open=True, json=json, children=children)
 
 
 @app.command(rich_help_panel="Run")
@@ -122,14 +157,24 @@ def migrate(
         terminal.show(f"{escape(place)} is up to date: {len(known)} migrations, the last is {known[-1].title}.")
 
 
-def _fold_command(flags: Mapping[str, object], json: bool) -> list[str]:
-    """The fold with the settings of this command: the environment and the file it has anyway."""
+def _children(settings: Settings, flags: Mapping[str, object], json: bool) -> dict[str, list[str]]:
+    """What runs beside the server, with the settings of this command: environment and file they have anyway."""
+    from tidelock.ops.stores import configured
+
     given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
-    return [sys.executable, "-m", "tidelock", "fold", "--supervised", *given, *(["--json"] if json else [])]
+    rest = ["--supervised", *given, *(["--json"] if json else [])]
+    loads = settings.load.enabled and bool(configured(settings))
+    wanted = {"fold": settings.fold.enabled, "mirror": bool(settings.kafka.brokers), "load": loads}
+    return {name: [sys.executable, "-m", "tidelock", name, *rest] for name, runs in wanted.items() if runs}
 
 
 def _serve(
-    context: typer.Context, settings: Settings, *, streams_open: bool, json: bool, fold: list[str] | None = None
+    context: typer.Context,
+    settings: Settings,
+    *,
+    streams_open: bool,
+    json: bool,
+    children: Mapping[str, list[str]] | None = None,
 ) -> None:
     from tidelock.ledger.outage import outage
 
@@ -145,7 +190,7 @@ def _serve(
         tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=keys_needed, seconds=round(took_s, 3))
 
     with outage("the ledger"):
-        composition(context).serve(settings, streams_open=streams_open, announce=announce, fold=fold)
+        composition(context).serve(settings, streams_open=streams_open, announce=announce, children=children or {})
     tell("stopped", "Stopped. Everything acknowledged is in the ledger.", pid=os.getpid())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from threading import Event
@@ -72,7 +72,7 @@ class Composition(Protocol):
         *,
         streams_open: bool,
         announce: Callable[[str, bool], None],
-        fold: Sequence[str] | None,
+        children: Mapping[str, Sequence[str]],
     ) -> None: ...
 
     def fold(

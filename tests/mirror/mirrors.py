@@ -1,0 +1,143 @@
+"""A mirror that runs on a thread, and a plain consumer of what it made."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tidelock.ledger.database import Database
+from tidelock.mirror.broker import Broker
+from tidelock.mirror.runner import Runner
+from tidelock.settings import Settings
+from tidelock.settings.kafka import Kafka
+
+_numbers = itertools.count(1)
+
+
+def settings_for(broker: Broker, **kafka: Any) -> Settings:
+    """Settings of a mirror whose topics are those of no other test."""
+    given = {"brokers": (broker.address,), "topic_prefix": f"test{next(_numbers)}.", "pause_max": 500_000_000}
+    return Settings(kafka=Kafka(**{**given, **kafka}))
+
+
+class RunningMirror:
+    """The product's own loop on a thread."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        #: what it said
+        self.told: list[str] = []
+        self.error: BaseException | None = None
+        self.runner = Runner(database, settings, self.told.append, patient=True)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mirror")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "it stops when it is told to"
+
+    def wait(self, sequence: int, seconds: float = 60) -> None:
+        self.until(lambda: self.runner.position >= sequence, f"mirrored through {sequence}", seconds)
+
+    def until_told(self, words: str, seconds: float = 60) -> None:
+        self.until(lambda: any(words in text for text in self.told), f"it says {words!r}", seconds)
+
+    def until(self, true: Callable[[], object], what: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            assert self.error is None, f"{what}: it ended with {self.error!r}"
+            assert time.monotonic() < deadline, f"{what}: not within {seconds} s; it said {self.told}"
+            time.sleep(0.01)
+
+    def _run(self) -> None:
+        try:
+            self.runner.run(self._stop)
+        except BaseException as error:
+            self.error = error
+
+
+@contextmanager
+def mirroring(database: Database, settings: Settings) -> Iterator[RunningMirror]:
+    mirror = RunningMirror(database, settings)
+    mirror.start()
+    try:
+        yield mirror
+    finally:
+        mirror.stop()
+    assert mirror.error is None, repr(mirror.error)
+
+
+def mirror_once(database: Database, settings: Settings) -> None:
+    """Everything that is recorded now."""
+    with database.connect_sync() as connection:
+        (end,) = connection.execute("SELECT ingress_sequence FROM ledger_head").fetchone() or (0,)
+    Runner(database, settings, lambda _: None, patient=False).run(threading.Event(), through=end)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message as any consumer gets it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes
+    value: dict[str, Any]
+    headers: list[tuple[str, bytes | None]]
+
+    @property
+    def sequence(self) -> int:
+        return int(self.value["ingressSequence"])
+
+
+def consume(settings: Settings) -> list[Received]:
+    """Everything in the mirror's topics, by a plain consumer: each partition in the order of its offsets."""
+    config = {"bootstrap.servers": settings.kafka.brokers[0]}
+    topics = {
+        name: len(topic.partitions)
+        for name, topic in AdminClient(config).list_topics(timeout=10).topics.items()
+        if name.startswith(settings.kafka.topic_prefix)
+    }
+    consumer = Consumer({**config, "group.id": "plain", "enable.auto.commit": False, "enable.partition.eof": True})
+    try:
+        places = {(name, partition) for name, count in topics.items() for partition in range(count)}
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+        received: list[Received] = []
+        while places:
+            message = consumer.poll(20)
+            assert message is not None, f"{places} do not come to an end"
+            if message.error() is None:
+                received.append(_received(message))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                places.discard((message.topic(), message.partition()))
+        return sorted(received, key=lambda message: (message.topic, message.partition, message.offset))
+    finally:
+        consumer.close()
+
+
+def first_of_each(received: Sequence[Received]) -> list[Received]:
+    """Without repeats, in total order: what comes first in its partition counts."""
+    found: dict[int, Received] = {}
+    for message in received:
+        found.setdefault(message.sequence, message)
+    return [found[sequence] for sequence in sorted(found)]
+
+
+def _received(message: Any) -> Received:
+    return Received(
+        message.topic(), message.partition(), message.offset(), message.timestamp()[1], message.key(),
+        msgspec.json.decode(message.value()), message.headers(),
+    )  # fmt: skip

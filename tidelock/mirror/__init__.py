@@ -1,0 +1,1 @@
+"""The mirror: the ledger in Kafka, event by event, in its order."""

@@ -1,0 +1,141 @@
+"""The cluster: the brokers by their client, its configuration, and the topics that the mirror makes there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tidelock.errors import SettingsError, Unreachable
+from tidelock.instants import MILLISECOND
+from tidelock.mirror.topics import topic_name, topic_name_apart
+from tidelock.settings.kafka import Kafka
+
+logger = logging.getLogger(__name__)
+# librdkafka speaks of every attempt to connect. We tell of it once; the rest is for those who look.
+_library = logging.getLogger(f"{__name__}.library")
+_library.addFilter(lambda _: logger.isEnabledFor(logging.DEBUG))
+
+C = TypeVar("C")
+
+_ANSWER_S = 10.0
+_PAUSE_S = 0.05
+#: room for what is around an event's data
+_ENVELOPE_BYTES = 64 << 10
+#: properties that settings of ours say, or that the mirror's promises rest on
+_OWN = {"bootstrap.servers": "kafka.brokers", "metadata.broker.list": "kafka.brokers"}
+_FIXED = frozenset(
+    {
+        "acks", "request.required.acks", "delivery.timeout.ms", "message.timeout.ms", "enable.gapless.guarantee",
+        "enable.idempotence", "isolation.level", "max.in.flight", "max.in.flight.requests.per.connection",
+        "transactional.id",
+    }
+)  # fmt: skip
+
+
+def check(kafka: Kafka) -> None:
+    """Raise SettingsError for what cannot work."""
+    for name in kafka.options:
+        if name in _OWN:
+            raise SettingsError(f"`{name}` in `kafka.options` is the setting `{_OWN[name]}`.", field="kafka.options")
+        if name in _FIXED:
+            raise SettingsError(f"`{name}` in `kafka.options` cannot be changed.", field="kafka.options")
+
+
+def brokers_of(kafka: Kafka) -> str:
+    """How people know them."""
+    return ", ".join(kafka.brokers)
+
+
+def open_client(make: Callable[[dict[str, Any]], C], kafka: Kafka, own: Mapping[str, Any]) -> C:
+    """A client of librdkafka. Raises SettingsError for options that it does not know."""
+    pause_ms = max(100, kafka.pause_max // MILLISECOND)
+    config: dict[str, Any] = {
+        "bootstrap.servers": ",".join(kafka.brokers),
+        "client.id": "tidelock",
+        "reconnect.backoff.max.ms": min(pause_ms, 3_600_000),
+        "logger": _library,
+        **kafka.options,
+        **own,
+    }
+    try:
+        return make(config)
+    except KafkaException as error:
+        raise SettingsError(f"`kafka.options`: {reason(error)}", field="kafka.options") from None
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in the client's words."""
+    found = error.args[0] if error.args else error
+    return str(found.str()) if isinstance(found, KafkaError) else str(found)
+
+
+class Cluster:
+    """Topics: which there are, with how many partitions, and those of streams that have none yet."""
+
+    def __init__(self, kafka: Kafka, event_bytes_max: int) -> None:
+        self._kafka = kafka
+        self._event_bytes_max = event_bytes_max
+        self._admin: AdminClient = open_client(AdminClient, kafka, {})
+        #: topic and number of partitions of a stream
+        self._known: dict[str, tuple[str, int]] = {}
+
+    def topics(self, streams: Iterable[str]) -> Mapping[str, tuple[str, int]]:
+        """Topic and number of partitions of every stream seen so far, made where they are not there. Raises
+        Unreachable."""
+        new = {stream for stream in streams if stream not in self._known}
+        if new:
+            there = self.look()
+            for stream in sorted(new):
+                self._known[stream] = self._topic(stream, there)
+        return self._known
+
+    def look(self) -> dict[str, int]:
+        """Topics that are there, with their partitions. Raises Unreachable."""
+        try:
+            # All of them: to ask for one by its name makes it, with other settings than ours.
+            found = self._admin.list_topics(timeout=_ANSWER_S)
+        except KafkaException as error:
+            raise Unreachable(f"Cannot reach Kafka at {brokers_of(self._kafka)}: {reason(error)}") from None
+        return {name: len(known.partitions) for name, known in found.topics.items() if known.error is None}
+
+    def _topic(self, stream: str, there: Mapping[str, int]) -> tuple[str, int]:
+        names = [name(self._kafka.topic_prefix, stream) for name in (topic_name, topic_name_apart)]
+        for topic in names:
+            if topic in there:
+                return topic, there[topic]
+        made = next((topic for topic in names if self._make(topic)), None)
+        if made is None:
+            raise Unreachable(f"Kafka does not take the name {names[0]} for a topic, nor {names[1]}")
+        deadline = time.monotonic() + _ANSWER_S
+        while made not in (there := self.look()):
+            if time.monotonic() > deadline:
+                raise Unreachable(f"topic {made} was made, but brokers do not know it yet")
+            time.sleep(_PAUSE_S)
+        return made, there[made]
+
+    def _make(self, topic: str) -> bool:
+        """False: it is too much like another topic."""
+        retention = -1 if self._kafka.retention is None else self._kafka.retention // MILLISECOND
+        # Without a word, brokers forget in a week, by the messages' own time: an import of last year at once.
+        config = {
+            "retention.ms": str(retention),
+            "retention.bytes": "-1",
+            "cleanup.policy": "delete",
+            "max.message.bytes": str(self._event_bytes_max + _ENVELOPE_BYTES),
+        }
+        replication = -1 if self._kafka.replication is None else self._kafka.replication
+        wanted = NewTopic(topic, self._kafka.partitions, replication, config=config)
+        try:
+            self._admin.create_topics([wanted], request_timeout=_ANSWER_S)[topic].result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_EXCEPTION:
+                return False
+            if code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise Unreachable(f"topic {topic} could not be made: {reason(error)}") from None
+        return True

@@ -1,0 +1,133 @@
+"""The sender: puts batches on the wire, in order, each message once per sender, and hears what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tidelock.errors import Unreachable
+from tidelock.mirror.batches import Batch, Place, Span
+from tidelock.mirror.cluster import brokers_of, open_client, reason
+from tidelock.mirror.messages import Message
+from tidelock.settings.kafka import Kafka
+
+_ROOM_S = 0.05
+_MESSAGE_BYTES_MAX = 1_000_000_000
+#: a queue is full by its bytes; this many messages are no more than a few batches
+_QUEUE_MESSAGES = 1_000_000
+
+_Topics = Mapping[str, tuple[str, int]]
+_Report = Callable[[KafkaError | None, Any], None]
+
+
+class Sender:
+    """A producer whose messages arrive in order or not at all: what is behind one that is lost is not sent."""
+
+    def __init__(self, kafka: Kafka, *, careful: bool) -> None:
+        self._brokers = brokers_of(kafka)
+        #: every message is reported on, to learn why one is not taken
+        self.careful = careful
+        self._queue_bytes_max = kafka.queue_bytes_max
+        #: what brokers last complained of
+        self.complaint: str | None = None
+        #: when something was last acknowledged, or waited for anew
+        self.heard_at = time.monotonic()
+        own = {
+            "enable.idempotence": True,
+            "acks": "all",
+            # A gap would be filled later, behind its followers: out of order. So nothing is ever given up by itself.
+            "enable.gapless.guarantee": True,
+            "message.timeout.ms": 0,
+            "message.max.bytes": _MESSAGE_BYTES_MAX,
+            "queue.buffering.max.kbytes": kafka.queue_bytes_max >> 10,
+            "queue.buffering.max.messages": _QUEUE_MESSAGES,
+            "error_cb": self._complain,
+        }
+        usual = {"compression.type": "lz4", "linger.ms": 5}
+        given = {name: value for name, value in usual.items() if name not in kafka.options}
+        self._producer: Producer = open_client(Producer, kafka, {**given, **own})
+
+    def send(self, messages: Sequence[Message], topics: _Topics, *, whole: bool, room: Callable[[], None]) -> Batch:
+        """Queue messages; `room` is called again and again while the queue is full, and may raise."""
+        batch = Batch(messages[0].sequence, messages[-1].sequence, whole)
+        places = [_place(message, topics) for message in messages]
+        reports = self._reports(batch, places)
+        produce = self._producer.produce
+        for number, (message, place) in enumerate(zip(messages, places, strict=True)):
+            while True:
+                try:
+                    produce(
+                        place.topic, message.value, message.key, place.partition, on_delivery=reports.get(number),
+                        timestamp=message.timestamp, headers=message.headers,
+                    )  # fmt: skip
+                    break
+                except BufferError:
+                    self._check_size(message)
+                    self.poll(_ROOM_S)
+                    room()
+                except KafkaException as error:
+                    raise Unreachable(
+                        f"{place.topic} did not take sequence {message.sequence}: {reason(error)}"
+                    ) from None
+        self.poll(0)
+        return batch
+
+    def poll(self, seconds: float) -> None:
+        """Hear what has been acknowledged meanwhile."""
+        self._producer.poll(seconds)
+
+    def close(self) -> None:
+        """Leave what is not acknowledged: it may arrive or not."""
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._producer.flush(0)
+
+    def _check_size(self, message: Message) -> None:
+        if len(message.value) >= self._queue_bytes_max:
+            size = f"sequence {message.sequence} has {len(message.value)} bytes"
+            raise Unreachable(f"{size}, more than the queue; raise kafka.queue_bytes_max")
+
+    def _reports(self, batch: Batch, places: Sequence[Place]) -> dict[int, _Report]:
+        """Who is told of which message."""
+        lasts: dict[Place, int] = {}
+        reports: dict[int, _Report] = {}
+        for number, place in enumerate(places):
+            if (span := batch.spans.get(place)) is None:
+                batch.spans[place] = span = Span()
+                reports[number] = self._report(batch, place, span, first=True)
+            elif self.careful:
+                reports[number] = self._report(batch, place, span, first=False)
+            span.count += 1
+            lasts[place] = number
+        for place, number in lasts.items():
+            if number not in reports:
+                reports[number] = self._report(batch, place, batch.spans[place], first=False)
+        batch.waiting = len(reports)
+        return reports
+
+    def _report(self, batch: Batch, place: Place, span: Span, *, first: bool) -> _Report:
+        def report(error: KafkaError | None, sent: Any) -> None:
+            if error is not None:
+                batch.refusal = f"{place.topic} did not take a message: {error.str()}"
+                return
+            self.heard_at = time.monotonic()
+            self.complaint = None
+            offset = sent.offset()
+            if first:
+                span.first_offset = offset
+            span.last_offset = max(span.last_offset, offset)
+            batch.waiting -= 1
+
+        return report
+
+    def _complain(self, error: KafkaError) -> None:
+        self.complaint = f"Kafka at {self._brokers}: {error.str()}"
+
+
+def _place(message: Message, topics: _Topics) -> Place:
+    """As librdkafka's own `consistent` partitioner: by the key alone."""
+    topic, partitions = topics[message.stream]
+    return Place(topic, crc32(message.key) % partitions if partitions > 1 else 0)
