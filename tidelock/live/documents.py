@@ -41,7 +41,8 @@ _ERRORS_MAX = 10
 # What is remembered: documents of at most so many letters, and so many letters of them. A letter takes up to 200 bytes.
 _REMEMBERED_LENGTH_MAX = 16_384
 _REMEMBERED_LENGTHS_MAX = 262_144
-# Parsing, validating or reading variables of more than this takes milliseconds: elsewhere, so that others go on.
+# Parsing and validating takes milliseconds, a hundred times more where somebody means ill, and so does reading arguments
+# or variables of more than this: elsewhere, so that others go on.
 _INLINE_BYTES = 1_024
 # And no more than so many at a time, since they only take the processor from each other.
 _ELSEWHERE_MAX = 2
@@ -104,8 +105,7 @@ class Documents:
 
     async def prepare(self, request: Request) -> Operation:
         """The operation that a request asks for, with its variables in place. Raises Refused."""
-        size = request.size - len(request.query) if request.query in self._remembered else request.size
-        if size <= _INLINE_BYTES:
+        if request.size <= _INLINE_BYTES and request.query in self._remembered:
             return self.read(request)
         async with self._elsewhere:
             return await asyncio.to_thread(self.read, request)
