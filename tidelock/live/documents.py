@@ -41,8 +41,8 @@ _ERRORS_MAX = 10
 # What is remembered: documents of at most so many letters, and so many letters of them. A letter takes up to 200 bytes.
 _REMEMBERED_LENGTH_MAX = 16_384
 _REMEMBERED_LENGTHS_MAX = 262_144
-# Parsing and validating takes milliseconds, a hundred times more where somebody means ill, and so does reading arguments
-# or variables of more than this: elsewhere, so that others go on.
+# Parsing and validating takes milliseconds, a hundred times more where somebody means ill, and so does reading
+# arguments or variables of more than this: elsewhere, so that others go on.
 _INLINE_BYTES = 1_024
 # And no more than so many at a time, since they only take the processor from each other.
 _ELSEWHERE_MAX = 2
