@@ -52,7 +52,7 @@ async def test_a_key_that_may_not_read_does_not_let_in(keyed: Served) -> None:
     key = await make_key(keyed.server, "t", ["ingest"])
     async with opened(keyed.url, headers=bearer(key)) as socket:
         await socket.say("connection_init")
-        assert await socket.closing() == (4403, "this needs an API key with the scope read")
+        assert await socket.closing() == (4403, "this needs an API key with the scope read or triggers")
 
 
 @pytest.mark.parametrize("way", ["header", "init", "Init"])

@@ -37,11 +37,11 @@ class Grant:
     scopes: frozenset[str]
     streams: frozenset[str] | None = None
 
-    def need(self, scope: str) -> Grant:
-        """This grant, if it has the scope. `admin` includes `read`."""
-        if scope in self.scopes or (scope == "read" and "admin" in self.scopes):
+    def need(self, *scopes: str) -> Grant:
+        """This grant, if it has one of the scopes. `admin` includes `read`."""
+        if not self.scopes.isdisjoint(scopes) or ("read" in scopes and "admin" in self.scopes):
             return self
-        raise Forbidden(f"this needs an API key with the scope {scope}")
+        raise Forbidden(f"this needs an API key with the scope {' or '.join(scopes)}")
 
     def need_all_tenants(self) -> Grant:
         if self.tenant_id != ALL_TENANTS:

@@ -104,7 +104,8 @@ class Watch:
         while True:
             await self._access.changed(_RECHECK_S)
             try:
-                grant = (await self._access.grant(group.headers, fresh=False)).need("read")
+                # What each may ask was judged when it came: the scopes of a key do not change.
+                grant = await self._access.grant(group.headers, fresh=False)
             except Unreachable:
                 continue  # nothing can be read meanwhile
             except Exception as error:

@@ -11,16 +11,30 @@ from tidelock.fold.tables import ALWAYS
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.looks import Look
 from tidelock.live.documents import Documents, Operation
-from tidelock.live.fields import Call
+from tidelock.live.fields import Call, Typename
 from tidelock.live.queries import Answer, asks_tables
 from tidelock.live.refusals import VALIDATION_FAILED, refusal
 from tidelock.live.requests import Request
 from tidelock.live.schema import Further, make_schema, silent_tables
 from tidelock.live.shapes import Shape, Shapes
+from tidelock.ops.access import Grant
 from tidelock.settings import Settings
 
+#: scopes, of which one lets a client in
+SCOPES = ("read", "triggers")
 #: answers a field that is about no table, with JSON
 Answering = Callable[[Call], Awaitable[bytes]]
+
+
+def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True) -> None:
+    """Raises Forbidden, or Refused of a mutation by a way that takes none.
+
+    What is about no table needs a scope of its own, which whoever answers it knows.
+    """
+    if operation.kind == "mutation" and not mutations:
+        raise refusal(VALIDATION_FAILED, "a mutation is sent by POST, or by WebSocket")
+    if not all(isinstance(field, Call | Typename) for field in operation.fields):
+        grant.need("read")
 
 
 class GraphQL:
@@ -62,7 +76,7 @@ class GraphQL:
         for field in operation.fields:
             if isinstance(field, Call):
                 if answering is None:
-                    raise refusal(VALIDATION_FAILED, f"{field.asked} is answered to POST /graphql only")
+                    raise refusal(VALIDATION_FAILED, f"nobody here answers {field.asked}")
                 # One after another, as mutations are; and once, however often tables are asked.
                 called[field.name] = await answering(field)
         while True:

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from tidelock.errors import RequestError, TidelockError
 from tidelock.live import requests
-from tidelock.live.refusals import VALIDATION_FAILED, Refused, errors_of, refusal
+from tidelock.live.refusals import Refused, errors_of
 from tidelock.ops.access import Access, Grant
-from tidelock.ops.graphql import Answering, GraphQL
+from tidelock.ops.graphql import SCOPES, Answering, GraphQL, check_allowed
 from tidelock.ops.graphql_requests import JSON, read_http
 from tidelock.ops.problems import headers_of
 
@@ -24,8 +24,8 @@ EVENTS = "text/event-stream"
 
 _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?", re.ASCII)
 
-#: answers by events, for as long as the client stays
-Streaming = Callable[[Grant, requests.Request], Response]
+#: answers by events, for as long as the client stays; mutations only to who may send them so
+Streaming = Callable[[Grant, requests.Request, bool], Response]
 
 
 class NotAcceptable(RequestError):
@@ -71,22 +71,21 @@ class GraphQLRoute:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
 
     async def _answer(self, request: Request, accept: Accept, media_type: str | None) -> Response:
-        grant = await self._access.reader(request.scope)
+        grant = (await self._access.grant(dict(request.scope["headers"]))).need(*SCOPES)
         if media_type is None:
             raise NotAcceptable(f"this is answered as {' or '.join(self._offered)} only")
-        asked = await read_http(request)
+        asked, mutations = await read_http(request), request.method == "POST"
         if media_type == EVENTS and self._streaming is not None:
-            return self._streaming(grant, asked)
+            return self._streaming(grant, asked, mutations)
         operation = await self._graphql.prepare(asked)
+        check_allowed(operation, grant, mutations=mutations)
         if operation.kind != "subscription":
-            if operation.kind == "mutation" and request.method == "GET":
-                raise refusal(VALIDATION_FAILED, "a mutation is sent by POST")
             answering = None if self._answering is None else self._answering(grant)
             payload = await self._graphql.execute(operation, grant.reads(None), answering)
             return Response(payload, media_type=media_type)
         if accept.names(EVENTS) and self._streaming is not None:
             # Some clients name every form that they know, whatever they ask.
-            return self._streaming(grant, asked)
+            return self._streaming(grant, asked, mutations)
         ways = f"by WebSocket (graphql-transport-ws), or by server-sent events to who accepts {EVENTS}"
         raise NotAcceptable(f"a subscription is answered {ways}")
 

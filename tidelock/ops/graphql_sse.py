@@ -44,32 +44,36 @@ class GraphQLStreams:
         self.watch = Watch(access)
         self.keep_alive = KeepAlive(settings.live_keep_alive / SECOND)
 
-    def answer(self, grant: Grant, request: Request) -> Response:
-        """What has been read as a request, answered."""
-        return _Stream(self, grant, request)
+    def answer(self, grant: Grant, request: Request, mutations: bool) -> Response:
+        """What has been read as a request, answered; a mutation only to who may send it so."""
+        return _Stream(self, grant, request, mutations)
 
 
 class _Stream(Response):
     """The events of one request."""
 
-    def __init__(self, route: GraphQLStreams, grant: Grant, request: Request) -> None:
+    def __init__(self, route: GraphQLStreams, grant: Grant, request: Request, mutations: bool) -> None:
         super().__init__()
         self._route = route
         self._grant = grant
         self._request = request
+        self._mutations = mutations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route, tenant_id = self._route, self._grant.reads(None)
+        route, grant = self._route, self._grant
         client = _Client(send)
         with (
-            route.places.take(self._grant.tenant_id),
-            route.watch.over(dict(scope["headers"]), tenant_id, client.end),
+            route.places.take(grant.tenant_id),
+            route.watch.over(dict(scope["headers"]), grant.reads(None), client.end),
             route.keep_alive.over(client),
         ):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             # At once, so that the client knows that it was heard.
             await client.write([client.still_here])
-            work = asyncio.create_task(route.operations.run(self._request, tenant_id, client.send_payloads, client.end))
+            run = route.operations.run
+            work = asyncio.create_task(
+                run(self._request, grant, client.send_payloads, client.end, mutations=self._mutations)
+            )
             gone = asyncio.create_task(_until_gone(receive))
             ends: list[asyncio.Future[None]] = [work, gone, client.ended]
             try:

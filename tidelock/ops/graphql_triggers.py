@@ -19,7 +19,6 @@ from graphql import (
 from tidelock.live.fields import Call
 from tidelock.live.scalars import BIGINT, JSON
 from tidelock.live.schema import Further
-from tidelock.live.selections import TYPENAME
 from tidelock.ops.access import Grant
 from tidelock.ops.graphql import Answering
 from tidelock.ops.trigger_desk import TriggerDesk
@@ -38,6 +37,9 @@ _MEMBERS = {
     "snapshot": "snapshot",
     "created_sequence": "createdSequence",
     "secrets": "secrets",
+    # By the names that they have elsewhere, beside those in the style of columns.
+    "tenantId": "tenantId",
+    "createdSequence": "createdSequence",
 }
 
 # Numbers of filters are exact, and stay numbers.
@@ -61,6 +63,8 @@ def trigger_fields() -> Further:
             "snapshot": GraphQLField(truth),
             "created_sequence": GraphQLField(GraphQLNonNull(BIGINT)),
             "secrets": GraphQLField(texts, description="Those that were made up for it: answered once."),
+            "tenantId": GraphQLField(text, description="As tenant_id."),
+            "createdSequence": GraphQLField(GraphQLNonNull(BIGINT), description="As created_sequence."),
         },
         description="Who is told when a row enters or leaves a condition.",
     )
@@ -117,6 +121,7 @@ def _shown(form: Mapping[str, Any], call: Call) -> bytes:
     """What is wanted of a trigger, in GraphQL's forms."""
     members: dict[str, Any] = {}
     for alias, member in call.shown.items():
-        value = "trigger" if member == TYPENAME else form.get(_MEMBERS[member])
-        members[alias] = str(value) if member == "created_sequence" else value
+        name = _MEMBERS.get(member)
+        value = form.get(name) if name is not None else "trigger"
+        members[alias] = str(value) if name == "createdSequence" else value
     return _encode(members)

@@ -18,8 +18,9 @@ from tidelock.ingest.nesting import cut_below
 from tidelock.instants import SECOND
 from tidelock.live.refusals import LIMIT_EXCEEDED, Refused, errors_of, refusal
 from tidelock.live.requests import Request, read_request
-from tidelock.ops.access import Access
+from tidelock.ops.access import Access, Grant
 from tidelock.ops.clients import Places, Watch, close_code, say_goodbye
+from tidelock.ops.graphql import SCOPES
 from tidelock.ops.keepalive import Client, KeepAlive
 from tidelock.ops.operations import Operations
 from tidelock.settings import Settings
@@ -124,7 +125,6 @@ class _Connection(Client):
         self._headers = headers
         self._receive = receive
         self._send = send
-        self._tenant_id: str | None = None
         #: by the ids of their operations
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -136,15 +136,14 @@ class _Connection(Client):
         route = self._route
         with route.waiting.take():
             await self._meet()
-            grant = (await route.access.grant(self._headers)).need("read")
-        self._tenant_id = grant.reads(None)
+            grant = (await route.access.grant(self._headers)).need(*SCOPES)
         with (
             route.places.take(grant.tenant_id),
-            route.watch.over(self._headers, self._tenant_id, self.end),
+            route.watch.over(self._headers, grant.reads(None), self.end),
             route.keep_alive.over(self),
         ):
             await self.write([_ACK])
-            listening = asyncio.create_task(self._listen())
+            listening = asyncio.create_task(self._listen(grant))
             try:
                 await self.ended
             finally:
@@ -164,13 +163,13 @@ class _Connection(Client):
         if key is not None:
             self._headers[b"authorization"] = key
 
-    async def _listen(self) -> None:
+    async def _listen(self, grant: Grant) -> None:
         """Do what the client says, until it goes or says what it may not."""
         try:
             while True:
                 message = await self._next()
                 if message.type == "subscribe":
-                    await self._subscribe(message.operation, message.payload)
+                    await self._subscribe(message.operation, message.payload, grant)
                 elif message.type == "complete":
                     task = self._tasks.pop(message.operation, None)
                     if task is not None:
@@ -202,7 +201,7 @@ class _Connection(Client):
         elif message.type != "pong":
             raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {message.type[:40]!r} is no type of the protocol")
 
-    async def _subscribe(self, name: str, payload: msgspec.Raw) -> None:
+    async def _subscribe(self, name: str, payload: msgspec.Raw, grant: Grant) -> None:
         if name in self._tasks:
             raise _Over(CLOSE_ID_TAKEN, f"Subscriber for {name} already exists")
         try:
@@ -215,9 +214,9 @@ class _Connection(Client):
         except RequestError as error:
             raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {error.message}") from None
         else:
-            self._tasks[name] = asyncio.create_task(self._operate(name, request))
+            self._tasks[name] = asyncio.create_task(self._operate(name, request, grant))
 
-    async def _operate(self, name: str, request: Request) -> None:
+    async def _operate(self, name: str, request: Request, grant: Grant) -> None:
         head = b'{"id":' + _encode(name) + b',"type":"next","payload":'
 
         async def send(payloads: Sequence[bytes]) -> None:
@@ -225,7 +224,7 @@ class _Connection(Client):
 
         try:
             try:
-                await self._route.operations.run(request, self._tenant_id, send, self.end)
+                await self._route.operations.run(request, grant, send, self.end)
             except TidelockError as error:
                 await self._tell(name, error)
             else:

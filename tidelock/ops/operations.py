@@ -12,7 +12,8 @@ from tidelock.live.hub import Hub
 from tidelock.live.requests import Request
 from tidelock.live.selections import Selection
 from tidelock.live.views import Event
-from tidelock.ops.graphql import GraphQL
+from tidelock.ops.access import Grant
+from tidelock.ops.graphql import Answering, GraphQL, check_allowed
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +29,15 @@ _BYTES = 64 * 1024
 class Operations:
     """Executes requests of clients that stay."""
 
-    def __init__(self, graphql: GraphQL, hub: Hub) -> None:
+    def __init__(self, graphql: GraphQL, hub: Hub, answering: Callable[[Grant], Answering]) -> None:
+        """`answering` gives what answers fields that are about no table, to who may ask them."""
         self._graphql = graphql
         self._hub = hub
+        self._answering = answering
 
-    async def run(self, request: Request, tenant_id: str | None, send: SendPayloads, end: End) -> None:
+    async def run(
+        self, request: Request, grant: Grant, send: SendPayloads, end: End, *, mutations: bool = True
+    ) -> None:
         """Send everything that a request gives. A subscription ends by an error only: raises TidelockError.
 
         Whatever `send` raises of the client's going, an OSError, is raised too. `end` is called when too much waits for
@@ -40,12 +45,14 @@ class Operations:
         """
         try:
             operation = await self._graphql.prepare(request)
+            check_allowed(operation, grant, mutations=mutations)
+            tenant_id = grant.reads(None)
             if operation.kind == "subscription":
                 (field,) = operation.fields
                 assert isinstance(field, Changes), "a subscription has nothing else"
                 await self._follow(field, tenant_id, send, end)
             else:
-                await send([await self._graphql.execute(operation, tenant_id)])
+                await send([await self._graphql.execute(operation, tenant_id, self._answering(grant))])
         except (TidelockError, OSError):
             raise
         except Exception as error:

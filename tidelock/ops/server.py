@@ -123,9 +123,9 @@ def make_app(parts: Parts) -> ASGIApp:
 def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: Places, desk: TriggerDesk) -> None:
     settings = parts.settings
     graphql = GraphQL(parts.reads, parts.looks, settings, trigger_fields())
-    operations = Operations(graphql, parts.hub)
-    streams = GraphQLStreams(operations, access, places, settings)
     answering = partial(answering_triggers, desk)
+    operations = Operations(graphql, parts.hub, answering)
+    streams = GraphQLStreams(operations, access, places, settings)
     route = GraphQLRoute(graphql, access, settings.retry_after_s, streams.answer, answering)
     app.router.routes[:0] = [WebSocketRoute("/graphql", GraphQLSockets(operations, access, places, settings))]
     get, post = graphql_operations()
