@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true
 	@touch $@
 
-run: setup ## run Tidelock here: ledger and API on http://127.0.0.1:8080
-	@$(BIN)/tidelock up
+run: setup ## run Tidelock here with a live feed, on http://127.0.0.1:8080
+	@$(BIN)/tidelock demo
 
 test: lint ## lint, type check and run the whole test suite
 	@$(BIN)/python -m pytest -m "not soak"

@@ -70,9 +70,7 @@ def up(
 def demo(
     context: typer.Context,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: forget what earlier demos recorded.")] = False,
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where the demo keeps its data.", rich_help_panel="Settings")
-    ] = Path(".tidelock/demo"),
+    data: Data = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -91,15 +89,14 @@ def demo(
     [dim]tidelock demo --fresh[/]
     """
     from tidelock.ledger.locks import DirectoryLock
-    from tidelock.ops.demo.fresh import forget
+    from tidelock.ops.demo.place import claim
 
     config = config or Path(__file__).parent.parent / "demo" / "demo.toml"
-    # For the fold beside it as well, which has its settings from here.
-    os.environ.setdefault("TIDELOCK_WEBHOOK_ALLOW_PRIVATE", "true")
-    settings = read_settings(config, data=str(data), host=host, port=port, log_level=log_level)
+    settings = read_settings(
+        config, data=data, host=host, port=port, log_level=log_level, webhook_allow_private="true"
+    )  # fmt: skip
     with DirectoryLock(settings.data):
-        if fresh:
-            forget(settings)
+        claim(settings, fresh=fresh)
         flags = {"--config": config, "--data": data, "--log-level": log_level}
         feed = [sys.executable, "-m", "tidelock.ops.demo.feed", f"http://{settings.host}:{settings.port}"]
         children = {**_children(settings, flags, json), "feed": feed}

@@ -1,0 +1,1 @@
+"""The demo: what it declares, who sends to it, who is told."""

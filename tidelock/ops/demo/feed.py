@@ -1,0 +1,131 @@
+"""The demo's feed: sends what the producers say to a running server, for as long as that runs.
+
+Run beside the server (`python -m tidelock.ops.demo.feed URL`); it ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from random import Random
+
+import aiohttp
+import uvloop
+
+from tidelock.ops import terminal
+from tidelock.ops.demo import triggers
+from tidelock.ops.demo.receiver import Receiver
+from tidelock.ops.demo.scenes import Request, producers
+
+_TURN_S = 0.25
+#: how often it says how much there is
+_TOLD_S = 60.0
+_PAUSE_S = 0.5
+_VERDICTS = ("accepted", "duplicates", "conflicts", "rejected")
+
+
+class Feed:
+    """Sends turn after turn; what cannot be sent now is sent again, which the ledger knows for a repeat."""
+
+    def __init__(self, client: aiohttp.ClientSession, url: str) -> None:
+        self._client = client
+        self._url = url
+        self._receiver = Receiver(Random())
+        self._verdicts: Counter[str] = Counter()
+        self._started = time.monotonic()
+
+    async def run(self) -> None:
+        runner, hooks = await self._receiver.start()
+        try:
+            await self._until_ready()
+            await triggers.ensure(self._client, hooks, self._receiver)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._send())
+                tasks.create_task(self._tell())
+        finally:
+            await runner.cleanup()
+
+    async def _until_ready(self) -> None:
+        """Events are taken at once; the fold needs its Java."""
+        while True:
+            try:
+                async with self._client.get("/healthz") as answer:
+                    if answer.status == 200:
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _send(self) -> None:
+        sending = producers(Random().randrange(2**32), f"{int(time.time()):x}")
+        while True:
+            turn_ends = time.monotonic() + _TURN_S
+            now_ms = time.time_ns() // 1_000_000
+            for producer in sending:
+                for request in producer.turn(now_ms):
+                    await self._post(request)
+            await asyncio.sleep(max(0.0, turn_ends - time.monotonic()))
+
+    async def _post(self, request: Request) -> None:
+        while True:
+            try:
+                async with self._client.post("/v1/events", json=request) as answer:
+                    if answer.status == 200:
+                        said = await answer.json()
+                        self._verdicts.update({name: said[name] for name in _VERDICTS})
+                        return
+                    if answer.status < 429:
+                        terminal.say(f"[yellow]the demo's events are refused: {await answer.text()}[/]")
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _tell(self) -> None:
+        await self._until_moving()
+        took_s = time.monotonic() - self._started
+        terminal.say(_TO_TRY.format(url=self._url, seconds=f"{took_s:.0f}"))
+        while True:
+            await asyncio.sleep(_TOLD_S)
+            counted = self._verdicts
+            terminal.say(
+                f"[dim]so far {counted['accepted']:,} events taken, {counted['duplicates']:,} repeats known, "
+                f"{counted['rejected']:,} refused; {self._receiver.told:,} webhooks received[/]"
+            )
+
+    async def _until_moving(self) -> None:
+        """Until the fold has counted something."""
+        while True:
+            async with self._client.get("/v1/counters", params={"limit": "1"}) as answer:
+                if answer.status == 200 and (await answer.json())["items"]:
+                    return
+            await asyncio.sleep(_PAUSE_S)
+
+
+_TO_TRY = """[bold green]Numbers move[/] after {seconds} s: a trading desk and an API, with retries, skewed clocks and \
+late events.
+Three things to try, in another terminal:
+  [dim]what a customer used  [/] curl -s '{url}/v1/usage?metric=api_calls&customerRef=cus_1'
+  [dim]live, every large trade[/] curl -sN {url}/graphql -H 'accept: text/event-stream' -H 'content-type: \
+application/json' \\
+      -d '{{"query":"subscription {{ trades(where: {{quantity: {{_gte: 1000}}}}) {{ operation data {{ symbol quantity \
+price }} }} }}"}}'
+  [dim]who was told           [/] curl -s {url}/v1/triggers/large_trade/deliveries"""
+
+
+async def follow(url: str) -> None:
+    """Until standard input ends, which is when the server does."""
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with aiohttp.ClientSession(url, timeout=timeout) as client:
+        running = asyncio.create_task(Feed(client, url).run())
+        ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+        done, _ = await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        for task in done:
+            task.result()
+
+
+if __name__ == "__main__":
+    uvloop.run(follow(sys.argv[1]))

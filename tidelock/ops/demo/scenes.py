@@ -1,0 +1,187 @@
+"""What the demo's producers say: a trading desk and an API, with everything that producers do to a ledger.
+
+Each producer gives, a turn at a time, the requests it sends: lists of events. Retries, skewed clocks, late and
+out-of-order events, bursts and dropouts are theirs. No I/O and no clock: the time comes with each turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+Event = dict[str, Any]
+Request = list[Event]
+
+_SYMBOLS = {"ACME": 101.25, "GLOB": 47.5, "INIT": 212.0, "UMBR": 12.75, "HOOL": 388.4}
+_TRADERS = ("ada", "grace", "linus", "margaret")
+_REGIONS = ("eu", "us", "ap")
+#: tenant -> its customers
+TENANTS = {
+    "default": [f"cus_{number}" for number in range(1, 9)],
+    "acme": ["rocket", "anvil", "magnet"],
+    "globex": ["dome", "laser"],
+}
+_MINUTE_MS = 60_000
+
+
+@dataclass
+class Desk:
+    """Orders, their fills and their settlement: chains across streams, each event caused by the one before."""
+
+    chance: Random
+    #: a prefix that no other run has
+    run: str
+    _orders: int = 0
+    _trades: int = 0
+    _open: list[Event] = field(default_factory=list)
+    _prices: dict[str, float] = field(default_factory=lambda: dict(_SYMBOLS))
+
+    def turn(self, now_ms: int) -> Iterator[Request]:
+        request: Request = []
+        if self.chance.random() < 0.5:
+            request.append(self._order(now_ms))
+        for order in list(self._open):
+            if self.chance.random() < 0.3:
+                request += self._fill(order, now_ms)
+        # Within a request the exchange does not keep to the order in which things happened.
+        self.chance.shuffle(request)
+        if request:
+            yield request
+        if request and self.chance.random() < 0.06:
+            # The answer was lost on the way: sent once more, as it was.
+            yield request
+
+    def _order(self, now_ms: int) -> Event:
+        self._orders += 1
+        order_id = f"{self.run}-{self._orders}"
+        symbol = self.chance.choice(list(_SYMBOLS))
+        self._prices[symbol] *= 1 + self.chance.uniform(-0.002, 0.002)
+        data = {
+            "order_id": order_id,
+            "symbol": symbol,
+            "side": self.chance.choice(["buy", "sell"]),
+            "quantity": self.chance.choice([100, 200, 300, 500, 1_000, 2_500]),
+            "price": f"{self._prices[symbol]:.2f}",
+            "status": "open",
+            "trader": self.chance.choice(_TRADERS),
+        }
+        order = self._event("orders", data, now_ms, f"order {order_id}", f"placed {order_id}", None)
+        self._open.append(order)
+        return order
+
+    def _fill(self, order: Event, now_ms: int) -> Iterator[Event]:
+        self._trades += 1
+        self._open.remove(order)
+        placed = order["data"]
+        # The exchange reports late now and then, and seldom very late.
+        delay_ms = self.chance.choices([0, 800, 4_000, 90_000], [70, 20, 8, 2])[0]
+        trade = {
+            "trade_id": int(self.run, 16) % 10**6 * 10**6 + self._trades,
+            "order_id": placed["order_id"],
+            "symbol": placed["symbol"],
+            "quantity": placed["quantity"],
+            "price": placed["price"],
+            "ts": now_ms - delay_ms,
+        }
+        # A gateway with an old firmware writes the price in words.
+        if self.chance.random() < 0.01:
+            trade["price"] = "n/a"
+        key = order["causalityKey"]
+        filled = f"filled {placed['order_id']}"
+        yield self._event("trades", trade, now_ms - delay_ms, key, filled, order["idempotencyKey"])
+        done = placed | {"status": "filled"}
+        yield self._event("orders", done, now_ms, key, f"done {placed['order_id']}", filled)
+
+    def _event(self, stream: str, data: Event, ts: int, causality: str, key: str, caused_by: str | None) -> Event:
+        return {
+            "stream": stream,
+            "ts": ts,
+            "data": data,
+            "causalityKey": causality,
+            "idempotencyKey": key,
+            "causationId": caused_by,
+            "source": "desk",
+        }
+
+
+@dataclass
+class Gateway:
+    """An API gateway that says who called: with its own clock, in batches, with retries, sometimes after a silence."""
+
+    name: str
+    region: str
+    chance: Random
+    #: how far its clock is off
+    skew_ms: int = 0
+    #: for the first so many seconds of each minute it can reach nobody, and tells everything afterwards
+    silent_s: int = 0
+    _held: Request = field(default_factory=list)
+    _calls: int = 0
+
+    def turn(self, now_ms: int) -> Iterator[Request]:
+        self._held += self._calls_of(now_ms)
+        if now_ms % _MINUTE_MS < self.silent_s * 1_000:
+            return
+        request, self._held = self._held, []
+        # Collected from many threads, so in no order.
+        self.chance.shuffle(request)
+        for start in range(0, len(request), 500):
+            batch = request[start : start + 500]
+            yield batch
+            if self.chance.random() < 0.05:
+                yield batch
+
+    def _calls_of(self, now_ms: int) -> Iterator[Event]:
+        busy = now_ms % _MINUTE_MS > 50_000
+        for _ in range(self.chance.randint(0, 3) * (6 if busy else 1)):
+            tenant = self.chance.choices(list(TENANTS), [6, 3, 2])[0]
+            # A few come from devices that were offline: too late to be folded, so that they adjust.
+            late_ms = self.chance.choices([0, 3_000, 1_200_000], [96, 3, 1])[0]
+            self._calls += 1
+            yield {
+                "tenantId": tenant,
+                "stream": "api_calls",
+                "customerRef": self.chance.choice(TENANTS[tenant]),
+                "resourceId": f"{self.name}-{self._calls}",
+                "ts": now_ms + self.skew_ms - late_ms - self.chance.randint(0, 400),
+                "quantity": str(self.chance.choice([1, 1, 1, 2, 5, "0.5"])),
+                "data": {"region": self.region, "path": self.chance.choice(["/v1/search", "/v1/render", "/v1/export"])},
+                "source": self.name,
+            }
+        if self.chance.random() < 0.005:
+            # A defect of theirs, answered and not recorded.
+            yield {"stream": "api_calls", "customerRef": "cus_1", "ts": now_ms, "quantity": "a few"}
+
+
+@dataclass
+class Billing:
+    """What is measured rather than counted: storage and seats, said again and again."""
+
+    chance: Random
+    _gb: dict[str, int] = field(default_factory=dict)
+
+    def turn(self, now_ms: int) -> Iterator[Request]:
+        if self.chance.random() > 0.15:
+            return
+        request: Request = []
+        for tenant, customers in TENANTS.items():
+            customer = self.chance.choice(customers)
+            self._gb[customer] = max(1, self._gb.get(customer, 40) + self.chance.randint(-3, 4))
+            said = {"tenantId": tenant, "customerRef": customer, "ts": now_ms, "source": "billing"}
+            request.append(said | {"stream": "storage_gb", "quantity": str(self._gb[customer])})
+            request.append(said | {"stream": "seats", "quantity": str(self.chance.randint(3, 60))})
+        yield request
+
+
+def producers(seed: int, run: str) -> list[Desk | Gateway | Billing]:
+    """Everyone who sends."""
+    return [
+        Desk(Random(seed), run),
+        Gateway(f"{run}-gw-eu", "eu", Random(seed + 1)),
+        Gateway(f"{run}-gw-us", "us", Random(seed + 2), skew_ms=-40_000),
+        # It is ahead of time, and behind a line that breaks.
+        Gateway(f"{run}-gw-ap", "ap", Random(seed + 3), skew_ms=45_000, silent_s=25),
+        Billing(Random(seed + 4)),
+    ]
