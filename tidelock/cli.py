@@ -21,6 +21,7 @@ from tidelock.ops.commands import (
     connecting,
     developing,
     draining,
+    examining,
     files,
     folding,
     keys,
@@ -86,7 +87,19 @@ def tidelock(
     context.obj = _load_composition
 
 
-for commands in (running, folding, mirroring, loading, files, backfilling, reading, tables, draining, checking):
+for commands in (
+    running,
+    folding,
+    mirroring,
+    loading,
+    files,
+    backfilling,
+    reading,
+    tables,
+    draining,
+    checking,
+    examining,
+):
     app.add_typer(commands.app)
 app.add_typer(connecting.app, name="connect", rich_help_panel="Events")
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")

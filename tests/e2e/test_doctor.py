@@ -1,0 +1,58 @@
+"""`tidelock doctor` tells a machine that will do from one that will not, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tidelock.cli import app
+
+
+def ask(*flags: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    ran = CliRunner().invoke(app, ["doctor", "--json", *flags])
+    findings = [json.loads(line) for line in ran.stdout.splitlines()]
+    return ran.exit_code, {finding["name"]: finding for finding in findings}
+
+
+@pytest.fixture
+def port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def test_a_machine_that_can_run_the_tests_will_do(port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    code, findings = ask("--data", str(tmp_path / "none"), "--port", port)
+    assert code == 0, findings
+    assert {"python", "java", "spark", "postgres", "port", "disk", "memory"} <= set(findings)
+    assert findings["port"]["detail"] == f"127.0.0.1:{port} is free"
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_a_port_that_is_taken_and_a_database_that_is_not_there_are_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        url = f"postgresql://nobody@127.0.0.1:{port + 1 if port < 65535 else port - 1}/none?connect_timeout=1"
+        code, findings = ask("--data", str(tmp_path), "--port", str(port), "--database-url", url)
+    assert code == 1
+    assert not findings["port"]["ok"]
+    assert "--port" in findings["port"]["advice"]
+    assert not findings["postgres"]["ok"]
+    assert "DATABASE_URL" in findings["postgres"]["advice"]
+
+
+def test_a_java_that_does_not_fit_is_named(port: str, tmp_path: Path) -> None:
+    config = tmp_path / "tidelock.toml"
+    config.write_text(f'[spark]\njava = "{tmp_path}"\n')
+    code, findings = ask("--config", str(config), "--data", str(tmp_path), "--port", port)
+    assert code == 1
+    assert not findings["java"]["ok"]
+    assert "spark.java" in findings["java"]["advice"]
