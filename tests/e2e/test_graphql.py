@@ -44,10 +44,17 @@ async def post(client: httpx.AsyncClient, query: str, accept: str = RESPONSE, **
 
 
 def errors_of(response: httpx.Response, status: int, code: str) -> list[Json]:
-    """The errors, in the one form that GraphQL has for them, without insides of the server."""
+    """The errors, in the one form that GraphQL has for them, without insides of the server.
+
+    Where the answer is no success, in JSON, it has the form of all other paths too.
+    """
     assert response.status_code == status, response.text
     assert response.headers["content-type"].startswith((JSON, RESPONSE))
     body = response.json()
+    if status != 200 and response.headers["content-type"].startswith(JSON):
+        error = body.pop("error")
+        assert list(error) == ["code", "message", "field"]
+        assert (error["code"], error["message"]) == (code, body["errors"][0]["message"])
     assert list(body) == ["errors"]
     for error in body["errors"]:
         assert error["message"]
@@ -148,11 +155,11 @@ async def test_a_body_that_is_no_request_is_400_whatever_is_accepted(
         ('{ counters(where: {ts_timestamp: {_gt: "1"}}) { value } }', {}, "validation_failed"),
         ("{ counters(where: {metric: {_eq: 5}}) { value } }", {}, "validation_failed"),
         ("mutation { x }", {}, "validation_failed"),
-        ("{ counters(where: {agg_count: {_eq: null}}) { value } }", {}, "invalid_filter"),
-        ('{ counters(where: {agg_count: {_eq: "x"}}) { value } }', {}, "invalid_filter"),
+        ("{ counters(where: {agg_count: {_eq: null}}) { value } }", {}, "invalid_definition"),
+        ('{ counters(where: {agg_count: {_eq: "x"}}) { value } }', {}, "invalid_definition"),
         ("query($w: counters_bool_exp) { counters(where: $w) { value } }", {"w": {"x": {}}}, "invalid_variables"),
         ("query($w: counters_bool_exp) { counters(where: $w) { value } }", {"w": {"value": {"_eq": "x"}}},
-         "invalid_filter"),
+         "invalid_definition"),
         ("{ counters(limit: 10001) { value } }", {}, "limit_exceeded"),
         ("{ counters(offset: -1) { value } }", {}, "invalid_argument"),
         ("{ counters { value } } #" + "x" * 5_000, {}, "limit_exceeded"),
@@ -174,8 +181,9 @@ async def test_filters_of_any_depth_are_refused(client: httpx.AsyncClient, depth
     headers = {"content-type": JSON, "accept": RESPONSE}
     response = await client.post("/graphql", content=body, headers=headers)
     assert response.status_code == 400
-    assert response.json()["errors"][0]["extensions"]["code"] in ("invalid_filter", "invalid_variables", "invalid_json")
-    assert "too deep" in response.json()["errors"][0]["message"]
+    (error,) = response.json()["errors"]
+    assert error["extensions"]["code"] in ("invalid_definition", "invalid_variables", "invalid_json")
+    assert "too deep" in error["message"]
 
 
 @pytest.mark.parametrize("accept", [JSON, RESPONSE, "*/*", ""])

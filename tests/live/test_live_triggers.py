@@ -127,3 +127,13 @@ async def test_who_only_reads_makes_no_trigger_by_any_way(keyed: Serving) -> Non
         streamed(client, CREATE, trigger="unscoped", match=MATCH) as events,
     ):
         assert (await events.errors())[0]["extensions"]["code"] == "forbidden"
+
+
+async def test_a_condition_on_a_variable_that_is_not_there_is_not_left_out(client: httpx.AsyncClient) -> None:
+    query = """mutation ($least: bigint) {
+        create_trigger(name: "all", table: "others", match: {n: {_gt: $least}}, webhook: "https://example.com") { name }
+    }"""
+    answer = (await client.post("/graphql", json={"query": query})).json()
+    assert answer["errors"][0]["extensions"] == {"code": "invalid_definition", "field": "match"}
+    made = (await client.post("/graphql", json={"query": query, "variables": {"least": 5}})).json()
+    assert made == {"data": {"create_trigger": {"name": "all"}}}

@@ -175,6 +175,29 @@ async def test_who_asks_for_too_much_of_the_schema_is_told_so(database: Database
         assert error["extensions"] == {"code": "limit_exceeded"}
 
 
+async def test_many_fields_together_have_no_more_of_the_schema_than_one(database: Database) -> None:
+    every = "__schema { types { name fields { name args { name type { name } } type { name } } } }"
+    async with asking(database) as ask:
+        assert len(await ask("{" + " ".join(f"a{i}: {every}" for i in range(3)) + "}")) == 3
+        error = await ask.refused("{" + " ".join(f"a{i}: {every}" for i in range(50)) + "}")
+        assert error["extensions"] == {"code": "limit_exceeded"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "query($x: Boolean = true) { __schema { types { name @skip(if: $x) kind } } }",
+        'query($x: String = "kinds") { __type(name: $x) { name } }',
+    ],
+)
+async def test_the_schema_is_not_asked_with_null(database: Database, query: str) -> None:
+    async with asking(database) as ask:
+        operation = await ask.graphql.prepare(Request(query, None, {"x": None}))
+        with pytest.raises(Refused) as raised:
+            await ask.graphql.execute(operation, None)
+        assert {error["extensions"]["code"] for error in raised.value.errors} == {"invalid_variables"}
+
+
 async def explained(connection: folded.Connection, ask: Asker, query: str) -> str:
     """How Postgres would find the rows of a query's only field."""
     (field,) = (await ask.graphql.prepare(Request(query))).fields

@@ -105,23 +105,23 @@ def test_what_the_schema_does_not_have_is_told_with_its_place(query: str) -> Non
         ("{b: {_eq: enumerated}}", "validation_failed"),
         ("{_and: [null]}", "validation_failed"),
         ("5", "validation_failed"),
-        ("{b: {_eq: null}}", "invalid_filter"),
-        ("{b: {_in: null}}", "invalid_filter"),
-        ("{b: {_is_null: null}}", "invalid_filter"),
-        ("{b: null}", "invalid_filter"),
-        ("{_not: null}", "invalid_filter"),
-        ("{_or: null}", "invalid_filter"),
-        ("{b: {_eq: \"x\"}}", "invalid_filter"),
-        ("{b: {_eq: 1.5}}", "invalid_filter"),
-        ("{b: {_eq: 9223372036854775808}}", "invalid_filter"),
-        ("{b: {_eq: true}}", "invalid_filter"),
-        ("{n: {_eq: 0.00001}}", "invalid_filter"),
-        ("{n: {_eq: 100000000000000}}", "invalid_filter"),
-        ("{t: {_eq: \"yesterday\"}}", "invalid_filter"),
-        ("{y: {_eq: \"2026-02-30\"}}", "invalid_filter"),
-        ("{s: {_eq: \"a\\u0000b\"}}", "invalid_filter"),
-        ("{_and: [{i: {_eq: 1}}, {_or: [{n: {_in: [1, \"x\"]}}]}]}", "invalid_filter"),
-        ("{_not: " * 65 + "{}" + "}" * 65, "invalid_filter"),
+        ("{b: {_eq: null}}", "invalid_definition"),
+        ("{b: {_in: null}}", "invalid_definition"),
+        ("{b: {_is_null: null}}", "invalid_definition"),
+        ("{b: null}", "invalid_definition"),
+        ("{_not: null}", "invalid_definition"),
+        ("{_or: null}", "invalid_definition"),
+        ("{b: {_eq: \"x\"}}", "invalid_definition"),
+        ("{b: {_eq: 1.5}}", "invalid_definition"),
+        ("{b: {_eq: 9223372036854775808}}", "invalid_definition"),
+        ("{b: {_eq: true}}", "invalid_definition"),
+        ("{n: {_eq: 0.00001}}", "invalid_definition"),
+        ("{n: {_eq: 100000000000000}}", "invalid_definition"),
+        ("{t: {_eq: \"yesterday\"}}", "invalid_definition"),
+        ("{y: {_eq: \"2026-02-30\"}}", "invalid_definition"),
+        ("{s: {_eq: \"a\\u0000b\"}}", "invalid_definition"),
+        ("{_and: [{i: {_eq: 1}}, {_or: [{n: {_in: [1, \"x\"]}}]}]}", "invalid_definition"),
+        ("{_not: " * 65 + "{}" + "}" * 65, "invalid_definition"),
     ],
 )  # fmt: skip
 def test_a_filter_that_means_nothing_is_told_with_its_place(filter_: str, code: str) -> None:
@@ -143,7 +143,7 @@ def test_a_filter_that_means_nothing_is_told_with_its_place(filter_: str, code: 
 )
 def test_errors_of_filters_name_column_operator_and_position(filter_: Json, field: str, said: list[str]) -> None:
     (error,) = refused("query($w: kinds_bool_exp) { kinds(where: $w) { id } }", {"w": filter_})
-    assert error["extensions"] == {"code": "invalid_filter", "field": field}
+    assert error["extensions"] == {"code": "invalid_definition", "field": field}
     assert error["message"].startswith(field)
     assert all(text in error["message"] for text in said), error["message"]
 
@@ -162,6 +162,23 @@ def test_variables_of_another_type_are_told_with_their_place(filter_: Any) -> No
         assert error["locations"]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "query($x: Boolean = true) { kinds @include(if: $x) { id } }",
+        "query($x: Boolean = true) { kinds { id @skip(if: $x) s } }",
+        "query($x: Boolean = true) { kinds { ...F @skip(if: $x) id } } fragment F on kinds { s }",
+        "subscription($x: Boolean = true) { kinds { operation data { id @include(if: $x) } } }",
+        "query($x: bigint = 1) { kinds_by_pk(id: $x) { id } }",
+    ],
+)
+def test_a_default_does_not_make_null_a_value(query: str) -> None:
+    assert read(query).fields
+    (error,) = refused(query, {"x": None})
+    assert error["extensions"] == {"code": "invalid_variables"}
+    assert "$x" in error["message"]
+
+
 def test_filters_of_any_depth_are_refused_in_variables_too() -> None:
     query = "query($w: kinds_bool_exp) { kinds(where: $w) { id } }"
     for depth in (65, 150, 10_000, 100_000):
@@ -170,14 +187,14 @@ def test_filters_of_any_depth_are_refused_in_variables_too() -> None:
             deep = {"_not": deep}
         (error,) = refused(query, {"w": deep})
         assert "nested too deeply" in error["message"]
-        assert error["extensions"]["code"] in ("invalid_filter", "invalid_variables")
+        assert error["extensions"]["code"] in ("invalid_definition", "invalid_variables")
 
 
 def test_the_largest_filters_are_taken_and_no_larger_ones() -> None:
     query = "query($b: [bigint!]) { kinds(where: {b: {_in: $b}}) { id } }"
     assert len(rows(query, {"b": list(range(9_990))}).where.text) > 40_000
     (error,) = refused(query, {"b": list(range(10_001))})
-    assert error["extensions"]["code"] == "invalid_filter"
+    assert error["extensions"]["code"] == "invalid_definition"
     assert "too large" in error["message"]
 
 
@@ -185,7 +202,7 @@ def test_a_condition_on_a_variable_that_is_not_there_is_not_left_out() -> None:
     query = "query($b: bigint, $o: Boolean) { kinds(where: {_and: [{b: {_eq: $b}}, {o: {_eq: $o}}]}) { id } }"
     for given_ in ({}, {"b": 1}, {"o": True}):
         (error,) = refused(query, given_)
-        assert error["extensions"] == {"code": "invalid_filter", "field": "where"}
+        assert error["extensions"] == {"code": "invalid_definition", "field": "where"}
         assert "has no value" in error["message"]
     assert rows(query, {"b": 1, "o": True}).where != TRUE
     assert rows("query($b: bigint = 5) { kinds(where: {b: {_eq: $b}}) { id } }").where.text == '{"b":{"_eq":5}}'
@@ -274,4 +291,4 @@ def test_any_variables_are_taken_or_refused(filter_: Any, order: Any) -> None:
         assert read(query, {"w": filter_, "o": order}).fields
     except Refused as refusal:
         codes = {error["extensions"]["code"] for error in refusal.errors}
-        assert codes <= {"invalid_filter", "invalid_variables"}
+        assert codes <= {"invalid_definition", "invalid_variables"}

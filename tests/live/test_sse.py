@@ -58,7 +58,7 @@ async def test_a_query_is_one_event_and_the_end(served: Served) -> None:
 @pytest.mark.parametrize(
     ("query", "code"),
     [("subscription {", "parse_failed"), ("subscription { nothing }", "validation_failed"),
-     ('subscription { others(where: {n: {_eq: "x"}}) { operation } }', "invalid_filter"),
+     ('subscription { others(where: {n: {_eq: "x"}}) { operation } }', "invalid_definition"),
      ('subscription { others(after: "x") { operation } }', "invalid_argument")],
 )  # fmt: skip
 async def test_a_bad_document_is_told_by_an_event(served: Served, query: str, code: str) -> None:

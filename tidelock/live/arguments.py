@@ -64,11 +64,7 @@ class Arguments:
         if given is None:
             return TRUE
         node = self._argument("where")
-        for variable in _variables(node.value) if not isinstance(node.value, VariableNode) else ():
-            if variable.name.value not in self.variables.coerced:
-                # GraphQL would leave the condition out, and more rows would match without a word.
-                message = f"where: the variable ${variable.name.value} has no value"
-                raise refusal(INVALID_FILTER, message, variable, field="where")
+        check_whole(node, self.variables)
         try:
             return parse_where(given, filter_columns(self.table))
         except InvalidFilter as error:
@@ -152,6 +148,18 @@ class Arguments:
                 return node.value
             case _:
                 return None
+
+
+def check_whole(argument: ArgumentNode, variables: VariableValues) -> None:
+    """Refuse a filter with a variable inside that has no value.
+
+    GraphQL would leave the condition out, and more rows would match without a word. Raises Refused.
+    """
+    for variable in _variables(argument.value) if not isinstance(argument.value, VariableNode) else ():
+        if variable.name.value not in variables.coerced:
+            name = argument.name.value
+            message = f"{name}: the variable ${variable.name.value} has no value"
+            raise refusal(INVALID_FILTER, message, variable, field=name)
 
 
 def _variables(node: ValueNode) -> Iterator[VariableNode]:

@@ -124,6 +124,9 @@ class Documents:
                 raise refusals(INVALID_VARIABLES, variables)
             sent = request.variables or {}
             fields = RootFields(self.schema, operation, document.fragments, variables, sent).read()
+        except GraphQLError as error:
+            # A variable that has a default may be null all the same, and then not fit where it is used.
+            raise refusals(INVALID_VARIABLES, [error]) from None
         except RecursionError:
             raise refusal(VALIDATION_FAILED, "the request is nested too deeply") from None
         return Operation(kind, name, fields, request, self.version)

@@ -16,7 +16,7 @@ from graphql import (
 )
 from graphql.execution import MiddlewareManager
 
-from tidelock.live.refusals import LIMIT_EXCEEDED, refusal
+from tidelock.live.refusals import INVALID_VARIABLES, LIMIT_EXCEEDED, refusal, refusals
 
 # What tools ask takes about ten answers for each thing in the schema. A document of a few lines can ask for millions.
 _ANSWERS_PER_THING, _ANSWERS = 30, 10_000
@@ -33,9 +33,8 @@ class Introspection:
     document: DocumentNode
     variables: Mapping[str, Any]
 
-    def read(self) -> object:
+    def read(self, budget: Budget) -> object:
         """The value, ready to be encoded. It takes milliseconds, and many where much is asked. Raises Refused."""
-        budget = _Budget(_ANSWERS + _ANSWERS_PER_THING * _things(self.schema))
         try:
             result = execute_sync(
                 self.schema,
@@ -45,7 +44,10 @@ class Introspection:
             )
         except _Spent:
             raise refusal(LIMIT_EXCEEDED, f"{self.name}: this asks for too much of the schema at once") from None
-        assert result.data is not None, f"a schema answers every valid question: {result.errors}"
+        if result.errors:
+            # A schema answers every valid question, but what it is asked with may still be null where nothing may be.
+            raise refusals(INVALID_VARIABLES, result.errors)
+        assert result.data is not None
         return result.data[self.name]
 
 
@@ -53,11 +55,11 @@ class _Spent(BaseException):
     """Ends an execution at once: an Exception would only be the error of one field."""
 
 
-class _Budget:
-    """How many answers may still be given."""
+class Budget:
+    """How many answers may still be given to one operation, whatever number of fields asks for them."""
 
-    def __init__(self, answers: int) -> None:
-        self._left = answers
+    def __init__(self, schema: GraphQLSchema) -> None:
+        self._left = _ANSWERS + _ANSWERS_PER_THING * _things(schema)
 
     def resolve(self, answer: Callable[..., Any], source: object, info: object, **arguments: Any) -> Any:
         self._left -= 1

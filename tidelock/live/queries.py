@@ -15,7 +15,7 @@ from tidelock.columns import ColumnType
 from tidelock.fold.keystarts import key_range, key_text
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.live.fields import Field, OneRow, Order, Rows, Typename
-from tidelock.live.introspection import Introspection
+from tidelock.live.introspection import Budget, Introspection
 from tidelock.live.refusals import RESULT_TOO_LARGE, Refused, refusal
 from tidelock.live.schema import filter_columns
 from tidelock.live.selections import TENANT, TYPENAME, select_rows
@@ -62,15 +62,21 @@ class Answer:
         """What somebody else has answered."""
         self._members[name] = value
 
-    async def read_schema(self, fields: Sequence[Field]) -> None:
-        """What the schema alone answers."""
+    async def read_schema(self, fields: Sequence[Field], turn: asyncio.Lock) -> None:
+        """What the schema alone answers. Raises Refused where it is too much.
+
+        Who describes the schema takes a turn: several at a time would only take the processor from all others.
+        """
+        budget: Budget | None = None
         for field in fields:
             match field:
                 case Typename():
                     self._members[field.name] = _encode(field.type)
                 case Introspection():
                     # Elsewhere, so that others go on: it takes many milliseconds.
-                    self._members[field.name] = await asyncio.to_thread(_described, field)
+                    budget = budget or Budget(field.schema)
+                    async with turn:
+                        self._members[field.name] = await asyncio.to_thread(_described, field, budget)
 
     async def read_tables(
         self, connection: psycopg.AsyncConnection[Any], fields: Sequence[Field], there: Collection[str] | None = None
@@ -138,8 +144,8 @@ class Answer:
         return refusal(RESULT_TOO_LARGE, f"{field.name}: {most}; ask for fewer rows or columns", field=field.name)
 
 
-def _described(field: Introspection) -> bytes:
-    return _encode(field.read())
+def _described(field: Introspection, budget: Budget) -> bytes:
+    return _encode(field.read(budget))
 
 
 def _ordering(table: Table, orders: Sequence[Order]) -> list[sql.Composable]:

@@ -16,7 +16,8 @@ PARSE_FAILED = "parse_failed"
 VALIDATION_FAILED = "validation_failed"
 INVALID_VARIABLES = "invalid_variables"
 INVALID_ARGUMENT = "invalid_argument"
-INVALID_FILTER = "invalid_filter"
+#: a wrong filter has one code by every way
+INVALID_FILTER = InvalidFilter.code
 LIMIT_EXCEEDED = "limit_exceeded"
 RESULT_TOO_LARGE = "result_too_large"
 
@@ -52,7 +53,7 @@ def errors_of(error: TidelockError) -> list[Json]:
     """The `errors` of an answer that tell an error of ours, each with its `extensions.code`."""
     if isinstance(error, Refused):
         return error.errors
-    extensions = {"code": INVALID_FILTER if isinstance(error, InvalidFilter) else error.code}
+    extensions = {"code": error.code}
     if error.field is not None:
         extensions["field"] = error.field
     return [{"message": error.message, "extensions": extensions}]

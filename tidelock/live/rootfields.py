@@ -23,7 +23,7 @@ from graphql.execution import VariableValues
 
 from tidelock.definitions.graphqlnames import INTROSPECTION, ONE_ROW
 from tidelock.fold.tables import Table
-from tidelock.live.arguments import Arguments
+from tidelock.live.arguments import Arguments, check_whole
 from tidelock.live.collected import Collected, Collector
 from tidelock.live.fields import Call, Changes, Field, OneRow, Rows, Typename
 from tidelock.live.introspection import Introspection
@@ -85,6 +85,8 @@ class RootFields:
             given = get_argument_values(field, nodes[0], self.variables)
         except GraphQLError as error:
             raise refusals(INVALID_VARIABLES, [error]) from None
+        for argument in nodes[0].arguments or ():
+            check_whole(argument, self.variables)
         inside = collector.inside(nodes) if nodes[0].selection_set is not None else {}
         return Call(name, nodes[0].name.value, given, _shown(inside))
 

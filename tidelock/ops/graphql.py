@@ -52,6 +52,7 @@ class GraphQL:
         self._documents: Documents | None = None
         self._shape: Shape | None = None
         self._making = asyncio.Lock()
+        self._describing = asyncio.Lock()
 
     async def current(self) -> Documents:
         """The documents over the tables of now: another object when definitions have changed. Raises Unreachable."""
@@ -82,7 +83,7 @@ class GraphQL:
         while True:
             fields = operation.fields
             answer = Answer(tenant_id, bytes_max=self._settings.page_bytes_max)
-            await answer.read_schema(fields)
+            await answer.read_schema(fields, self._describing)
             for name, value in called.items():
                 answer.put(name, value)
             if not asks_tables(fields) or await self._read_tables(answer, operation):

@@ -16,7 +16,7 @@ from tidelock.live.refusals import Refused, errors_of
 from tidelock.ops.access import Access, Grant
 from tidelock.ops.graphql import SCOPES, Answering, GraphQL, check_allowed
 from tidelock.ops.graphql_requests import JSON, read_http
-from tidelock.ops.problems import headers_of
+from tidelock.ops.problems import body_of, headers_of
 
 #: whose status says whether the request could be executed; with JSON, a document that cannot is answered 200
 RESPONSE = "application/graphql-response+json"
@@ -94,8 +94,11 @@ class GraphQLRoute:
         form = RESPONSE if media_type == RESPONSE else JSON
         told_by_body = form == JSON and isinstance(error, Refused)
         status = HTTPStatus.OK if told_by_body else error.http_status
-        body = msgspec.json.encode({"errors": errors_of(error)})
-        return Response(body, status, headers_of(error, self._retry_after_s), media_type=form)
+        told: dict[str, object] = {"errors": errors_of(error)}
+        if form == JSON and not told_by_body:
+            # Beside what GraphQL's clients look for, what every other path answers.
+            told = {**body_of(error), **told}
+        return Response(msgspec.json.encode(told), status, headers_of(error, self._retry_after_s), media_type=form)
 
 
 class Accept:

@@ -48,6 +48,11 @@ def problem_of(error: TidelockError, retry_after_s: int) -> Response:
     return response
 
 
+def body_of(error: TidelockError) -> dict[str, object]:
+    """The same as a part of a body that has more."""
+    return {"error": Problem(error.code, _text(error.message), error.field and _text(error.field))}
+
+
 def headers_of(error: TidelockError, retry_after_s: int) -> dict[str, str]:
     """What an error says to whoever does not read the body."""
     if error.http_status in _RETRY:

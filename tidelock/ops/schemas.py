@@ -148,5 +148,9 @@ def _graphql_answer() -> Json:
     return {
         "type": "object",
         "description": "`data`, or `errors` that say why there is none.",
-        "properties": {"data": {"type": "object"}, "errors": {"type": "array", "minItems": 1, "items": error}},
+        "properties": {
+            "data": {"type": "object"},
+            "errors": {"type": "array", "minItems": 1, "items": error},
+            "error": {"type": "object", "description": "In JSON, where the status is no success: as on other paths"},
+        },
     }
