@@ -31,7 +31,7 @@ VENDORS = {
     "py4j": {"fold", "sinks", "spark"},
     "graphql": {"live", "ops"},
     "zstandard": {"ingest", "ops"},
-    "aiohttp": {"triggers"},
+    "aiohttp": {"triggers", "ops"},
     "yarl": {"triggers"},
     "confluent_kafka": {"mirror", "ops"},
     "duckdb": {"ops"},

@@ -1,0 +1,42 @@
+"""A line that breaks: requests arrive, some answers do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from random import Random
+
+
+@asynccontextmanager
+async def dropping(port: int, chance: Random, share: float) -> AsyncIterator[tuple[str, list[int]]]:
+    """A proxy's URL, and how many answers it has lost so far."""
+    lost: list[int] = [0]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", port)
+        tasks = [asyncio.create_task(_copy(reader, upstream))]
+        with suppress(ConnectionError):
+            while data := await upstream_reader.read(65536):
+                if chance.random() < share:
+                    lost[0] += 1
+                    break
+                writer.write(data)
+                await writer.drain()
+        for each in (writer, upstream):
+            each.close()
+        for task in tasks:
+            task.cancel()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lost
+    finally:
+        server.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()

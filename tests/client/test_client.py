@@ -1,0 +1,156 @@
+"""The Python client against a real server: nothing twice, nothing lost, whatever happens to the line."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+
+import httpx
+import pytest
+
+from tests.client.dropping import dropping
+from tests.faults.servers import Server, running
+from tidelock.client import AsyncClient, Client, NoAnswer, Refused, Update
+from tidelock.fold.tables import COUNTERS
+from tidelock.ledger.database import Database
+from tidelock.ops.bench.changelog import ChangeLog
+from tidelock.ops.bench.fanout import METER, counter_row
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("client")
+
+
+@pytest.fixture(scope="module")
+def server(place: Path) -> Iterator[Server]:
+    """A server whose changes the tests write."""
+    config = place / "tidelock.toml"
+    config.write_text(f"[fold]\nenabled = false\n{METER}")
+    with running(place / "data", config) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def log(server: Server) -> Iterator[ChangeLog]:
+    database = Database.open(None, server.data, None, {})
+    try:
+        yield ChangeLog(database, COUNTERS, "default")
+    finally:
+        database.close()
+
+
+def test_the_client_loads_neither_spark_nor_a_server() -> None:
+    program = (
+        "import sys, tidelock.client\n"
+        "heavy = {'pyspark', 'fastapi', 'psycopg', 'pyarrow', 'uvicorn', 'msgspec'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_events_are_sent_in_order_with_a_verdict_each(server: Server) -> None:
+    when = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
+    events = [
+        {
+            "stream": "client_calls",
+            "customerRef": "a",
+            "ts": when,
+            "quantity": Decimal("1.50"),
+            "idempotencyKey": "one",
+        },
+        {
+            "stream": "client_calls",
+            "customerRef": "a",
+            "ts": when,
+            "quantity": Decimal("1.50"),
+            "idempotencyKey": "one",
+        },
+        {"stream": "client_calls", "quantity": "much"},
+        *({"stream": "client_calls", "data": {"number": number}} for number in range(5)),
+    ]
+    with Client(server.url) as client:
+        found = client.send(events, batch=3)
+    assert [verdict.status for verdict in found] == ["accepted", "duplicate", "rejected", *["accepted"] * 5]
+    assert found[0].ingress_sequence == found[1].ingress_sequence
+    assert found[2].error is not None
+    assert found[2].error["code"] == "invalid_quantity"
+    assert [verdict.recorded for verdict in found[:3]] == [True, True, False]
+    recorded = httpx.get(f"{server.url}/admin/events?stream=client_calls").json()["items"]
+    assert recorded[0]["quantity"] == "1.5"
+    assert recorded[0]["occurredAt"] == "2026-01-31T23:59:59Z"
+
+
+def test_a_time_without_a_zone_is_refused_before_it_is_sent(server: Server) -> None:
+    with Client(server.url) as client, pytest.raises(ValueError, match="no time zone"):
+        client.send([{"stream": "s", "ts": datetime(2026, 1, 1)}])
+
+
+async def test_lost_answers_make_no_double(server: Server) -> None:
+    events = [{"stream": "lossy", "data": {"number": number}} for number in range(200)]
+    async with dropping(server.port, Random(5), 0.4) as (url, lost), AsyncClient(url, tries=30) as client:
+        found = await client.send(events, batch=10)
+    assert lost[0] > 3, "answers were lost"
+    assert {verdict.status for verdict in found} == {"accepted", "duplicate"}
+    async with httpx.AsyncClient(base_url=server.url) as plain:
+        recorded = (await plain.get("/admin/events?stream=lossy&limit=1000")).json()["items"]
+    assert [event["data"]["number"] for event in recorded] == list(range(200))
+
+
+def test_what_the_server_says_no_to_is_refused_with_its_reason(server: Server) -> None:
+    with Client(server.url) as client, pytest.raises(Refused, match="none") as refused:
+        client.usage("none", "cus_1")
+    assert refused.value.status in (400, 404)
+    with Client("http://127.0.0.1:9", tries=2) as client, pytest.raises(NoAnswer, match="2 tries"):
+        client.send([{"stream": "s"}])
+
+
+async def subscribed(url: str, count: int) -> None:
+    """Until so many follow."""
+    async with httpx.AsyncClient(base_url=url) as plain, asyncio.timeout(60):
+        while f"tidelock_view_subscribers {count}.0" not in (await plain.get("/metrics")).text:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_a_subscription_survives_a_restart_and_tells_each_change_once(server: Server, log: ChangeLog) -> None:
+    got: list[Update] = []
+
+    async def follow(client: AsyncClient) -> None:
+        updates = client.subscribe("counters", columns=["value"], where={"metric": {"_eq": "bench_live"}})
+        async with aclosing(updates):
+            async for update in updates:
+                got.append(update)
+                if len(got) == 5:
+                    return
+
+    async with AsyncClient(server.url) as client, asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(follow(client))
+        await subscribed(server.url, 1)
+        await asyncio.to_thread(log.write, [counter_row(number) for number in range(3)], range_rows=3)
+        while len(got) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        # Its connections end with it; what is written meanwhile must not be missed.
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(log.write, [counter_row(number, 7) for number in (3, 4)], range_rows=2)
+        await asyncio.to_thread(server.start)
+        await asyncio.to_thread(server.wait_until_ready)
+        await following
+    assert [update.operation for update in got] == ["INSERT"] * 5
+    assert [update.data["customer_ref"] for update in got] == [f"cus_{number}" for number in range(5)]
+    assert got[3].data["value"] == "0.07"
+    assert set(got[3].data) == {"tenant_id", "metric", "customer_ref", "period_start", "value"}
+
+
+async def test_a_table_or_column_that_is_not_there_is_refused(server: Server) -> None:
+    async with AsyncClient(server.url) as client:
+        for table, where in (("nothing", None), ("counters", {"nothing": {"_eq": 1}})):
+            with pytest.raises(Refused, match="nothing"):
+                async with aclosing(client.subscribe(table, where=where)) as updates:
+                    await anext(updates)

@@ -1,0 +1,99 @@
+"""Following a table: a subscription that goes on where it was, whatever happens to the connection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx
+
+from tidelock.client.trouble import Refused
+
+_SHAPE = """query ($table: String!) {
+  __type(name: $table) { fields { name } }
+  __schema { queryType { fields { name args { name } } } }
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What happened to a row. RESET: what was known is too old to go on from; forget it, a snapshot follows."""
+
+    operation: Literal["INSERT", "UPDATE", "DELETE", "RESET"]
+    #: the row, as the columns asked for; with a DELETE its last one
+    data: Mapping[str, Any]
+    #: the columns that changed
+    fields: Sequence[str]
+    #: when, by the ledger: nanoseconds as a text
+    source_timestamp: str
+
+
+class Following:
+    """What was seen of a subscription: where to go on, and what would be a repeat."""
+
+    def __init__(self, table: str, key: Sequence[str], columns: Sequence[str], where: Mapping[str, Any] | None) -> None:
+        self._table = table
+        self._key = key
+        self._columns = list(dict.fromkeys([*key, *columns]))
+        self._where = where
+        self.forget()
+
+    def forget(self) -> None:
+        self._after: str | None = None
+        #: `after` is inclusive: what was seen of the last moment comes once more
+        self._seen: set[str] = set()
+
+    def request(self) -> dict[str, Any]:
+        table, columns = self._table, " ".join(self._columns)
+        query = (
+            f"subscription ($where: {table}_bool_exp, $after: String) {{ update: {table}(where: $where, after: $after) "
+            f"{{ operation fields ts_timestamp data {{ {columns} }} }} }}"
+        )
+        return {"query": query, "variables": {"where": self._where, "after": self._after}}
+
+    def take(self, said: Mapping[str, Any]) -> Update | None:
+        """A message as an update, unless it was seen before."""
+        time = said["ts_timestamp"]
+        key = json.dumps([said["data"][name] for name in self._key])
+        if time != self._after:
+            self._after, self._seen = time, set()
+        if key in self._seen:
+            return None
+        self._seen.add(key)
+        return Update(said["operation"], said["data"], said["fields"], time)
+
+
+async def read_shape(client: httpx.AsyncClient, table: str) -> tuple[list[str], list[str]]:
+    """The key and the columns of a table. Raises Refused where there is none of that name."""
+    answer = await client.post("/graphql", json={"query": _SHAPE, "variables": {"table": table}})
+    said = answer.json().get("data") or {}
+    queries = {
+        field["name"]: field["args"]
+        for field in (said.get("__schema") or {"queryType": {"fields": []}})["queryType"]["fields"]
+    }
+    if said.get("__type") is None or f"{table}_by_pk" not in queries:
+        raise Refused(answer.status_code, "unknown_table", f"there is no table {table!r} to follow")
+    columns = [field["name"] for field in said["__type"]["fields"]]
+    key = [argument["name"] for argument in queries[f"{table}_by_pk"]]
+    return list(dict.fromkeys(["tenant_id", *key])), columns
+
+
+async def messages(answer: httpx.Response) -> AsyncIterator[Mapping[str, Any]]:
+    """The results of a subscription over server-sent events. Raises Refused if one is an error."""
+    event = ""
+    async for line in answer.aiter_lines():
+        name, _, value = line.partition(":")
+        if name == "event":
+            event = value.strip()
+        elif name == "data" and event == "next":
+            result = json.loads(value)
+            if result.get("errors"):
+                raise graphql_refusal(result["errors"])
+            yield result["data"]["update"]
+
+
+def graphql_refusal(errors: Sequence[Mapping[str, Any]]) -> Refused:
+    first = errors[0]
+    return Refused(400, first.get("extensions", {}).get("code", "unknown"), first["message"])
