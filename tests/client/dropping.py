@@ -12,27 +12,37 @@ from random import Random
 async def dropping(port: int, chance: Random, share: float) -> AsyncIterator[tuple[str, list[int]]]:
     """A proxy's URL, and how many answers it has lost so far."""
     lost: list[int] = [0]
+    served: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        served.add(task)
         upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", port)
-        tasks = [asyncio.create_task(_copy(reader, upstream))]
-        with suppress(ConnectionError):
-            while data := await upstream_reader.read(65536):
-                if chance.random() < share:
-                    lost[0] += 1
-                    break
-                writer.write(data)
-                await writer.drain()
-        for each in (writer, upstream):
-            each.close()
-        for task in tasks:
-            task.cancel()
+        asking = asyncio.create_task(_copy(reader, upstream))
+        try:
+            with suppress(ConnectionError):
+                while data := await upstream_reader.read(65536):
+                    if chance.random() < share:
+                        lost[0] += 1
+                        break
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            asking.cancel()
+            for each in (writer, upstream):
+                each.close()
+                with suppress(ConnectionError):
+                    await each.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lost
     finally:
         server.close()
+        for task in served:
+            task.cancel()
+        await asyncio.gather(*served, return_exceptions=True)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
