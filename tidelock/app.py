@@ -43,7 +43,7 @@ from tidelock.ops.health import fold_probe, reader_probe, triggers_probe
 from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import found_ledger, migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
-from tidelock.ops.stores import check_stores, configured
+from tidelock.ops.stores import check_stores, configured, lake_ranges
 from tidelock.settings import Settings
 from tidelock.triggers.workers import TriggerWorkers
 
@@ -145,7 +145,9 @@ async def open_server(
         await workers.start()
         stack.push_async_callback(workers.close)
         keys = KeyNews(ledger.database)
-        probes = [fold_probe(needed=fold_needed), triggers_probe, *map(reader_probe, configured(settings))]
+        kafka = ["kafka"] if settings.kafka.brokers else []
+        others = map(reader_probe, [*kafka, *configured(settings)])
+        probes = [fold_probe(needed=fold_needed), triggers_probe, *others]
         parts = Parts(
             settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, looks, ledger.database, workers, probes
         )
@@ -245,11 +247,12 @@ def replay(
     settings: Settings,
     names: Sequence[str],
     *,
+    lake: bool,
     stop: threading.Event,
     tell: Callable[[str], None],
     progress: Callable[[int, int], None],
 ) -> None:
-    """Fold definitions anew and swap their tables: those named, else those that changed."""
+    """Fold definitions anew and swap their tables: those named, else those that changed. `lake`: read from there."""
     from tidelock.fold import lease
     from tidelock.fold.catalog import read_catalog
     from tidelock.fold.replaying import await_fold, build, plan_replay
@@ -275,8 +278,9 @@ def replay(
         tell("starting Spark ...")
         with Spark(settings.spark, settings.data) as spark:
             sequence = build(
-                spark, database, plan, range_events_max=range_events_max, control=control, stop=stop, progress=progress
-            )
+                spark, database, plan, range_events_max=range_events_max, control=control, stop=stop, progress=progress,
+                elsewhere=lake_ranges(spark, database, settings) if lake else None,
+            )  # fmt: skip
             if sequence is None:
                 tell("stopped; what was made is kept, and the same command goes on with it")
                 return

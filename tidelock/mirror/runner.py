@@ -21,7 +21,7 @@ from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
 from tidelock.mirror.batches import Batch, range_of
 from tidelock.mirror.cluster import Cluster
-from tidelock.mirror.ranges import CursorMoved, Ranges
+from tidelock.mirror.ranges import CursorMoved, Ranges, read_ledger_end
 from tidelock.mirror.sender import Sender
 from tidelock.mirror.source import Page, Source
 from tidelock.settings import Settings
@@ -119,6 +119,9 @@ class Runner:
         assert self._listener is not None
         self._ranges = Ranges(self._listener)
         self._sent = self._ranges.position
+        if (end := read_ledger_end(self._listener)) < self._sent:
+            cut = f"the ledger ends at sequence {end}, but events through {self._sent} were mirrored"
+            raise Unreachable(f"{cut}: its tail was cut off, see `tidelock verify`")
         self._cluster = Cluster(self._kafka, self._settings.event_bytes_max)
         self._cluster.look()
         self._source = Source(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)

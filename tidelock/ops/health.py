@@ -15,6 +15,7 @@ from tidelock.ledger.connections import Connections
 from tidelock.ledger.queries import load
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
+from tidelock.ops.mirrored import MirroredPartition
 from tidelock.ops.windows import NO_WINDOWS, WantedWindows, WindowHealth, Windows
 from tidelock.ops.windows import QUERIES as WINDOWS
 
@@ -47,10 +48,14 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class EventHealth(Health, frozen=True, rename="camel"):
-    """The same with the state of every window; `windowsCut` is there, and true, where there are more than are told."""
+    """The same with the state of every window; `windowsCut` is there, and true, where there are more than are told.
+
+    `kafka` tells where in Kafka the ledger is, where there is a mirror and all tenants may be read.
+    """
 
     windows: list[WindowHealth]
     windows_cut: bool | msgspec.UnsetType = msgspec.UNSET
+    kafka: list[MirroredPartition] | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +77,15 @@ class Checkup:
     #: where they were asked for
     windows: Windows = NO_WINDOWS
 
-    def event_health(self) -> EventHealth:
+    def event_health(self, mirrored: list[MirroredPartition] | None = None) -> EventHealth:
         told = [state.health() for state in self.windows.states]
         cut = True if self.windows.cut else msgspec.UNSET
-        return EventHealth(self.health.head, self.health.readers, told, cut)
+        kafka = msgspec.UNSET if mirrored is None else mirrored
+        return EventHealth(self.health.head, self.health.readers, told, cut, kafka)
+
+    def in_time(self, lag_max: int | None) -> bool:
+        """Whether no reader is further behind than this, in nanoseconds."""
+        return lag_max is None or all(reader.lag_seconds * SECOND <= lag_max for reader in self.health.readers)
 
 
 #: how far a reader is, given the head

@@ -17,6 +17,7 @@ from tidelock.ledger.queries import load
 from tidelock.ledger.sequencedatabase import last_number
 from tidelock.model import Head
 from tidelock.ops.health import lag
+from tidelock.ops.mirrored import MIRRORED, TOLD_MAX, MirroredPartition
 from tidelock.ops.windows import QUERIES as WINDOWS
 from tidelock.ops.windows import WantedWindows, WindowHealth
 from tidelock.settings import Settings
@@ -102,6 +103,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     head: HeadStatus
     sequence: SequenceStatus
     readers: list[Reader]
+    #: where in Kafka the ledger is
+    kafka: list[MirroredPartition]
     windows: list[WindowHealth]
     #: there are more than are shown
     windows_cut: bool
@@ -125,6 +128,7 @@ def read_status(database: Database, settings: Settings) -> Status:
         wanted = WantedWindows(settings.windows_told_max)
         windows = wanted.found(connection.execute(WINDOWS["windows"], wanted.parameters).fetchall())
         partitions = connection.execute(QUERIES["partitions"]).fetchall()
+        mirrored = connection.execute(MIRRORED, (TOLD_MAX,)).fetchall()
         migrations = migration_status(connection)
         version = str(connection.info.parameter_status("server_version"))
     return Status(
@@ -135,6 +139,7 @@ def read_status(database: Database, settings: Settings) -> Status:
             Reader(name, sequence, lag(head, sequence, skipped), max(0, waited_ns or 0) / SECOND)
             for name, sequence, skipped, waited_ns in cursors
         ],
+        [MirroredPartition(*row) for row in mirrored],
         [state.health() for state in windows.states],
         windows.cut,
         [Partition(*row) for row in partitions],

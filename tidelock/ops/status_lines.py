@@ -51,6 +51,20 @@ def show_status(found: Status) -> None:
                 for each in found.readers
             ],
         )
+    if found.kafka:
+        terminal.show("")
+        terminal.show_table(
+            ["topic", "partition#", "offsets#", "sequences#"],
+            [
+                (
+                    escape(each.topic),
+                    f"{each.partition}",
+                    f"{each.first_offset:,} to {each.last_offset:,}",
+                    f"{each.first_sequence:,} to {each.last_sequence:,}",
+                )
+                for each in found.kafka
+            ],
+        )
     if found.windows:
         terminal.show("")
         _show_windows(found)

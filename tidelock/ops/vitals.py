@@ -17,6 +17,7 @@ from tidelock.ledger.connections import Connections
 from tidelock.ops.access import Access
 from tidelock.ops.health import UNKNOWN, Health, Probe, read_health
 from tidelock.ops.metrics import Metrics
+from tidelock.ops.mirrored import MIRRORED, TOLD_MAX, MirroredPartition
 from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
 from tidelock.ops.windows import WantedWindows
@@ -58,7 +59,7 @@ class Vitals:
             found = await read_health(self._connections, self._probes)
         except TidelockError:
             return self._not_ready(UNKNOWN)
-        if found.waiting_for:
+        if found.waiting_for or not found.in_time(self._settings.reader_lag_max):
             return self._not_ready(found.health)
         return Response(msgspec.json.encode(found.health), media_type=JSON)
 
@@ -68,7 +69,9 @@ class Vitals:
         tenant_id = grant.reads(parameters.name("tenantId"))
         wanted = WantedWindows(self._settings.windows_told_max, tenant_id, parameters.name("window"))
         found = await read_health(self._connections, self._probes, wanted)
-        return Response(msgspec.json.encode(found.event_health()), media_type=JSON)
+        kafka = self._settings.kafka.brokers and tenant_id is None
+        mirrored = await self._connections.ask(_read_mirrored) if kafka else None
+        return Response(msgspec.json.encode(found.event_health(mirrored)), media_type=JSON)
 
     async def metrics(self, request: Request) -> Response:
         await self._access.scraper(request.scope)
@@ -85,3 +88,7 @@ class Vitals:
         retry = {"retry-after": str(self._settings.retry_after_s)}
         body = msgspec.json.encode(health)
         return Response(body, status_code=HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON, headers=retry)
+
+
+async def _read_mirrored(connection: psycopg.AsyncConnection[Any]) -> list[MirroredPartition]:
+    return [MirroredPartition(*row) async for row in await connection.execute(MIRRORED, (TOLD_MAX,))]

@@ -25,17 +25,8 @@ SELECT %(first)s, %(last)s, topic, partition, first_offset, last_offset
 FROM unnest(%(topics)s::text[], %(partitions)s::integer[], %(firsts)s::bigint[], %(lasts)s::bigint[])
     AS span (topic, partition, first_offset, last_offset);
 
--- name: all
--- Every range of a topic's partition, in the order of offsets.
-SELECT first_sequence, last_sequence, first_offset, last_offset FROM mirrored
-WHERE topic = %s AND partition = %s ORDER BY first_offset;
-
--- name: places
--- The partitions that have something.
-SELECT DISTINCT topic, partition FROM mirrored ORDER BY topic, partition;
-
--- name: latest
--- What each partition got last, and where it begins.
+-- name: mirrored
+-- What each partition has: its offsets, and the sequences they lie between.
 SELECT topic, partition, min(first_offset), max(last_offset), min(first_sequence), max(last_sequence)
 FROM mirrored GROUP BY topic, partition ORDER BY topic, partition LIMIT %s;
 

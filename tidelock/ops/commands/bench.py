@@ -1,4 +1,4 @@
-"""Commands that measure: `bench ingest`, `fold`, `windows`, `latency`, `live`, `webhooks`."""
+"""Commands that measure: `bench ingest`, `fold`, `windows`, `latency`, `live`, `webhooks`, `mirror`."""
 
 from __future__ import annotations
 
@@ -319,6 +319,29 @@ def live(
         terminal.write_json(figures)
         return
     terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in rows(counts, seconds).items()])
+
+
+@app.command()
+def mirror(
+    events: Annotated[int, typer.Option(min=1_000, max=10_000_000, help="Events in the backlog.")] = 200_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds; the medians count.")] = 5,
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure the mirror beside a bare producer loop that sends the same messages from memory.
+
+    Runs a Kafka and a Postgres of its own in a scratch directory. Use a quiet machine; trust ratios.
+
+    [dim]tidelock bench mirror --events 200000[/]
+    """
+    from tidelock.ops.bench.mirror import ROWS, measure
+
+    figures = measure(_scratch_settings(config), events, rounds, terminal.say, place=data)
+    if json:
+        terminal.write_json(figures)
+        return
+    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in ROWS.items()])
 
 
 def _scratch_settings(config: Path | None) -> Settings:

@@ -12,6 +12,7 @@ from tidelock.errors import Difference
 from tidelock.ledger.queries import load
 from tidelock.ops import terminal
 from tidelock.ops.commands import folding
+from tidelock.ops.commands.mirroring import check_kafka
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings, setting
 from tidelock.settings import Settings
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
     from tidelock.ledger.database import Database
     from tidelock.ledger.findings import Check
+    from tidelock.mirror.proof import MirrorProof
     from tidelock.sinks.proof import StoreProof
 
 app = typer.Typer()
@@ -39,8 +41,8 @@ def verify(
     """Prove that the ledger is what was recorded: nothing changed, missing, moved or cut off.
 
     Checks the chain over every column, numbering, order, each event's content and identity, the anchor file, and that
-    the tables are what folding the ledger anew gives. Stores that are set (ClickHouse, the lake) must hold
-    the same events in the same order.
+    the tables are what folding the ledger anew gives. What is set of Kafka, ClickHouse and a lake
+    must hold the same events in the same order.
 
     Exits with 1 and names the first difference. Writers may go on meanwhile.
 
@@ -80,14 +82,26 @@ def verify(
         raise Difference(f"the tables are not what the ledger gives; first difference: {compared.differences[0]}")
 
 
-def _proven(settings: Settings, database: Database) -> list[StoreProof]:
-    """The stores that are set, each compared with the ledger."""
+def _proven(settings: Settings, database: Database) -> list[StoreProof | MirrorProof]:
+    """What is set of the mirror and the stores, each compared with the ledger."""
     from tidelock.ops import stores
 
-    if not stores.configured(settings):
-        return []
+    proven: list[StoreProof | MirrorProof] = []
+    if not settings.kafka.brokers and not stores.configured(settings):
+        return proven
     with terminal.Work("comparing", "events") as work:
-        return list(stores.proofs(settings, database, lambda done, total: work.told(done, done / max(total, 1))))
+
+        def progress(done: int, total: int) -> None:
+            work.told(done, done / max(total, 1))
+
+        if settings.kafka.brokers:
+            check_kafka(settings)
+            from tidelock.mirror.proof import MirrorProof
+
+            mirror = MirrorProof(database, settings)
+            mirror.compare(progress)
+            proven.append(mirror)
+        return [*proven, *stores.proofs(settings, database, progress)]
 
 
 def _recomputed(context: typer.Context, settings: Settings, database: Database) -> Recomputation | None:

@@ -1,0 +1,178 @@
+"""Proof of the mirror: Kafka holds the ledger's events, all of them, in the ledger's order, byte by byte.
+
+Every message is compared with the event it is of. What counts as there is what lies in recorded ranges; beside them
+there are only repeats after a crash, which must be right as well, and what a repair has replaced, which need not be.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from typing import Any
+
+import psycopg
+
+from tidelock.ledger.database import Database
+from tidelock.ledger.findings import Check, Findings
+from tidelock.ledger.outage import outage
+from tidelock.ledger.queries import load
+from tidelock.mirror.batches import Place
+from tidelock.mirror.cluster import Cluster
+from tidelock.mirror.messages import DIGEST, SEQUENCE, Message
+from tidelock.mirror.ranges import QUERIES as RANGES
+from tidelock.mirror.ranges import read_position
+from tidelock.mirror.readback import Readback
+from tidelock.mirror.seen import Seen
+from tidelock.mirror.source import read_some
+from tidelock.mirror.topics import topic_name, topic_name_apart
+from tidelock.settings import Settings
+
+QUERIES = load("tidelock.mirror", "sql/proof.sql")
+
+_PAGE = 100_000
+
+#: called with what is done and what there is to do
+Progress = Callable[[int, int], None]
+
+
+class MirrorProof:
+    """Compares Kafka with the ledger."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self.findings = Findings("kafka")
+        self._database = database
+        self._settings = settings
+        self._prefix = settings.kafka.topic_prefix
+        self._position = 0
+        self._seen = Seen()
+        self._ranges = _Ranges([], [])
+        #: the last sequence that each partition had for the first time
+        self._before: dict[Place, int] = {}
+
+    def compare(self, progress: Progress) -> None:
+        with outage("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
+            # The cursor first: what it says is there stays there.
+            self._position = read_position(connection)
+            self._ranges = _Ranges(
+                connection.execute(QUERIES["ranges"]).fetchall(), connection.execute(RANGES["repairs"]).fetchall()
+            )
+            with closing(Readback(self._settings.kafka)) as readback:
+                ends = readback.ends(self._topics())
+                done, total = 0, sum(ends.values())
+                for chunk in readback.chunks(ends):
+                    self._compare(connection, chunk)
+                    done += len(chunk)
+                    progress(done, total)
+            self._find_missing(connection)
+
+    def check(self) -> Check:
+        return self.findings.check(
+            f"the same {len(self._seen):,} events in the same order, with the same commit digests, "
+            f"through sequence {self._position:,}"
+        )
+
+    def _topics(self) -> Mapping[str, int]:
+        """Those that something was mirrored to, with their partitions."""
+        there = Cluster(self._settings.kafka, self._settings.event_bytes_max).look()
+        for topic, sequence in self._ranges.topics.items():
+            if topic not in there:
+                self._differ(sequence, f"topic {topic} is gone")
+        return {topic: there[topic] for topic in self._ranges.topics if topic in there}
+
+    def _compare(self, connection: psycopg.Connection[Any], chunk: Iterable[Any]) -> None:
+        numbered = [(_sequence(received), received) for received in chunk]
+        events = {event.sequence: event for event in read_some(connection, [n for n, _ in numbered if n is not None])}
+        # Later than the messages: one that is beyond it is beyond the ledger.
+        head = connection.execute(QUERIES["head"]).fetchone()
+        assert head is not None, "the head is always there"
+        for sequence, received in numbered:
+            place, offset = Place(received.topic(), received.partition()), received.offset()
+            recorded = self._ranges.has(place, offset)
+            if not recorded and offset < self._ranges.repaired.get(place, 0):
+                continue
+            at = f"offset {offset} of {place.topic}, partition {place.partition},"
+            if sequence is None:
+                what = f"{at} was not written by the mirror: consumers should leave it out"
+                self._differ(max(1, self._position), what)
+            elif sequence not in events:
+                self._name_unknown(sequence, at, head)
+            elif (difference := self._difference(received, events[sequence])) is not None:
+                self._differ(sequence, f"sequence {sequence}: {at} has {difference}")
+            elif recorded:
+                self._take(sequence, place, at)
+
+    def _take(self, sequence: int, place: Place, at: str) -> None:
+        if sequence in self._seen:
+            return
+        self._seen.add(sequence)
+        before = self._before.get(place, 0)
+        if sequence < before:
+            self._differ(sequence, f"sequence {sequence}: {at} comes after sequence {before}")
+        self._before[place] = max(before, sequence)
+
+    def _difference(self, received: Any, event: Message) -> str | None:
+        if received.topic() not in (
+            topic_name(self._prefix, event.stream),
+            topic_name_apart(self._prefix, event.stream),
+        ):
+            return f"an event of the stream {event.stream}"
+        if received.value() != event.value:
+            return "another event than the ledger"
+        headers, expected = dict(received.headers() or []), dict(event.headers)
+        if headers.get(DIGEST) != expected[DIGEST]:
+            return "the digest of another commit: the ledger is not the one that was mirrored"
+        if (received.key(), received.timestamp()[1], headers) != (event.key, event.timestamp, expected):
+            return "another key, time or headers than the mirror gives"
+        return None
+
+    def _name_unknown(self, sequence: int, at: str, head: tuple[Any, ...]) -> None:
+        if sequence > head[0]:
+            ends = f"the ledger ends at commit {head[1]}, sequence {head[0]}"
+            self.findings.differ(head[0] + 1, f"the ledger's tail was cut off: {at} has sequence {sequence}; {ends}")
+        else:
+            self.findings.differ(sequence, f"sequence {sequence} is not in the ledger, but {at} has it")
+
+    def _find_missing(self, connection: psycopg.Connection[Any]) -> None:
+        row = connection.execute(QUERIES["events"], (self._position,)).fetchone()
+        if row is not None and row[0] == len(self._seen):
+            return
+        after = 0
+        while page := connection.execute(QUERIES["sequences"], (after, self._position, _PAGE)).fetchall():
+            for sequence, stream in page:
+                if sequence not in self._seen:
+                    topic = topic_name(self._prefix, stream)
+                    self._differ(sequence, f"sequence {sequence} is missing from {topic}")
+            after = page[-1][0]
+
+    def _differ(self, sequence: int, what: str) -> None:
+        self.findings.differ(sequence, f"{what}; `tidelock mirror --from {sequence}` repairs it")
+
+
+class _Ranges:
+    """The offsets that are recorded."""
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]], repairs: Iterable[tuple[Any, ...]]) -> None:
+        #: every topic, and the first sequence that it has
+        self.topics: dict[str, int] = {}
+        #: offsets from which on what is in no range counts again
+        self.repaired = {Place(topic, partition): end for topic, partition, end in repairs}
+        self._firsts: dict[Place, list[int]] = {}
+        self._lasts: dict[Place, list[int]] = {}
+        for topic, partition, first_offset, last_offset, first_sequence in rows:
+            self.topics[topic] = min(first_sequence, self.topics.get(topic, first_sequence))
+            self._firsts.setdefault(Place(topic, partition), []).append(first_offset)
+            self._lasts.setdefault(Place(topic, partition), []).append(last_offset)
+
+    def has(self, place: Place, offset: int) -> bool:
+        firsts = self._firsts.get(place)
+        if firsts is None:
+            return False
+        number = bisect_right(firsts, offset) - 1
+        return number >= 0 and offset <= self._lasts[place][number]
+
+
+def _sequence(received: Any) -> int | None:
+    """The one that its header names."""
+    value = dict(received.headers() or []).get(SEQUENCE)
+    return int(value) if value is not None and value.isdigit() and len(value) < 19 else None
