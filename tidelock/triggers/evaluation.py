@@ -6,10 +6,12 @@ when. Changes of a range are before a control event or after it, for the fold's 
 
 from __future__ import annotations
 
+import heapq
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -142,12 +144,13 @@ class Evaluation:
             if batch.last_sequence == event.sequence:
                 crossings += self._crossings(known, batch.changes)
             break
+        begun = None
         if isinstance(event.said, Trigger):
-            crossings += self._begin(known, event, event.said)
+            begun = self._begin(known, event.sequence, event.said)
         else:
             self._forget(event.said)
-        crossings.sort(key=lambda crossing: crossing.place)
-        self._write(known, crossings)
+        with closing(self._first_members(begun, event)) as first:
+            self._write(known, heapq.merge(crossings, first, key=lambda crossing: crossing.place))
 
     def _end(self, known: Known, name: str) -> None:
         for table, watches in list(known.tables.items()):
@@ -162,31 +165,29 @@ class Evaluation:
         for query in ("remove_trigger", "remove_secrets"):
             self._connection.execute(QUERIES[query], {"name": deletion.name})
 
-    def _begin(self, known: Known, event: ControlEvent, trigger: Trigger) -> list[Crossing]:
-        row = self._connection.execute(QUERIES["put_trigger"], _columns(trigger, event.sequence)).fetchone()
+    def _begin(self, known: Known, sequence: int, trigger: Trigger) -> Watch | None:
+        row = self._connection.execute(QUERIES["put_trigger"], _columns(trigger, sequence)).fetchone()
         assert row is not None, "it is inserted or updated"
         if not trigger.enabled:
-            return []
+            return None
         watch = Watch(trigger, row[0])
         self._connection.execute(QUERIES["put_watch"], {"id": watch.id, "definition": stored(trigger)})
         known.tables.setdefault(trigger.table, TableWatches()).add(watch)
-        if watch.leaving is None and not trigger.snapshot:
-            return []
-        return self._first_members(watch, event)
+        return watch
 
-    def _first_members(self, watch: Watch, event: ControlEvent) -> list[Crossing]:
-        """Whoever matches already is in, and told of where that is wanted."""
+    def _first_members(self, watch: Watch | None, event: ControlEvent) -> Generator[Crossing]:
+        """Whoever matches already is in, and told of where that is wanted, by their keys. There may be millions."""
+        if watch is None or (watch.leaving is None and not watch.trigger.snapshot):
+            return
         members = Members(self._connection)
-        crossings = []
         with self._beside() as connection, one_moment(connection):
             for key, row in matching_at(connection, watch, event.sequence):
                 crossing = Crossing(watch, "MATCH", event.source_timestamp, key, row)
                 if watch.leaving is not None:
                     members.enter(crossing)
                 if watch.trigger.snapshot:
-                    crossings.append(crossing)
+                    yield crossing
         members.write()
-        return crossings
 
     def _crossings(self, known: Known, changes: Iterable[Change]) -> Iterator[Crossing]:
         """What changes are to the triggers, in order: those of one source timestamp are sorted."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -19,7 +18,8 @@ SHARDS = 16
 #: number of the advisory lock under which positions are given
 ORDER = int.from_bytes(b"tideoutb")
 
-_ROWS = 5_000
+# Most that one statement has. Postgres takes no text of more than a GiB, and a row may have megabytes.
+_ROWS, _BYTES = 5_000, 8 << 20
 
 EventType = Literal["MATCH", "UNMATCH"]
 
@@ -49,13 +49,25 @@ def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition
     With the first of them the transaction takes a lock that it keeps to its end, so append late. That is what makes
     the order of positions the order of commits: who has read one has missed none before it.
     """
-    remaining = iter(transitions)
     appended = 0
-    while batch := list(islice(remaining, _ROWS)):
+    for batch in _batches(transitions):
         connection.execute(QUERIES["lock_order"], {"lock": ORDER})
         appended += connection.execute(QUERIES["append"], {"transitions": _encoded(batch)}).rowcount
         connection.execute(QUERIES["tell"], {"trigger_ids": list({transition.trigger_id for transition in batch})})
     return appended
+
+
+def _batches(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
+    batch: list[Transition] = []
+    size = 0
+    for transition in transitions:
+        batch.append(transition)
+        size += len(transition.data)
+        if len(batch) >= _ROWS or size >= _BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _encoded(batch: Iterable[Transition]) -> str:

@@ -66,10 +66,11 @@ def _crossings(
     after = max(event.source_timestamp, span.first - 1)
     told = trigger.snapshot and event.source_timestamp >= span.first
     if watch.leaving is not None or told:
-        found = sorted(matching_at(connection, watch, event.sequence), key=lambda pair: pair[0])
-        members.update(key for key, _ in found)
-        if told:
-            yield from (Crossing(watch, "MATCH", event.source_timestamp, key, row) for key, row in found)
+        for key, row in matching_at(connection, watch, event.sequence):
+            if watch.leaving is not None:
+                members.add(key)
+            if told:
+                yield Crossing(watch, "MATCH", event.source_timestamp, key, row)
     if watch.leaving is not None:
         # Who is in now depends on everything since the beginning.
         after = event.source_timestamp
