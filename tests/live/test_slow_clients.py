@@ -169,16 +169,28 @@ async def stop_reading(place: Path, *, clients: int, before_s: float, seconds: f
             assert statistics.median(during) < 3 * statistics.median(before) + 0.1, figures
 
 
-async def test_the_code_of_the_close_is_one_that_clients_come_back_after(tmp_path: Path) -> None:
-    with server_with(tmp_path, "live_queue_rows_max = 100") as (server, log):
+async def hear_the_end(place: Path, settings: str, *, later_s: float) -> int | None:
+    """The code that a client hears which reads nothing until some time after it was closed, and then everything."""
+    with server_with(place, settings) as (server, log):
         async with AsyncExitStack() as stack, httpx.AsyncClient(base_url=server.url) as client:
             connection = await deaf(server, stack)
             await until_connections(client, 1, 5)
             with Load(log, None):
                 await until_connections(client, 0, 60)
+            await asyncio.sleep(later_s)
             with pytest.raises(ConnectionClosedError):
                 await read_all(connection)
-            assert connection.connection.close_code == 4499
+            return connection.connection.close_code
+
+
+@pytest.mark.parametrize("later_s", [0, 4])
+async def test_the_code_of_the_close_is_one_that_clients_come_back_after(tmp_path: Path, later_s: float) -> None:
+    assert await hear_the_end(tmp_path, "live_queue_rows_max = 100", later_s=later_s) == 4499
+
+
+async def test_so_is_that_of_one_who_did_not_answer_pings(tmp_path: Path) -> None:
+    settings = 'live_queue_rows_max = 100000\nlive_keep_alive = "1h"\nws_ping_s = 1'
+    assert await hear_the_end(tmp_path, settings, later_s=0) == 4499
 
 
 async def test_one_who_is_slow_is_told_what_became_of_each_row_and_stays(tmp_path: Path) -> None:

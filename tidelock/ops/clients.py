@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 CLOSE_INTERNAL = 1011
 CLOSE_TRY_LATER = 1013
+#: one of ours, for who does not read what it is sent; clients of graphql-transport-ws come back after it
+CLOSE_SLOW = 4499
 
 # How often a client's key is looked at, whether or not one was heard to change.
 _RECHECK_S = 1.0

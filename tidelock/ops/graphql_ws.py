@@ -19,7 +19,7 @@ from tidelock.instants import SECOND
 from tidelock.live.refusals import LIMIT_EXCEEDED, Refused, errors_of, refusal
 from tidelock.live.requests import Request, read_request
 from tidelock.ops.access import Access, Grant
-from tidelock.ops.clients import Places, Watch, close_code, say_goodbye
+from tidelock.ops.clients import CLOSE_SLOW, Places, Watch, close_code, say_goodbye
 from tidelock.ops.graphql import SCOPES
 from tidelock.ops.keepalive import Client, KeepAlive
 from tidelock.ops.operations import Operations
@@ -27,7 +27,7 @@ from tidelock.settings import Settings
 
 PROTOCOL = "graphql-transport-ws"
 
-#: what the protocol closes with, and one of ours that clients of it come back after
+#: what the protocol closes with
 CLOSE_BAD_REQUEST = 4400
 CLOSE_UNAUTHORIZED = 4401
 CLOSE_FORBIDDEN = 4403
@@ -35,7 +35,6 @@ CLOSE_SUBPROTOCOL = 4406
 CLOSE_INIT_TIMEOUT = 4408
 CLOSE_ID_TAKEN = 4409
 CLOSE_SECOND_INIT = 4429
-CLOSE_SLOW = 4499
 
 # How long a client has to say `connection_init`.
 _INIT_S = 5.0

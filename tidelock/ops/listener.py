@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,12 +19,15 @@ from websockets.protocol import OPEN
 
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND
+from tidelock.ops.clients import CLOSE_SLOW
 from tidelock.ops.problems import problem
 from tidelock.settings import Settings
 
 # How long answers under way may take when the server stops.
 _GRACE_S = 10
 _GOODBYE_S = 2.0
+# How long one that is far behind may take to read up to the good-bye, and how many such are waited for.
+_LEAVING_S, _LEAVING_MAX = 60.0, 100
 _BACKLOG = 2048
 # Keep-alives that a client may let pass without reading what it was sent.
 _STALLS = 2
@@ -110,11 +113,19 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
-    """WebSocket, with an end: what a client does not take in the time of a good-bye is thrown away.
+    """WebSocket, with an end: what a client does not take within a while of the good-bye is thrown away.
 
     One more message than ASGI has: `websocket.send` with `texts`, several text frames at once, as bytes. They are
     written in one go, which for small ones takes a fraction of sending each by itself.
     """
+
+    #: those who were said good-bye to and may still read it, with what ends that, from old to new
+    _leaving: ClassVar[dict[_WebSocket, asyncio.TimerHandle]] = {}
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        # What the client says meanwhile is read and dropped. Left unread it would cut off what is still to be sent.
+        self.close_timeout = _LEAVING_S
 
     async def send(self, message: Any) -> None:
         texts = message.get("texts")
@@ -122,6 +133,8 @@ class _WebSocket(WebSocketsSansIOProtocol):
             await self._send_texts(texts)
             return
         if message["type"] == "websocket.close":
+            if self.close_sent:
+                return
             # Good-bye is said at once, also to a client that does not read what was sent before.
             self.writable.set()
         await super().send(message)
@@ -141,18 +154,37 @@ class _WebSocket(WebSocketsSansIOProtocol):
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
-        self._abort_soon()
+        if self.disconnected:
+            return
+        # Closing waits until everything was read that was written before. A client that was too slow must come to the
+        # code that says so; one that never reads again must not stay for ever.
+        self._leaving[self] = self.loop.call_later(_LEAVING_S, self.transport.abort)
+        if len(self._leaving) > _LEAVING_MAX:
+            oldest = next(iter(self._leaving))
+            self._leaving.pop(oldest).cancel()
+            oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if (timer := self._leaving.pop(self, None)) is not None:
+            timer.cancel()
 
     def keepalive_timeout(self) -> None:
-        super().keepalive_timeout()
-        self._abort_soon()
+        """No answer to a ping. If the client ever reads that, it has a code after which it comes back."""
+        self.pong_timer = self.pending_ping_payload = None
+        if self.close_sent or self.transport.is_closing():
+            return
+        self.conn.send_close(CLOSE_SLOW, "pings were not answered")
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CLOSE_SLOW})
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
 
     def shutdown(self) -> None:
         super().shutdown()
-        self._abort_soon()
-
-    def _abort_soon(self) -> None:
-        # Closing alone waits for a client that does not read to read everything that was written to it.
         self.loop.call_later(_GOODBYE_S, self.transport.abort)
 
 
