@@ -10,6 +10,7 @@ import msgspec
 
 from tests.triggers.receiver import Receiver
 from tidelock.ledger.database import Database
+from tidelock.triggers.definition import Trigger, stored
 from tidelock.triggers.delivery import Delivery
 from tidelock.triggers.dispatch import Terms
 from tidelock.triggers.endpoints import Care
@@ -32,6 +33,8 @@ def create_trigger(database: Database, name: str, webhook: str, secrets: Sequenc
     """A trigger as the evaluator makes it; gives its id."""
     with database.connect_sync() as connection:
         connection.execute("INSERT INTO trigger_secrets VALUES (%s, %s)", (name, list(secrets)))
+        definition = stored(Trigger(name, "default", "trades", "{}", None, webhook))
+        connection.execute("INSERT INTO trigger_definitions VALUES (%s, 'default', %s, 1, 1)", (name, definition))
         row = connection.execute(
             "INSERT INTO triggers (name, tenant_id, table_name, match, webhook, enabled, snapshot, created_sequence)"
             " VALUES (%s, 'default', 'trades', '{}', %s, true, false, 1) RETURNING id",

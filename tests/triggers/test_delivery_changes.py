@@ -5,6 +5,7 @@ import random
 import time
 from dataclasses import replace
 
+from tests.recording import sequencing
 from tests.triggers import receiver as replies
 from tests.triggers.outboxes import (
     PATIENT,
@@ -22,6 +23,7 @@ from tests.triggers.outboxes import (
 )
 from tests.triggers.receiver import Reply, receiving
 from tidelock.ledger.database import Database
+from tidelock.triggers import registry
 from tidelock.triggers.signatures import generate_secret, verify
 
 
@@ -64,12 +66,36 @@ async def test_a_disabled_trigger_sends_nothing_and_goes_on_where_it_was(databas
         assert_complete(receiver, sent)
 
 
+async def test_what_was_disabled_or_ended_sends_nothing_although_its_event_is_yet_to_be_evaluated(
+    database: Database,
+) -> None:
+    async with (
+        receiving() as receiver,
+        sequencing(database) as sequencer,
+        delivering(database) as delivery,
+        await database.connect() as connection,
+    ):
+        names = "disabled", "ended", "kept"
+        triggers = [(create_trigger(database, name, receiver.url), name) for name in names]
+        known = await registry.read(connection, "disabled", None)
+        assert await registry.change(sequencer, known, replace(known.trigger, enabled=False))
+        assert await registry.delete(sequencer, await registry.read(connection, "ended", None))
+        async with asyncio.timeout(10):
+            while [lane.target.name for lane in delivery.dispatch.lanes.values()] != ["kept"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        fill(database, [transition(trigger, "a", 1) for trigger in triggers])
+        await receiver.until(lambda: receiver.accepted)
+        await asyncio.sleep(0.2)
+    assert [request.payload["trigger_name"] for request in receiver.requests] == ["kept"]
+
+
 async def test_what_a_deleted_trigger_left_goes_to_nobody(database: Database) -> None:
     async with receiving() as receiver:
         trigger = create_trigger(database, "big", receiver.url), "big"
         fill(database, chains(trigger, "ab", 3))
         change(database, "DELETE FROM triggers")
         change(database, "DELETE FROM trigger_secrets")
+        change(database, "DELETE FROM trigger_definitions")
         async with delivering(database):
             again = create_trigger(database, "big", receiver.url), "big"
             assert again != trigger

@@ -9,7 +9,7 @@ import pytest
 
 from tests.recording import rows, sequencing
 from tidelock.columns import BIGINT
-from tidelock.errors import Exists
+from tidelock.errors import Exists, NotFound
 from tidelock.ledger.database import Database
 from tidelock.triggers import registry
 from tidelock.triggers.definition import Deletion, Trigger, control_event, read_event
@@ -20,6 +20,19 @@ TRIGGER = Trigger("big", "t", "trades", '{"n": {"_gt": 1.50}}', None, "https://e
 def test_what_a_control_event_says_comes_back() -> None:
     for said in (TRIGGER, replace(TRIGGER, unmatch="{}", enabled=False, snapshot=True), Deletion("big")):
         assert read_event(control_event(said)) == said
+
+
+async def test_secrets_are_changed_of_the_trigger_that_was_meant_only(database: Database) -> None:
+    """Its name may be another's by now, even another tenant's."""
+    async with sequencing(database) as sequencer, await database.connect() as connection:
+        made = await registry.create(sequencer, TRIGGER, ["whsec_x"])
+        await registry.replace_secrets(connection, made, ["whsec_y"])
+        assert await registry.read_secrets(connection, "big") == ("whsec_y",)
+        assert await registry.delete(sequencer, made)
+        await registry.create(sequencer, replace(TRIGGER, tenant_id="u"), ["whsec_z"])
+        with pytest.raises(NotFound):
+            await registry.replace_secrets(connection, made, ["whsec_mine"])
+        assert await registry.read_secrets(connection, "big") == ("whsec_z",)
 
 
 async def test_a_trigger_whose_receiver_is_gone_is_disabled_by_an_event(database: Database) -> None:

@@ -13,8 +13,9 @@ from tidelock.live.shapes import Shape, Shapes
 from tidelock.model import DEFAULT_TENANT
 from tidelock.settings import Settings
 from tidelock.triggers import registry
-from tidelock.triggers.deliveries import DeliveryRow, Status, list_deliveries, redeliver
+from tidelock.triggers.deliveries import Attempt, DeliveryRow, Status, list_deliveries, read_attempts, redeliver
 from tidelock.triggers.drafts import Draft, Patch, changed_trigger, given_secrets, new_trigger
+from tidelock.triggers.ids import EVENT_ID
 from tidelock.triggers.registry import Recorder, Registered
 from tidelock.triggers.signatures import generate_secret
 
@@ -36,7 +37,7 @@ class TriggerDesk:
         given = given_secrets(draft)
         trigger = new_trigger(
             draft,
-            tenant_id or DEFAULT_TENANT,
+            DEFAULT_TENANT if tenant_id is None else tenant_id,
             await self._shape(),
             allow_private=self._settings.webhook_allow_private,
         )
@@ -63,7 +64,7 @@ class TriggerDesk:
         if secrets is not None:
             with outage("triggers"):
                 async with await self._database.connect(name="tidelock triggers") as connection:
-                    await registry.put_secrets(connection, name, secrets)
+                    await registry.replace_secrets(connection, changed, secrets)
         return changed
 
     async def end(self, name: str, tenant_id: str | None) -> Registered:
@@ -80,6 +81,17 @@ class TriggerDesk:
         known = (await self.one(name, tenant_id)).trigger.name
         async with self._reads.lend() as connection:
             return await list_deliveries(connection, known, status=status, limit=limit, before=before)
+
+    async def attempts(self, name: str, tenant_id: str | None, event_id: str) -> tuple[str, list[Attempt]]:
+        """The row that one event tells of, as JSON, and its latest attempts. Raises NotFound."""
+        known = (await self.one(name, tenant_id)).trigger.name
+        found = None
+        if EVENT_ID.fullmatch(event_id):
+            async with self._reads.lend() as connection:
+                found = await read_attempts(connection, known, event_id)
+        if found is None:
+            raise NotFound(f"{known} has no event of that id, or none any more")
+        return found
 
     async def redeliver(self, name: str, tenant_id: str | None, event_ids: Sequence[str] | None) -> int:
         """Queue events again, those named or all that are dead; gives how many."""

@@ -8,6 +8,7 @@ from hashlib import sha256
 from tidelock.errors import RequestError
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+EVENT_ID = re.compile(r"[0-9a-f]{32}")
 _DIGITS = 32
 
 

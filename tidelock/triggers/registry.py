@@ -68,7 +68,7 @@ async def create(recorder: Recorder, trigger: Trigger, secrets: Sequence[str]) -
         sequence = head.ingress_sequence
         inserted = {"name": trigger.name, "tenant": trigger.tenant_id, "definition": stored(trigger)}
         await connection.execute(QUERIES["insert"], inserted | {"sequence": sequence})
-        await put_secrets(connection, trigger.name, secrets)
+        await connection.execute(QUERIES["put_secrets"], {"name": trigger.name, "secrets": list(secrets)})
         await connection.execute(QUERIES["begin"], {"sequence": sequence - 1})
 
     accepted = await recorder.control(control_event(trigger), beside)
@@ -120,9 +120,12 @@ async def read_all(
     return [_registered(row) for row in await (await connection.execute(QUERIES["list"], wanted)).fetchall()]
 
 
-async def put_secrets(connection: psycopg.AsyncConnection[Any], name: str, secrets: Sequence[str]) -> None:
-    """They sign from now on; no control event has them."""
-    await connection.execute(QUERIES["put_secrets"], {"name": name, "secrets": list(secrets)})
+async def replace_secrets(connection: psycopg.AsyncConnection[Any], known: Registered, secrets: Sequence[str]) -> None:
+    """They sign from now on; no control event has them. Raises NotFound when it is gone meanwhile."""
+    name = known.trigger.name
+    given = {"name": name, "created": known.created_sequence, "secrets": list(secrets)}
+    if (await connection.execute(QUERIES["replace_secrets"], given)).rowcount == 0:
+        raise NotFound(f"there is no trigger {name} any more")
 
 
 async def read_secrets(connection: psycopg.AsyncConnection[Any], name: str) -> tuple[str, ...]:
@@ -139,6 +142,7 @@ async def _record(
             given |= {"definition": definition, "sequence": head.ingress_sequence}
         if (await connection.execute(QUERIES[query], given)).rowcount == 0:
             raise _Overtaken(f"the trigger {known.trigger.name} was changed meanwhile")
+        await connection.execute(QUERIES["tell"])
 
     try:
         return (await recorder.control(data, beside)).ingress_sequence

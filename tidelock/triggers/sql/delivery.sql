@@ -5,10 +5,13 @@
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
 
 -- name: triggers
--- The triggers that are delivered.
-SELECT id, name, webhook, secrets
-FROM triggers JOIN trigger_secrets ON trigger_name = name
-WHERE enabled AND halted_at IS NULL;
+-- The triggers that are delivered. One that was disabled or ended is none of them at once, although what its event
+-- means for transitions may be evaluated later.
+SELECT id, triggers.name, webhook, secrets
+FROM triggers JOIN trigger_secrets ON trigger_name = triggers.name
+JOIN trigger_definitions AS latest
+    ON latest.name = triggers.name AND latest.created_sequence = triggers.created_sequence
+WHERE enabled AND halted_at IS NULL AND (latest.definition ->> 'enabled')::boolean;
 
 -- name: read
 -- What came after a position, of each trigger so much at most. Of a chain only the first is taken, unless it waits for

@@ -27,6 +27,17 @@ DELETE FROM trigger_definitions WHERE name = %(name)s AND changed_sequence = %(k
 INSERT INTO trigger_secrets (trigger_name, secrets) VALUES (%(name)s, %(secrets)s)
 ON CONFLICT (trigger_name) DO UPDATE SET secrets = excluded.secrets;
 
+-- name: replace_secrets
+-- Other secrets for a trigger, if it is still the one that was made then: names are given again, also to others.
+WITH known AS (
+    SELECT name FROM trigger_definitions WHERE name = %(name)s AND created_sequence = %(created)s FOR SHARE
+)
+UPDATE trigger_secrets SET secrets = %(secrets)s FROM known WHERE trigger_name = known.name;
+
+-- name: tell
+-- Lets those who deliver look again.
+SELECT pg_notify('tidelock_triggers', '');
+
 -- name: read_secrets
 -- The secrets of a trigger, newest first.
 SELECT secrets FROM trigger_secrets WHERE trigger_name = %(name)s;
