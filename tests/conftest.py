@@ -21,6 +21,7 @@ from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror.broker import Broker
+from tidelock.sinks.kafkasource import kafka_jars
 
 Databases = Callable[[], AbstractContextManager[Database]]
 
@@ -60,7 +61,8 @@ def jars(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def spark(jars: Path) -> Iterator[Spark]:
     """Spark as it is in production, on two cores and with less memory."""
-    with Spark(settings.Spark(master="local[2]", driver_memory=1 << 30), jars) as started:
+    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30)
+    with Spark(wanted, jars, kafka_jars(jars, wanted)) as started:
         # Rehearsals would only take time from the tests that run meanwhile.
         started.rehearsals = runner.REHEARSALS
         yield started

@@ -1,4 +1,4 @@
-"""Processes by what they are: the fold of a server, the JVM of a fold."""
+"""Processes by what they are: the fold and the loader of a server, the JVM of either."""
 
 import contextlib
 import os
@@ -10,6 +10,10 @@ from pathlib import Path
 
 def fold_of(server: int) -> int | None:
     return _child(server, b"fold")
+
+
+def load_of(server: int) -> int | None:
+    return _child(server, b"load")
 
 
 def jvm_of(fold: int | None) -> int | None:

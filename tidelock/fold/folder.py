@@ -27,7 +27,7 @@ from tidelock.fold.ranges import Range
 from tidelock.fold.readings import objection_sql, readings
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots, slots_of
-from tidelock.fold.source import SMALL_EVENTS, Source, single_partition
+from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source, single_partition
 from tidelock.fold.store import Store
 from tidelock.fold.tables import (
     ADJUSTMENTS,
@@ -69,7 +69,9 @@ class Folder:
         *,
         changes: bool = True,
         small_events: int = SMALL_EVENTS,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        """`elsewhere`: where large ranges are looked for before the ledger is asked."""
         self._spark = spark
         self._store = store
         self._changes = changes
@@ -87,7 +89,7 @@ class Folder:
         self._carried = Carried(outputs, slots, calculated)
         self._windows = WindowSteps(spark, store, outputs, self._carried)
         self._prepared = self._preparation(slots)
-        self._source = Source(spark, store, database, slots, small_events=small_events)
+        self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
         #: every table that these definitions make
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 

@@ -13,6 +13,7 @@ from tidelock.fold.ranges import ledger_end
 from tidelock.fold.runner import SHADOW_LAG_EVENTS, Control
 from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow
+from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import CursorMoved
 from tidelock.ledger.database import Database
 
@@ -36,12 +37,13 @@ def build(
     control: Control,
     stop: threading.Event,
     progress: Callable[[int, int], None],
+    elsewhere: Elsewhere | None = None,
 ) -> int | None:
     """Build the shadow, then record the event at which it takes over; its sequence. None: told to stop.
 
     Raises ShadowGone when another change comes between.
     """
-    shadow = Shadow(spark, database, plan)
+    shadow = Shadow(spark, database, plan, elsewhere=elsewhere)
     try:
         end = ledger_end(shadow.store)
         while not stop.is_set():

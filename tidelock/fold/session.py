@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -44,13 +44,14 @@ _STOPPED = (
 class Spark:
     """A session and its JVM. `restart()` it after `lost(error)`; `stop()` it at the end."""
 
-    def __init__(self, settings: tidelock.settings.Spark, data: Path) -> None:
-        """Start it; takes seconds. Raises SettingsError and Unreachable."""
+    def __init__(self, settings: tidelock.settings.Spark, data: Path, jars: Sequence[Path] = ()) -> None:
+        """Start it, with further jars; takes seconds. Raises SettingsError and Unreachable."""
         self.settings = settings
         #: tasks that run at a time; None when only the cluster knows
         self.cores = cores(settings.master)
         self._home = java_home(settings.java, data)
-        self._jar = jdbc_driver(data, SUBMIT, self._home, settings.conf)
+        driver = jdbc_driver(data, SUBMIT, self._home, settings.conf)
+        self._jars = [*([driver] if driver else []), *jars]
         self._directory = RunDirectory(data.absolute() / "spark")
         #: the PostgreSQL driver is there, so executors can read the ledger themselves
         self.jdbc = False
@@ -100,7 +101,7 @@ class Spark:
     def _start(self) -> None:
         self.rehearsals = 0
         directory = self._directory.fresh()
-        conf = spark_conf(self.settings, directory, [self._jar] if self._jar else [])
+        conf = spark_conf(self.settings, directory, self._jars)
         environ = spark_environment(self.settings, self._home, directory)
         self._jvm = Jvm(conf, environ, directory)
         try:

@@ -16,6 +16,7 @@ from tidelock.fold import statements
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Range, next_range
 from tidelock.fold.session import Spark
+from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, SCHEMA, Table
 from tidelock.ledger.database import Database
@@ -85,12 +86,14 @@ class Plan:
 class Shadow:
     """The shadow of one plan. One that is there already is gone on with."""
 
-    def __init__(self, spark: Spark, database: Database, plan: Plan, place: Place = SHADOW) -> None:
+    def __init__(
+        self, spark: Spark, database: Database, plan: Plan, place: Place = SHADOW, elsewhere: Elsewhere | None = None
+    ) -> None:
         self.plan = plan
         self.place = place
         self.store = Store(database, place.schema, f"{place.cursors}{plan.name}")
         try:
-            self._folder = Folder(spark, self.store, database, plan.subset(), changes=False)
+            self._folder = Folder(spark, self.store, database, plan.subset(), changes=False, elsewhere=elsewhere)
             self.tables: Mapping[str, Table] = self._folder.tables
             #: everything up to here is in its tables
             self.position = self._prepare()

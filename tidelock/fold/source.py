@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Protocol
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -23,12 +24,30 @@ _QUANTITY = pa.decimal128(38, 9)
 _SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
 
 
+class Elsewhere(Protocol):
+    """Another place that has ranges of the ledger, such as a lake."""
+
+    def read(self, slots: Slots, lo: int, hi: int) -> DataFrame | None:
+        """The events of a range with the columns that slots need; None: it does not have them."""
+
+
 class Source:
     """Ranges of one ledger, for definitions that need these slots."""
 
-    def __init__(self, spark: Spark, store: Store, database: Database, slots: Slots, *, small_events: int) -> None:
+    def __init__(
+        self,
+        spark: Spark,
+        store: Store,
+        database: Database,
+        slots: Slots,
+        *,
+        small_events: int,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self._spark = spark
         self._store = store
+        self._slots = slots
+        self._elsewhere = elsewhere
         self._select = slots.postgres_sql()
         self._small_events = small_events
         self._jdbc = jdbc_options(database.url) if spark.jdbc else None
@@ -42,7 +61,10 @@ class Source:
         return bool(self._store.query(f"{self._bounded(lo, hi)} LIMIT 1").num_rows)
 
     def read(self, lo: int, hi: int) -> DataFrame:
-        return self._driver_read(lo, hi) if self.small(lo, hi) else self._executor_read(lo, hi)
+        if self.small(lo, hi):
+            return self._driver_read(lo, hi)
+        found = self._elsewhere.read(self._slots, lo, hi) if self._elsewhere is not None else None
+        return self._executor_read(lo, hi) if found is None else found
 
     def _driver_read(self, lo: int, hi: int) -> DataFrame:
         found = self._store.query(f"SELECT * FROM ({self._bounded(lo, hi)}) AS range ORDER BY ingress_sequence")

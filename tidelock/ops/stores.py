@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,6 +18,7 @@ from tidelock.settings import Settings
 if TYPE_CHECKING:
     # Spark's modules, and ClickHouse's, only when something is loaded.
     from tidelock.fold.session import Spark
+    from tidelock.sinks.lakeranges import LakeRanges
     from tidelock.sinks.loading import Loading, Sink
     from tidelock.sinks.proof import Copy, StoreProof
 
@@ -69,8 +71,9 @@ def load(
 
     check_spark(settings.spark, settings.database_url)
     tell("starting Spark ...")
-    with Spark(replace(settings.spark, driver_memory=settings.load.driver_memory), settings.data) as spark:
-        loadings = [_loading(spark, database, _sink(name, spark, settings)) for name in names]
+    own = replace(settings.spark, driver_memory=settings.load.driver_memory)
+    with Spark(own, settings.data, _jars(settings)) as spark:
+        loadings = [_loading(spark, database, _sink(name, spark, settings), settings) for name in names]
         loader = Loader(spark, database, loadings, settings.load, tell)
         loader.run(stop, through=through, since=since)
 
@@ -79,6 +82,15 @@ def positions(connection: psycopg.Connection[Any], names: Sequence[str]) -> dict
     """Through which sequence each store is loaded."""
     rows = connection.execute("SELECT name, sequence FROM cursors WHERE name = ANY(%s)", [list(names)]).fetchall()
     return dict.fromkeys(names, 0) | {str(name): int(sequence) for name, sequence in rows}
+
+
+def lake_ranges(spark: Spark, database: Database, settings: Settings) -> LakeRanges:
+    """What the lake has of the ledger, to fold it anew from there."""
+    from tidelock.sinks.lakeranges import LakeRanges
+
+    with database.connect_sync(name="tidelock replay") as connection:
+        through = positions(connection, [LAKE])[LAKE]
+    return LakeRanges(spark, settings.lake, through)
 
 
 def proofs(settings: Settings, database: Database, progress: Callable[[int, int], None]) -> Iterator[StoreProof]:
@@ -115,11 +127,22 @@ def _copy(name: str, settings: Settings) -> Copy:
     return ClickHouseStore(settings.clickhouse)
 
 
-def _loading(spark: Spark, database: Database, sink: Sink) -> Loading:
+def _jars(settings: Settings) -> list[Path]:
+    """What Spark needs to read the mirror, where there is one."""
+    from tidelock.sinks.kafkasource import kafka_jars
+
+    return kafka_jars(settings.data, settings.spark) if settings.kafka.brokers else []
+
+
+def _loading(spark: Spark, database: Database, sink: Sink, settings: Settings) -> Loading:
+    """From the mirror where there is one, else from the ledger."""
     from tidelock.fold.store import Store
     from tidelock.fold.tables import SCHEMA
+    from tidelock.sinks.kafkasource import KafkaSource
     from tidelock.sinks.loading import Loading
     from tidelock.sinks.source import LedgerSource
 
     store = Store(database, SCHEMA, sink.name)
+    if settings.kafka.brokers:
+        return Loading(sink, store, KafkaSource(spark, store, database, settings.kafka))
     return Loading(sink, store, LedgerSource(spark, store, database))

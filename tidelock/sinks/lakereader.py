@@ -20,6 +20,8 @@ class LakeReader:
 
     def __init__(self, path: str) -> None:
         self._system, root = _system(path)
+        local = local_path(path)
+        self._place = path.rstrip("/") if local is None else local.as_uri()
         self._root = f"{root.rstrip('/')}/{EVENTS}"
         found = fs.FileSelector(self._root, allow_not_found=True)
         try:
@@ -34,12 +36,20 @@ class LakeReader:
 
     def rows(self, lo: int, hi: int) -> pa.Table:
         """The events of a range; files whose names say that they have none of it are not opened."""
-        parts = [self._file(span) for span in self.spans if span.first <= hi and span.last > lo]
+        parts = [self._file(span) for span in self.between(lo, hi)]
         if not parts:
             return SCHEMA.empty_table()
         whole = pa.concat_tables(parts)
         sequences = whole[SEQUENCE]
         return whole.filter(pc.and_(pc.greater(sequences, lo), pc.less_equal(sequences, hi)))
+
+    def between(self, lo: int, hi: int) -> list[Span]:
+        """The files that have something of a range, by their names."""
+        return [span for span in self.spans if span.first <= hi and span.last > lo]
+
+    def url(self, span: Span) -> str:
+        """How Spark calls a file."""
+        return f"{self._place}/{EVENTS}/{span.file}"
 
     def last(self) -> tuple[int, int] | None:
         """Sequence and commit of the last event; None: there is none."""

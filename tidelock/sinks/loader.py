@@ -14,13 +14,14 @@ from typing import Any
 
 import psycopg
 
-from tidelock.errors import SettingsError, Unreachable
+from tidelock.errors import SettingsError, TidelockError
 from tidelock.fold import lease
 from tidelock.fold.session import Spark, reason
 from tidelock.fold.store import CursorMoved
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
 from tidelock.settings.stores import Load
+from tidelock.sinks.kafkasource import not_mirrored
 from tidelock.sinks.loading import Loading
 
 log = logging.getLogger(__name__)
@@ -189,7 +190,8 @@ class Loader:
             # In case the step was too large for its memory.
             lane.events_max = max(_EVENTS_MIN, lane.events_max // 2)
             return
-        if isinstance(error, Unreachable | psycopg.OperationalError | psycopg.InterfaceError):
+        error = not_mirrored(error) or error
+        if isinstance(error, TidelockError | psycopg.OperationalError | psycopg.InterfaceError):
             if self._once:
                 raise error
             self._tell_once(lane, "outage", f"waiting: {' '.join(str(error).split())}")

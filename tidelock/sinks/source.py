@@ -12,7 +12,7 @@ from tidelock.fold.source import SMALL_EVENTS, jdbc_options, single_partition
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
 from tidelock.ledger.queries import load
-from tidelock.sinks.columns import SEQUENCE, conformed, select_sql
+from tidelock.sinks.columns import COLUMNS, SEQUENCE, Column, conformed, select_sql
 
 QUERIES = load("tidelock.sinks", "sql/load.sql")
 
@@ -47,44 +47,51 @@ class LedgerSource:
 
     def frontier(self, lo: int, events_max: int, through: int | None = None) -> int | None:
         bound = _LAST if through is None else through
-        return self._number("frontier", lo=lo, events_max=events_max, through=bound)
+        return self.number("frontier", lo=lo, events_max=events_max, through=bound)
 
     def following(self, lo: int) -> int | None:
-        return self._number("following", lo=lo)
+        return self.number("following", lo=lo)
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
+        return self.read_ledger(ranges, COLUMNS)
+
+    def read_ledger(self, ranges: Sequence[Range], columns: tuple[Column, ...]) -> DataFrame:
         options = jdbc_options(self._database.url) if self._spark.jdbc else None
         if options is None or (len(ranges) == 1 and ranges[0][1] - ranges[0][0] <= self._small_events):
-            return self._driver_read(ranges)
-        return self._executor_read(ranges, options)
+            return self._driver_read(ranges, columns)
+        return self._executor_read(ranges, columns, options)
 
-    def _driver_read(self, ranges: Sequence[Range]) -> DataFrame:
-        session = self._spark.session
-        frames = [
-            single_partition(session, conformed(self._store.query(f"{select_sql(exact=True)} WHERE {_within(*each)}")))
-            for each in ranges
-        ]
+    def _driver_read(self, ranges: Sequence[Range], columns: tuple[Column, ...]) -> DataFrame:
+        select = select_sql(columns, exact=True)
+        found = [self._store.query(f"{select} WHERE {_within(*each)}") for each in ranges]
         self._store.rollback()
-        whole = frames[0]
-        for frame in frames[1:]:
-            whole = whole.union(frame)
-        return whole.sortWithinPartitions(SEQUENCE)
+        return joined([single_partition(self._spark.session, conformed(rows, columns)) for rows in found])
 
-    def _executor_read(self, ranges: Sequence[Range], options: dict[str, str]) -> DataFrame:
+    def _executor_read(
+        self, ranges: Sequence[Range], columns: tuple[Column, ...], options: dict[str, str]
+    ) -> DataFrame:
         properties = {name: value for name, value in options.items() if name != "url"}
         rows = self._spark.session.read.jdbc(
             options["url"],
-            f"({select_sql()}) AS ledger",
+            f"({select_sql(columns)}) AS ledger",
             predicates=[f"{SEQUENCE} > {lo} AND {SEQUENCE} <= {hi}" for lo, hi in ranges],
             properties=properties | {"fetchsize": str(_FETCH_ROWS)},
         )
         return rows.sortWithinPartitions(SEQUENCE)
 
-    def _number(self, query: str, **parameters: int) -> int | None:
+    def number(self, query: str, **parameters: object) -> int | None:
         found = self._store.query(QUERIES.text(query).format(**parameters))
         self._store.rollback()
         number = found["sequence"][0].as_py() if found.num_rows else None
         return None if number is None else int(number)
+
+
+def joined(frames: Sequence[DataFrame]) -> DataFrame:
+    """Frames of one partition each, as one that has them all, each of them sorted."""
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.union(frame)
+    return whole.sortWithinPartitions(SEQUENCE)
 
 
 def _within(lo: int, hi: int) -> str:

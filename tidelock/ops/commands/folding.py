@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,13 @@ app = typer.Typer()
 
 _STDIN = 0
 _LAST_S = 10.0
+
+
+class Origin(StrEnum):
+    """Where a replay reads the ledger."""
+
+    ledger = "ledger"
+    lake = "lake"
 
 
 @app.command(rich_help_panel="Run")
@@ -73,6 +81,9 @@ def replay(
     data: Data = None,
     database_url: DatabaseUrl = None,
     log_level: LogLevel = None,
+    source: Annotated[
+        Origin, typer.Option("--from", help="Where events are read: the lake spares the database, where it is loaded.")
+    ] = Origin.ledger,
     json: Told = False,
 ) -> None:
     """Fold definitions anew from the first event, and swap their tables for the new ones.
@@ -80,7 +91,7 @@ def replay(
     Readers see the old rows until the swap and the new ones after it; only what differs becomes a change. A running
     fold goes on meanwhile.
 
-    [dim]tidelock replay api_calls[/]
+    [dim]tidelock replay api_calls --from lake[/]
     """
     settings = read_settings(config, data=data, database_url=database_url, log_level=log_level)
     log_to_stderr(settings.log_level)
@@ -90,7 +101,9 @@ def replay(
         def progress(done: int, end: int) -> None:
             work.told(done, done / end if end else 1.0)
 
-        composition(context).replay(settings, names or [], stop=stop, tell=teller("replay", json), progress=progress)
+        composition(context).replay(
+            settings, names or [], lake=source is Origin.lake, stop=stop, tell=teller("replay", json), progress=progress
+        )
 
 
 @app.command(rich_help_panel="Look after")

@@ -84,6 +84,7 @@ class Composition(Protocol):
         settings: Settings,
         names: Sequence[str],
         *,
+        lake: bool,
         stop: Event,
         tell: Callable[[str], None],
         progress: Callable[[int, int], None],

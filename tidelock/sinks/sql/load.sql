@@ -27,3 +27,8 @@ SELECT ingress_sequence, commit_id FROM ledger_head
 -- name: position
 -- How far a reader is; nothing where it never was.
 SELECT sequence FROM cursors WHERE name = {name}
+
+-- name: mirrored
+-- Where in Kafka the events of a range are.
+SELECT topic, partition, first_sequence, last_sequence, first_offset, last_offset FROM mirrored
+WHERE last_sequence > {lo} AND first_sequence <= {hi}

@@ -1,0 +1,141 @@
+"""Loading from a real Kafka: the rows are the ledger's, with partition and offset, whatever the mirror has repeated."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mirror.mirrors import consume, first_of_each, mirror_once, settings_for
+from tests.recording import record, rows, sequencing
+from tests.sinks.stores import TestClickHouse, TestLake, fill
+from tidelock.fold.session import Spark
+from tidelock.fold.store import Store
+from tidelock.fold.tables import SCHEMA
+from tidelock.ledger.database import Database
+from tidelock.mirror.broker import Broker
+from tidelock.settings import Settings
+from tidelock.settings.kafka import Kafka
+from tidelock.sinks.kafkasource import KafkaSource, java_options, not_mirrored
+from tidelock.sinks.loading import Loading
+
+
+def loading(spark: Spark, database: Database, store: Any, settings: Settings) -> Loading:
+    sink = store.sink(spark)
+    cursor = Store(database, SCHEMA, sink.name)
+    made = Loading(sink, cursor, KafkaSource(spark, cursor, database, settings.kafka))
+    made.open()
+    return made
+
+
+async def places(database: Database) -> list[tuple[Any, ...]]:
+    return await rows(database, "SELECT topic, partition, first_offset, last_offset FROM mirrored ORDER BY 1, 2, 3")
+
+
+async def test_rows_are_the_ledgers_with_the_places_of_their_messages(
+    spark: Spark, database: Database, broker: Broker, tmp_path: Path
+) -> None:
+    await fill(database)
+    async with sequencing(database) as sequencer:
+        await record(
+            sequencer,
+            {"data": "a text"},
+            {"data": ' ,"op":"x'},
+            {"data": {"op": [1.50, {"data": 2}], "x": ' ,"data":1'}, "customerRef": ',"data":7,"op":"'},
+            {"data": 12345678901234567890.10},
+            {"ts": "1970-01-01T00:00:00Z", "data": False},
+            {"ts": "1969-12-31T23:59:59.000000001Z"},
+        )
+    settings = settings_for(broker, partitions=3)
+    lake, clickhouse = TestLake(tmp_path / "lake", file_events=10), TestClickHouse(tmp_path / "clickhouse")
+    mirror_once(database, settings)
+    for store in (lake, clickhouse):
+        load = loading(spark, database, store, settings)
+        while load.step(8):
+            pass
+        assert load.position == 21
+        load.close()
+        assert store.prove(database).ok, store.prove(database).detail
+        found = store.read("ingress_sequence, stream, kafka_partition, kafka_offset")
+        assert [sequence for sequence, *_ in found] == list(range(1, 22))
+        known = await places(database)
+        for _, stream, partition, offset in found:
+            assert any(
+                topic.endswith(stream) and (partition, True) == (number, first <= offset <= last)
+                for topic, number, first, last in known
+            )
+
+
+async def test_a_message_that_was_repeated_is_loaded_once_with_its_first_offset(
+    spark: Spark, database: Database, broker: Broker, tmp_path: Path
+) -> None:
+    await fill(database)
+    settings = settings_for(broker)
+    for _ in range(2):
+        # As after a kill: what was sent is not recorded, so it is sent again.
+        await forget(database)
+        mirror_once(database, settings)
+    async with await database.connect() as connection:
+        await connection.execute("UPDATE mirrored SET first_offset = 0")
+    store = TestLake(tmp_path)
+    load = loading(spark, database, store, settings)
+    load.step(100)
+    load.close()
+    received = consume(settings)
+    assert len(received) == 30
+    wanted = [(message.sequence, message.partition, message.offset) for message in first_of_each(received)]
+    assert store.read("ingress_sequence, kafka_partition, kafka_offset") == wanted
+
+
+async def forget(database: Database) -> None:
+    async with await database.connect() as connection:
+        await connection.execute("DELETE FROM mirrored")
+        await connection.execute("DELETE FROM cursors WHERE name = 'kafka'")
+
+
+async def test_only_what_is_mirrored_is_loaded(
+    spark: Spark, database: Database, broker: Broker, tmp_path: Path
+) -> None:
+    await fill(database)
+    settings = settings_for(broker)
+    load = loading(spark, database, TestLake(tmp_path), settings)
+    assert load.step(100) == 0
+    mirror_once(database, settings)
+    assert load.step(100) == 15
+    load.close()
+
+
+async def test_a_message_that_is_gone_is_named(
+    spark: Spark, database: Database, broker: Broker, tmp_path: Path
+) -> None:
+    await fill(database)
+    settings = settings_for(broker)
+    mirror_once(database, settings)
+    async with await database.connect() as connection:
+        # As if the topic had lost its last message.
+        await connection.execute(
+            "UPDATE mirrored SET last_offset = last_offset - 1 WHERE last_offset > first_offset + 3"
+        )
+    load = loading(spark, database, TestLake(tmp_path), settings)
+    with pytest.raises(Exception, match="not in Kafka") as raised:
+        load.step(100)
+    load.close()
+    found = not_mirrored(raised.value)
+    assert found is not None
+    assert "tidelock mirror --from" in found.message
+
+
+def test_security_is_told_to_java_in_its_own_words() -> None:
+    options = {
+        "security.protocol": "SASL_SSL", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": 'u"',
+        "sasl.password": "p\\", "ssl.ca.location": "/ca.pem",
+    }  # fmt: skip
+    assert java_options(Kafka(brokers=("a:1", "b:2"), options=options)) == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": (
+            'org.apache.kafka.common.security.scram.ScramLoginModule required username="u\\"" password="p\\\\";'
+        ),
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": "/ca.pem",
+    }

@@ -1,0 +1,85 @@
+"""A fold that is done anew from the lake makes the same tables as one from the ledger, byte for byte."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.recording import record, sequencing
+from tests.sinks.stores import TestLake, loading
+from tests.spark.folding import Folding
+from tidelock.errors import SettingsError
+from tidelock.fold.session import Spark
+from tidelock.ledger.database import Database
+from tidelock.settings.stores import Lake
+from tidelock.sinks.lakeranges import LakeRanges
+
+PLAIN = {
+    "meters": {
+        "calls": {},
+        "calls_last": {"stream": "calls", "aggregation": "last", "where": {"op": {"_eq": "upsert"}}},
+    }
+}
+MEMBERS = {
+    "meters": {"calls": {"value": "data.used", "group_by": ["data.region"]}},
+    "streams": {"devices": {"key": "id", "columns": {"id": "bigint", "level": "decimal(30,12)", "more": "json"}}},
+}
+
+
+async def fill(database: Database) -> None:
+    async with sequencing(database) as sequencer:
+        for number in range(30):
+            data = {"used": f"{number}.{number:04}", "region": ["eu", 1.50, None, {"x": 1}][number % 4]}
+            device = {"id": number % 7, "level": 0.1 + number, "more": {"a": [1.10, number]}}
+            await record(
+                sequencer,
+                {"stream": "calls", "customerRef": "c", "quantity": f"{number}.5", "data": data},
+                {
+                    "stream": "devices",
+                    "customerRef": "c",
+                    "data": device,
+                    "op": "delete" if number % 11 == 5 else "upsert",
+                },
+                {"stream": "other"},
+            )
+
+
+@pytest.mark.parametrize("toml", [PLAIN, MEMBERS], ids=["envelope", "members"])
+async def test_the_tables_and_changes_are_the_same(
+    spark: Spark, database: Database, tmp_path: Path, toml: dict[str, Any]
+) -> None:
+    await fill(database)
+    store = TestLake(tmp_path, file_events=25)
+    with loading(spark, database, store) as load:
+        while load.step(1000):
+            pass
+    # The last of three ranges was not loaded yet.
+    lake = Counting(LakeRanges(spark, store.settings, 60, small_events=0))
+    pictures = []
+    for elsewhere in (None, lake):
+        with Folding(spark, database, toml, small_events=0) as folding:
+            folding.folder._source._elsewhere = elsewhere
+            pictures.append(folding.fold([(0, 30), (30, 60), (60, 90)]))
+    from_ledger, from_lake = pictures
+    assert from_lake == from_ledger
+    assert from_ledger.rows
+    assert lake.asked == [True, True, False]
+
+
+class Counting:
+    """The lake, with a list of what it was asked for and had."""
+
+    def __init__(self, lake: LakeRanges) -> None:
+        self._lake = lake
+        self.asked: list[bool] = []
+
+    def read(self, *given: Any) -> Any:
+        found = self._lake.read(*given)
+        self.asked.append(found is not None)
+        return found
+
+
+def test_there_must_be_a_lake(tmp_path: Path) -> None:
+    for settings, through in ((Lake(), 5), (Lake(path=str(tmp_path)), 0)):
+        with pytest.raises(SettingsError, match="no lake to replay from"):
+            LakeRanges(None, settings, through)  # type: ignore[arg-type]

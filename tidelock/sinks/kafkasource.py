@@ -1,0 +1,182 @@
+"""The mirror as a source: events as they are in Kafka, with partition and offset, by Spark's own Kafka source.
+
+What is read are the ranges that the mirror recorded: of each partition the offsets of the ranges that hold the wanted
+sequences, and no message beside. What a crash repeated in there is dropped, the first offset stays. Two columns that no
+message carries come from the ledger, which also says which sequences there must be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from tidelock import settings
+from tidelock.errors import TidelockError
+from tidelock.fold.jars import jar_set
+from tidelock.fold.java import java_home
+from tidelock.fold.jvm import SUBMIT
+from tidelock.fold.session import Spark
+from tidelock.fold.source import SMALL_EVENTS
+from tidelock.fold.store import Store
+from tidelock.ledger.database import Database
+from tidelock.settings.kafka import Kafka
+from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE
+from tidelock.sinks.source import QUERIES, LedgerSource, Range, joined
+
+#: Spark's source of the version whose parts can all be fetched; what it needs beside that Spark does not have
+PACKAGES = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)
+JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+NAME = "spark-kafka-4.0.0"
+
+#: how Spark tells of a message that is gone
+_ABSENT = "not in Kafka: sequence"
+
+_OWN = tuple(column for column in LEDGER if column.name in (SEQUENCE, "row_key", "content_hash"))
+_FIELDS = (
+    "ingressSequence BIGINT, commitId BIGINT, sourceTimestamp STRING, receivedAt STRING, occurredAt STRING, "
+    "tenantId STRING, stream STRING, customerRef STRING, resourceId STRING, quantity STRING, op STRING, "
+    "causalityKey STRING, correlationId STRING, causationId STRING, idempotencyKey STRING, source STRING"
+)
+# No quote stands unescaped in a string: before the data the first such place is it, behind it the last.
+_DATA = r"""nullif(regexp_extract(text, '(?s)^.*?,"data":(.*),"op":"', 1), 'null')"""
+
+
+def _nanoseconds(instant: str) -> str:
+    """Spark's own timestamps have microseconds."""
+    seconds = f"unix_seconds(CAST(concat(left({instant}, 19), 'Z') AS TIMESTAMP)) * 1000000000"
+    return f"{seconds} + CAST(rpad(trim(TRAILING 'Z' FROM substring({instant}, 21)), 9, '0') AS BIGINT)"
+
+
+_MADE = {
+    "commit_id": "event.commitId",
+    "source_timestamp": "CAST(event.sourceTimestamp AS BIGINT)",
+    "tenant_id": "event.tenantId",
+    "stream": "event.stream",
+    "customer_ref": "event.customerRef",
+    "resource_id": "event.resourceId",
+    "op": "event.op",
+    "occurred_at": _nanoseconds("event.occurredAt"),
+    "ingested_at": _nanoseconds("event.receivedAt"),
+    "quantity": "CAST(event.quantity AS DECIMAL(38, 9))",
+    "data": _DATA,
+    "causality_key": "event.causalityKey",
+    "correlation_id": "event.correlationId",
+    "causation_id": "event.causationId",
+    "source": "event.source",
+    "idempotency_key": "event.idempotencyKey",
+    "kafka_partition": "partition",
+    "kafka_offset": f"coalesce(offset, raise_error(concat('{_ABSENT} ', ledger.ingress_sequence)))",
+}
+_EVENTS = f"""
+WITH placed AS (
+    SELECT CAST(value AS STRING) AS text, partition, offset, first_sequence, last_sequence,
+        CAST(filter(headers, header -> header.key = 'commit-digest')[0].value AS STRING) AS commit_digest
+    FROM {{messages}} JOIN {{spans}} USING (topic, partition) WHERE offset BETWEEN first_offset AND last_offset
+), parsed AS (
+    SELECT *, from_json(text, '{_FIELDS}', map('mode', 'FAILFAST')) AS event FROM placed
+), numbered AS (
+    SELECT *, row_number() OVER (PARTITION BY event.ingressSequence ORDER BY offset, partition) AS turn FROM parsed
+    WHERE event.ingressSequence BETWEEN first_sequence AND last_sequence
+        AND event.ingressSequence > $lo AND event.ingressSequence <= $hi
+)
+SELECT {", ".join(f"{_MADE.get(name, name)} AS {name}" for name in NAMES if name != SEQUENCE)}, ledger.ingress_sequence
+FROM {{ledger}} AS ledger LEFT JOIN numbered ON turn = 1 AND event.ingressSequence = ledger.ingress_sequence"""
+# What librdkafka and Kafka's Java client call the same; the others have names of their own.
+_SHARED = ("security.protocol", "sasl.mechanism", "client.id")
+_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM": "scram.ScramLoginModule"}
+
+
+class NotMirrored(TidelockError):
+    """A message that the mirror recorded is not there."""
+
+    exit_code = 1
+
+    def __init__(self, sequence: int) -> None:
+        repair = f"`tidelock mirror --from {sequence}` sends it again"
+        super().__init__(f"sequence {sequence} is not in Kafka where the mirror recorded it; {repair}")
+
+
+def not_mirrored(error: BaseException) -> NotMirrored | None:
+    """What Spark's error is, where it is that."""
+    found = re.search(f"{_ABSENT} ([0-9]+)", str(error))
+    return NotMirrored(int(found[1])) if found else None
+
+
+class KafkaSource(LedgerSource):
+    """The mirror's topics, up to where the mirror is."""
+
+    def __init__(
+        self, spark: Spark, store: Store, database: Database, kafka: Kafka, *, small_events: int = SMALL_EVENTS
+    ) -> None:
+        super().__init__(spark, store, database, small_events=small_events)
+        self._options = java_options(kafka)
+
+    def frontier(self, lo: int, events_max: int, through: int | None = None) -> int | None:
+        mirrored = self.number("position", name="'kafka'") or 0
+        return super().frontier(lo, events_max, mirrored if through is None else min(through, mirrored))
+
+    def read(self, ranges: Sequence[Range]) -> DataFrame:
+        return joined([self._range(lo, hi) for lo, hi in ranges])
+
+    def _range(self, lo: int, hi: int) -> DataFrame:
+        spans = self._store.query(QUERIES.text("mirrored").format(lo=lo, hi=hi))
+        self._store.rollback()
+        if not spans.num_rows:
+            raise NotMirrored(lo + 1)
+        session = self._spark.session
+        offsets = _offsets(spans.to_pylist())
+        return session.sql(
+            _EVENTS.replace("$lo", str(lo)).replace("$hi", str(hi)),
+            messages=session.read.format("kafka").options(**self._options, **offsets, includeHeaders="true").load(),
+            spans=session.createDataFrame(spans),
+            ledger=self.read_ledger([(lo, hi)], _OWN),
+        ).coalesce(1)
+
+
+def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    """From where to where each partition is read."""
+    starts: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for span in spans:
+        topic, partition = str(span["topic"]), str(span["partition"])
+        first, last = int(str(span["first_offset"])), int(str(span["last_offset"]))
+        starts[topic][partition] = min(first, starts[topic].get(partition, first))
+        ends[topic][partition] = max(last + 1, ends[topic].get(partition, 0))
+    assigned = {topic: [int(partition) for partition in partitions] for topic, partitions in starts.items()}
+    return {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+
+
+def kafka_jars(data: Path, spark: settings.Spark) -> list[Path]:
+    """What Spark needs to read Kafka, fetched once. Raises Unreachable when it cannot be."""
+    found = jar_set(data, NAME, PACKAGES, SUBMIT, java_home(spark.java, data), spark.conf)
+    # The rest of them comes with Spark, in the versions that it was built with.
+    return [jar for jar in found if any(part in jar.name for part in JARS)]
+
+
+def java_options(kafka: Kafka) -> dict[str, str]:
+    """How Kafka's Java client connects as librdkafka does."""
+    given = kafka.options
+    made = {name: given[name] for name in _SHARED if name in given}
+    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "PLAIN"))
+    if "sasl.username" in given:
+        module = _MODULES["SCRAM" if mechanism.startswith("SCRAM") else "PLAIN"]
+        login = " ".join(f'{name}="{_quoted(given.get(f"sasl.{name}", ""))}"' for name in ("username", "password"))
+        made["sasl.mechanism"] = mechanism
+        made["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    if "ssl.ca.location" in given:
+        made |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
+    made["bootstrap.servers"] = ",".join(kafka.brokers)
+    return {f"kafka.{name}": value for name, value in made.items()}
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
