@@ -17,6 +17,7 @@ PATHS = {
     "/v1/events", "/admin/events", "/v1/causality/{key}", "/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late",
     "/v1/errors", "/v1/tables/{table}", "/graphql", "/healthz", "/readyz", "/admin/event-health", "/metrics",
     "/v1/triggers", "/v1/triggers/{name}", "/v1/triggers/{name}/deliveries", "/v1/triggers/{name}/redeliver",
+    "/v1/triggers/{name}/deliveries/{event_id}",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from tests.e2e.commandline import json_lines, run
 from tests.model import Event
 from tests.model.triggers import transitions
 from tests.triggers.folded import begin_evaluation, hand_fold, told
+from tests.triggers.outboxes import create_trigger, fill, transition
 from tests.triggers.receiver import Receiver, receiving
 from tidelock.columns import parse_column_type
 from tidelock.ledger.database import Database
@@ -74,6 +75,7 @@ def test_wrong_use_is_told(database: Database, config: Path) -> None:
         assert (result.exit_code, told_ in result.stderr) == (2, True), result.output
     assert run(database, "triggers", "delete", "nobody").exit_code == 2
     assert run(database, "triggers", "deliveries", "big", "--status", "lost").exit_code == 2
+    assert run(database, "triggers", "attempts", "big", "0" * 32).exit_code == 2
     assert run(database, "triggers", "replay", "big", "--from", 5, "--to", 1).exit_code == 2
 
 
@@ -94,6 +96,18 @@ def receiving_aside() -> Iterator[Receiver]:
         finally:
             loop.call_soon_threadsafe(stop.set)
             serving.result(10)
+
+
+def test_the_attempts_of_a_webhook_are_shown(database: Database) -> None:
+    one = transition((create_trigger(database, "big", "https://example.com/"), "big"), "7", 1)
+    fill(database, [one])
+    with database.connect_sync() as connection:
+        connection.execute(
+            "INSERT INTO delivery_attempts SELECT id, 1, now(), 0.25, 'failed', 503, 'later' FROM outbox"
+        )
+    (found,) = json_lines(run(database, "triggers", "attempts", "big", one.event_id, "--json"))
+    assert (found["number"], found["outcome"], found["httpStatus"], found["response"]) == (1, "failed", 503, "later")
+    assert "later" in run(database, "triggers", "attempts", "big", one.event_id).stdout
 
 
 def _tenant(stream: str) -> str:

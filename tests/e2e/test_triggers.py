@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.recording import rows
+from tests.triggers.outboxes import create_trigger, fill, transition
 from tidelock.app import Serving
 from tidelock.definitions import parse_definitions
 from tidelock.ledger.apikeys import create_key
@@ -126,6 +127,7 @@ async def test_a_change_says_the_whole_definition(server: Serving, client: httpx
         ({"colour": "red"}, "colour"),
         ({"enabled": "yes"}, "enabled"),
         ({"tenantId": "_tidelock"}, "tenantId"),
+        ({"tenantId": ""}, "tenantId"),
     ],
 )
 async def test_what_cannot_be_made_is_refused_by_name(client: httpx.AsyncClient, given: Json, field: str) -> None:
@@ -141,6 +143,34 @@ async def test_bodies_that_are_no_json_are_refused(client: httpx.AsyncClient) ->
     assert response.status_code == 415
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/deliveries"), ("POST", "/redeliver")):
         assert (await client.request(method, f"/v1/triggers/nobody{path}")).status_code == 404
+
+
+async def test_every_attempt_is_told_with_what_was_answered(server: Serving, client: httpx.AsyncClient) -> None:
+    database = server.ledger.database
+    told = (create_trigger(database, "attempted", HOOK), "attempted")
+    await rows(database, "UPDATE triggers SET enabled = false WHERE name = 'attempted' RETURNING id")
+    one = transition(told, "7", 1)
+    fill(database, [one])
+    await rows(
+        database,
+        "INSERT INTO delivery_attempts SELECT id, number, '2026-01-02T03:04:05.5Z', 0.25, 'failed', 500 + number, 'no'"
+        f" FROM outbox, generate_series(1, 2) AS number WHERE event_id = '{one.event_id}' RETURNING number",
+    )
+    found = (await client.get(f"/v1/triggers/attempted/deliveries/{one.event_id}")).json()
+    assert found == {
+        "eventId": one.event_id,
+        "data": {"id": "7", "n": 1},
+        "items": [
+            {
+                "number": number, "sentAt": "2026-01-02T03:04:05.5Z", "seconds": 0.25, "outcome": "failed",
+                "httpStatus": 500 + number, "response": "no",
+            }
+            for number in (2, 1)
+        ],
+        "next": None,
+    }  # fmt: skip
+    for wrong in (one.event_id[:-1], "%00", "0" * 32):
+        assert (await client.get(f"/v1/triggers/attempted/deliveries/{wrong}")).status_code == 404
 
 
 async def test_of_many_who_make_one_name_at_a_time_one_does(start: Start, server: Serving) -> None:

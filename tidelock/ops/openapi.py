@@ -44,6 +44,7 @@ _GROUPS = {
         "/v1/triggers",
         "/v1/triggers/{name}",
         "/v1/triggers/{name}/deliveries",
+        "/v1/triggers/{name}/deliveries/{event_id}",
         "/v1/triggers/{name}/redeliver",
     ),
     "GraphQL": ("/graphql",),

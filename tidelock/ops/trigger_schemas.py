@@ -9,6 +9,7 @@ from tidelock.ops.openapi import answer, error, operation
 from tidelock.ops.schemas import Json, ref
 from tidelock.ops.triggers import DELIVERIES, LIST
 from tidelock.triggers.deliveries import STATUSES
+from tidelock.triggers.outcomes import OUTCOMES
 
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"}
 _PATH: Json = {"name": "name", "schema": {"type": "string", "minLength": 1}, "description": "The trigger's name"}
@@ -42,6 +43,7 @@ def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
                 errors=(*_ERRORS, 404),
             ),
         ),
+        (f"{history}/{{event_id}}", "GET", "attempts", _attempts()),
         (
             "/v1/triggers/{name}/redeliver",
             "POST",
@@ -77,6 +79,14 @@ def _writing(
         "openapi_extra": {"parameters": described, "requestBody": request},
         "responses": {status: answer(summary, answered), **{each: error(each) for each in errors}},
     }
+
+
+def _attempts() -> dict[str, Any]:
+    summary = "The attempts to deliver one event, the newest first"
+    described = operation(summary, "Attempts", path=_PATH, errors=(*_ERRORS, 404))
+    event = {"name": "event_id", "schema": {"type": "string"}, "description": "The event's id"}
+    described["openapi_extra"]["parameters"].append({"in": "path", "required": True, **event})
+    return described
 
 
 def _deleting() -> dict[str, Any]:
@@ -119,6 +129,15 @@ def trigger_schemas() -> Json:
         "Redelivery": _object({"eventIds": {"type": ["array", "null"], "items": {"type": "string"}}}),
         "Redelivered": _object({"queued": {"type": "integer"}}),
         "Delivery": _object(_delivery()),
+        "Attempts": _object(
+            {
+                "eventId": {"type": "string"},
+                "data": {"type": "object", "description": "The row that it tells of"},
+                "items": {"type": "array", "items": ref("Attempt")},
+                "next": page,
+            }
+        ),
+        "Attempt": _object(_attempt()),
         "DeliveryPage": _object({"items": {"type": "array", "items": ref("Delivery")}, "next": page}),
     }
 
@@ -139,6 +158,17 @@ def _delivery() -> Json:
         "outcome": {**text, "description": "What came of the last attempt"},
         "httpStatus": {"type": ["integer", "null"]},
         "response": {**text, "description": "The beginning of the answer, or why there was none"},
+    }
+
+
+def _attempt() -> Json:
+    return {
+        "number": {"type": "integer"},
+        "sentAt": {"type": "string", "format": "date-time"},
+        "seconds": {"type": "number"},
+        "outcome": {"enum": list(OUTCOMES)},
+        "httpStatus": {"type": ["integer", "null"]},
+        "response": {"type": "string"},
     }
 
 

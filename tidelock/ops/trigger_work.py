@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -34,7 +34,6 @@ QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
 #: what a sample's `event_type` is: no trigger tells such a thing by itself
 TEST = "TEST"
-_IDS = 5_000
 
 
 class Sample(NamedTuple):
@@ -114,7 +113,7 @@ def evaluated_through(database: Database) -> tuple[int, int]:
     return row[0], row[1]
 
 
-async def send_again(database: Database, name: str, transitions: list[Transition]) -> int:
+async def send_again(database: Database, name: str, transitions: Sequence[Transition]) -> int:
     """Queue transitions for delivery once more, with the ids they always had; gives how many."""
     if transitions and not transitions[0].trigger_id:
         raise NotFound(f"there is no trigger {name} any more, and so nobody to send to")
@@ -124,6 +123,4 @@ async def send_again(database: Database, name: str, transitions: list[Transition
         queued += append(appending, transitions)
     ids = [transition.event_id for transition in transitions]
     async with await database.connect(name="tidelock triggers") as connection:
-        for start in range(0, len(ids), _IDS):
-            queued += await redeliver(connection, name, ids[start : start + _IDS])
-    return queued
+        return queued + await redeliver(connection, name, ids)

@@ -17,7 +17,7 @@ from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
 from tidelock.ops.trigger_desk import TriggerDesk
 from tidelock.settings import Settings
-from tidelock.triggers.deliveries import STATUSES, DeliveryRow, Status
+from tidelock.triggers.deliveries import STATUSES, Attempt, DeliveryRow, Status
 from tidelock.triggers.drafts import Draft, Patch, Redelivery, read_body
 
 LIST = ("tenantId", "limit", "cursor")
@@ -79,6 +79,13 @@ class Triggers:
         following = key_cursor("deliveries", name, str(found[limit - 1].position)) if len(found) > limit else None
         return _answer({"items": [delivery_form(row) for row in found[:limit]], "next": following})
 
+    async def attempts(self, request: Request) -> Response:
+        grant = await self._grant(request)
+        event_id = request.path_params["event_id"]
+        data, attempts = await self._desk.attempts(request.path_params["name"], grant.reads(None), event_id)
+        items = [attempt_form(attempt) for attempt in attempts]
+        return _answer({"eventId": event_id, "data": msgspec.Raw(data.encode()), "items": items, "next": None})
+
     async def redeliver(self, request: Request) -> Response:
         grant = await self._grant(request)
         body = await _body(request)
@@ -105,6 +112,18 @@ def delivery_form(row: DeliveryRow) -> dict[str, Any]:
         "outcome": row.outcome,
         "httpStatus": row.http_status,
         "response": row.response,
+    }
+
+
+def attempt_form(attempt: Attempt) -> dict[str, Any]:
+    """What is told of an attempt outside."""
+    return {
+        "number": attempt.number,
+        "sentAt": _instant(attempt.sent_at),
+        "seconds": round(attempt.seconds, 6),
+        "outcome": attempt.outcome,
+        "httpStatus": attempt.http_status,
+        "response": attempt.response,
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +31,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the trigger.", sho
 
 _LIST_MAX = 100_000
 _SEQUENCE_MAX = 2**63 - 2
+# Events found again that are shown and queued at a time: there may be millions.
+_REPLAYED = 1_000
 
 
 @app.command("list")
@@ -199,9 +203,14 @@ def replay(
         end = min(last, folded if dry_run else evaluated)
         if end < last:
             terminal.say(f"Through sequence {end:,}: what comes after it is yet to be told.")
-        found = list(trigger_work.replay(database, name, first, end)) if first <= end else []
-        queued = 0 if dry_run else asyncio.run(trigger_work.send_again(database, name, found))
-    _show_replay(name, found, json=json)
+        shown = queued = 0
+        found = trigger_work.replay(database, name, first, end) if first <= end else iter(())
+        while some := list(islice(found, _REPLAYED)):
+            _show_replay(name, some, json=json)
+            shown += len(some)
+            queued += 0 if dry_run else asyncio.run(trigger_work.send_again(database, name, some))
+    if not shown and not json:
+        terminal.say(f"{escape(name)} told nothing there.")
     if not dry_run:
         terminal.say(f"{queued:,} are queued to be delivered again; those that wait already are not queued twice.")
 
@@ -235,6 +244,36 @@ def deliveries(
             (
                 each["eventId"], each["eventType"], escape(each["key"]), each["status"], str(each["attempts"]),
                 each["outcome"] or "", str(each["httpStatus"] or ""), each["queuedAt"],
+            )
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def attempts(
+    name: Name,
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Of the webhook.", show_default=False)],
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show every attempt to deliver one webhook, the newest first, with what the receiver answered."""
+    from tidelock.ops.triggers import attempt_form
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        found = [attempt_form(each) for each in asyncio.run(_attempts(settings, database, name, event_id))]
+    if json:
+        terminal.write_json(*found)
+        return
+    terminal.show_table(
+        ["number#", "sent", "seconds#", "outcome", "http", "response"],
+        [
+            (
+                str(each["number"]), each["sentAt"], f"{each['seconds']:.3f}", each["outcome"],
+                str(each["httpStatus"] or ""), escape(each["response"]),
             )
             for each in found
         ],
@@ -278,7 +317,7 @@ def _done(name: str, what: str, *, json: bool) -> None:
         terminal.show(f"{escape(name)} is {what}.")
 
 
-def _show_replay(name: str, found: list[Transition], *, json: bool) -> None:
+def _show_replay(name: str, found: Iterable[Transition], *, json: bool) -> None:
     import time
 
     from tidelock.triggers.payloads import payload
@@ -295,8 +334,6 @@ def _show_replay(name: str, found: list[Transition], *, json: bool) -> None:
     for each in found:
         line = f"{each.source_timestamp} {each.event_type:<7} {each.event_id} {each.key} {each.data.decode()}"
         terminal.show(escape(line))
-    if not found:
-        terminal.say(f"{escape(name)} told nothing there.")
 
 
 async def _list(settings: Settings, database: Database, tenant: str | None) -> list[dict[str, Any]]:
@@ -334,6 +371,13 @@ async def _deliveries(
 
     async with opened_desk(settings, database) as desk:
         return await desk.deliveries(name, None, status=status, limit=number)
+
+
+async def _attempts(settings: Settings, database: Database, name: str, event_id: str) -> list[Any]:
+    from tidelock.ops.trigger_work import opened_desk
+
+    async with opened_desk(settings, database) as desk:
+        return (await desk.attempts(name, None, event_id))[1]
 
 
 async def _redeliver(settings: Settings, database: Database, name: str, event_ids: list[str] | None) -> int:
