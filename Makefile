@@ -52,6 +52,7 @@ bench: setup ## measure ingest, fold, windows and subscriptions beside their lim
 	@$(BIN)/tidelock bench windows
 	@$(BIN)/tidelock bench latency
 	@$(BIN)/tidelock bench live
+	@$(BIN)/tidelock bench load
 
 soak: setup ## the long proofs (kills, many examples); takes a while
 	@$(BIN)/python -m pytest -m soak -s

@@ -17,6 +17,7 @@ from tidelock.ops import terminal
 from tidelock.ops.commands import (
     backfilling,
     bench,
+    bench_stores,
     checking,
     connecting,
     developing,
@@ -105,6 +106,7 @@ app.add_typer(connecting.app, name="connect", rich_help_panel="Events")
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
+bench.app.add_typer(bench_stores.app)
 app.add_typer(bench.app, name="bench", rich_help_panel="Look after")
 app.add_typer(developing.app, name="dev", rich_help_panel="Look after")
 

@@ -57,9 +57,7 @@ async def test_steps_of_any_size_give_the_same(spark: Spark, database: Database,
     for size in (6, 14, 1000):
         store = TestLake(tmp_path / str(size), file_events=10)
         with loading(spark, database, store) as load:
-            load._store.execute("UPDATE cursors SET sequence = 0 WHERE name = 'lake'")
-            load._store.commit()
-            load.open()
+            assert load.position == 0, "a lake in another place begins anew"
             while load.step(size):
                 pass
         assert store.read() == await recorded(database)
@@ -166,6 +164,20 @@ async def test_a_damaged_file_and_a_stray_one_are_named(spark: Spark, database: 
         reached = 5
         while reached < load.position:
             reached = load.repair(reached, 5)
+    assert store.read() == await recorded(database)
+
+
+async def test_a_store_that_lost_its_end_is_loaded_from_there(
+    spark: Spark, database: Database, store: AnyStore
+) -> None:
+    await fill(database)
+    with loading(spark, database, store) as load:
+        load.step(100)
+    for sequence in (15, 14, 13):
+        store.remove(sequence)
+    with loading(spark, database, store) as load:
+        assert load.position == 11, "the end of the last commit that is there as a whole"
+        load.step(100)
     assert store.read() == await recorded(database)
 
 

@@ -179,6 +179,10 @@ class ClickHouseSink:
     def open(self) -> None:
         self.store.create()
 
+    def last(self) -> int | None:
+        found = self.store.last()
+        return 0 if found is None else found[0]
+
     def stage(self, lo: int, hi: int, source: Source) -> _Staged:
         return _Staged(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()))
 

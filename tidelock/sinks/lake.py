@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tidelock.errors import SettingsError
@@ -50,6 +52,19 @@ class LakeSink:
     def open(self) -> None:
         """Make its place, where there is none."""
         self.files.make()
+
+    def last(self) -> int | None:
+        """Of the last file that has events; None: it is damaged."""
+        for span in reversed(self._spans()):
+            try:
+                row = self._spark.session.read.parquet(self.files.url(span.file)).agg({SEQUENCE: "max"}).first()
+            except (Py4JJavaError, PySparkException) as error:
+                if self._spark.lost(error):
+                    raise
+                return None
+            if row is not None and row[0] is not None:
+                return int(row[0])
+        return 0
 
     def stage(self, lo: int, hi: int, source: Source) -> _Staged:
         """Files with the events of a range beside those that they have already."""

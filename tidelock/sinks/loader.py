@@ -156,9 +156,11 @@ class Loader:
                 lane.loading.look()
                 lane.not_before = time.monotonic() + _POLL_S
                 return False
-            lane.loading.open()
+            told = lane.loading.open()
             lane.ready = True
-            self._tell(f"{lane.name}: loading from sequence {lane.loading.position}")
+            position = lane.loading.position
+            again = f"; it was loaded through {told}, but ends there" if position < told else ""
+            self._tell(f"{lane.name}: loading from sequence {position}{again}")
         return True
 
     def _wait(self, stop: threading.Event) -> None:

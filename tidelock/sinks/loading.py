@@ -29,6 +29,9 @@ class Sink(Protocol):
     def open(self) -> None:
         """Make what has to be there."""
 
+    def last(self) -> int | None:
+        """The last sequence that is there, 0 where there is none; None: it cannot be told."""
+
     def stage(self, lo: int, hi: int, source: Source) -> Staged:
         """Prepare a step; readers see nothing of it."""
 
@@ -49,9 +52,21 @@ class Loading:
         #: everything up to here is loaded
         self.position = 0
 
-    def open(self) -> None:
+    def open(self) -> int:
+        """Find out how far the store is; what the cursor said.
+
+        A cursor that is ahead of it was another store's, of another path or before it was put back from a backup: what
+        is missing is loaded again.
+        """
         self.sink.open()
-        self.position = self._store.position()
+        told = self.position = self._store.position()
+        last = self.sink.last()
+        if last is not None and last < told:
+            found = self._source.commit_end(last)
+            self._store.move(told, found)
+            self._store.commit()
+            self.position = found
+        return told
 
     def look(self) -> None:
         """Where another loader is."""

@@ -32,6 +32,9 @@ class Source(Protocol):
     def following(self, lo: int) -> int | None:
         """The first sequence above `lo` that is recorded."""
 
+    def commit_end(self, sequence: int) -> int:
+        """The last end of a commit up to a sequence."""
+
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         """The events of some ranges, in order: one partition of its own for each, so a task can write a file."""
 
@@ -51,6 +54,9 @@ class LedgerSource:
 
     def following(self, lo: int) -> int | None:
         return self.number("following", lo=lo)
+
+    def commit_end(self, sequence: int) -> int:
+        return self.number("commit_end", sequence=sequence) or 0
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         return self.read_ledger(ranges, COLUMNS)

@@ -13,6 +13,7 @@ from tidelock.definitions import Definitions
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import next_range
 from tidelock.fold.session import Spark
+from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
@@ -76,9 +77,16 @@ def workbench(settings: Settings, place: Path | None) -> Iterator[Workbench]:
             yield Workbench(spark, server, own)
 
 
-def fold(spark: Spark, backlog: Backlog, definitions: Definitions, events_max: int, watched: Watched) -> Run:
+def fold(
+    spark: Spark,
+    backlog: Backlog,
+    definitions: Definitions,
+    events_max: int,
+    watched: Watched,
+    elsewhere: Elsewhere | None = None,
+) -> Run:
     """Fold everything, in the ranges that the runner would take."""
-    return _fold(spark, backlog, definitions, events_max, watched, None)
+    return _fold(spark, backlog, definitions, events_max, watched, None, elsewhere)
 
 
 def warm(spark: Spark, backlog: Backlog, definitions: Definitions, watched: Watched) -> None:
@@ -93,11 +101,12 @@ def _fold(
     events_max: int,
     watched: Watched,
     ranges_max: int | None,
+    elsewhere: Elsewhere | None = None,
 ) -> Run:
     store = Store(backlog.database, SCHEMA, "fold")
     watch, event_s = Stopwatch(), list[float]()
     try:
-        folder = Folder(spark, store, backlog.database, definitions)
+        folder = Folder(spark, store, backlog.database, definitions, elsewhere=elsewhere)
         backlog.forget(folder.tables)
         for pid in (os.getpid(), spark.pid):
             memory.forget_peak(pid)

@@ -161,7 +161,7 @@ def ingest(
     """
     from tidelock.ops.bench.ingest import measure
 
-    _scratch_settings(config)
+    scratch_settings(config)
     figures = measure(_numbers(sizes, "sizes", 0), rounds, events, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(*figures)
@@ -194,14 +194,14 @@ def fold(
     """
     from tidelock.ops.bench.fold import measure
 
-    settings, customers = _scratch_settings(config), _numbers(counters, "counters", 1)
+    settings, customers = scratch_settings(config), _numbers(counters, "counters", 1)
     figures = measure(settings, customers, events, terminal.say, place=data)
     if json:
         terminal.write_json(*figures)
         return
     headings = ["", *(f"{figure['customers']:,} customers#" for figure in figures)]
     terminal.show_table(
-        headings, [[text, *(_shown(figure[name]) for figure in figures)] for name, text in _FOLD_ROWS.items()]
+        headings, [[text, *(shown(figure[name]) for figure in figures)] for name, text in _FOLD_ROWS.items()]
     )
 
 
@@ -223,13 +223,11 @@ def windows(
     """
     from tidelock.ops.bench.windows import measure
 
-    figures = measure(_scratch_settings(config), keys, events, terminal.say, place=data)
+    figures = measure(scratch_settings(config), keys, events, terminal.say, place=data)
     if json:
         terminal.write_json(figures)
         return
-    terminal.show_table(
-        ["", f"{keys:,} keys#"], [[text, _shown(figures[name])] for name, text in _WINDOWS_ROWS.items()]
-    )
+    terminal.show_table(["", f"{keys:,} keys#"], [[text, shown(figures[name])] for name, text in _WINDOWS_ROWS.items()])
 
 
 @app.command()
@@ -248,11 +246,11 @@ def latency(
     """
     from tidelock.ops.bench.latency import measure
 
-    figures = measure(_scratch_settings(config), seconds, rate, terminal.say, config=config, place=data)
+    figures = measure(scratch_settings(config), seconds, rate, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(figures)
         return
-    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in _LATENCY_ROWS.items()])
+    terminal.show_table(["", "#"], [[text, shown(figures[name])] for name, text in _LATENCY_ROWS.items()])
 
 
 @app.command()
@@ -278,7 +276,7 @@ def webhooks(
     from tidelock.ops.bench import webhook_latency
     from tidelock.ops.bench.webhooks import measure
 
-    settings = _scratch_settings(config)
+    settings = scratch_settings(config)
     figures = measure(settings, events, rounds, seconds, dead, terminal.say, place=data)
     if rate:
         figures |= webhook_latency.measure(settings, seconds, rate, terminal.say, place=data)
@@ -286,7 +284,7 @@ def webhooks(
         terminal.write_json(figures)
         return
     rows = _WEBHOOKS_ROWS | (_WEBHOOKS_LATENCY_ROWS if rate else {})
-    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in rows.items()])
+    terminal.show_table(["", "#"], [[text, shown(figures[name])] for name, text in rows.items()])
 
 
 @app.command()
@@ -313,12 +311,12 @@ def live(
     """
     from tidelock.ops.bench.live import measure, rows
 
-    settings, counts = _scratch_settings(config), _numbers(subscribers, "subscribers", 1)
+    settings, counts = scratch_settings(config), _numbers(subscribers, "subscribers", 1)
     figures = measure(settings, counts, messages, seconds, rate, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(figures)
         return
-    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in rows(counts, seconds).items()])
+    terminal.show_table(["", "#"], [[text, shown(figures[name])] for name, text in rows(counts, seconds).items()])
 
 
 @app.command()
@@ -337,14 +335,14 @@ def mirror(
     """
     from tidelock.ops.bench.mirror import ROWS, measure
 
-    figures = measure(_scratch_settings(config), events, rounds, terminal.say, place=data)
+    figures = measure(scratch_settings(config), events, rounds, terminal.say, place=data)
     if json:
         terminal.write_json(figures)
         return
-    terminal.show_table(["", "#"], [[text, _shown(figures[name])] for name, text in ROWS.items()])
+    terminal.show_table(["", "#"], [[text, shown(figures[name])] for name, text in ROWS.items()])
 
 
-def _scratch_settings(config: Path | None) -> Settings:
+def scratch_settings(config: Path | None) -> Settings:
     """Of the file only: the environment names the ledger that people work on."""
     settings = load(config, {}, {})
     if settings.database_url is not None:
@@ -352,7 +350,7 @@ def _scratch_settings(config: Path | None) -> Settings:
     return settings
 
 
-def _shown(figure: object) -> str:
+def shown(figure: object) -> str:
     return f"{figure:,}" if isinstance(figure, int | float) else "unknown"
 
 

@@ -32,3 +32,7 @@ SELECT sequence FROM cursors WHERE name = {name}
 -- Where in Kafka the events of a range are.
 SELECT topic, partition, first_sequence, last_sequence, first_offset, last_offset FROM mirrored
 WHERE last_sequence > {lo} AND first_sequence <= {hi}
+
+-- name: commit_end
+-- The last end of a commit up to a sequence.
+SELECT max(last_sequence) AS sequence FROM commits WHERE last_sequence <= {sequence}
