@@ -44,6 +44,8 @@ def check(kafka: Kafka) -> None:
             raise SettingsError(f"`{name}` in `kafka.options` is the setting `{_OWN[name]}`.", field="kafka.options")
         if name in _FIXED:
             raise SettingsError(f"`{name}` in `kafka.options` cannot be changed.", field="kafka.options")
+    # A client that is made, and connects when it has something to ask, says which names it does not know.
+    open_client(AdminClient, kafka, {})
 
 
 def brokers_of(kafka: Kafka) -> str:
