@@ -84,8 +84,8 @@ class Told:
         assert found == wanted, "lost, or out of order"
         telling = {trigger for trigger, _ in found}
         assert len(telling) > 3, f"only {telling} had something to tell"
-        repeats = len(self._receiver.accepted) - len(data)
-        return f"{len(data)} webhooks of {len(telling)} triggers in {len(self._receiver.requests)} requests, {repeats} repeats"
+        requests, repeats = len(self._receiver.requests), len(self._receiver.accepted) - len(data)
+        return f"{len(data)} webhooks of {len(telling)} triggers in {requests} requests, {repeats} repeats"
 
 
 @asynccontextmanager
