@@ -1,6 +1,6 @@
 """kill -9 of server, fold, its JVM and Postgres while events arrive: tables, changes and webhooks are the model's.
 
-`SOAK_SEED` repeats a run's choices.
+`SOAK_SEED` repeats a run's choices, `SOAK_KILLS` makes the long form longer or shorter.
 """
 
 import asyncio
@@ -274,7 +274,7 @@ async def test_a_few_kills_of_what_folds_and_tells_change_nothing(server: Folded
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 async def test_a_hundred_kills_of_what_folds_and_tells_change_nothing(server: Folded) -> None:
-    await prove(server, kills=100)
+    await prove(server, kills=int(os.environ.get("SOAK_KILLS", "100")))
 
 
 def test_a_fold_and_its_jvm_end_with_the_server_that_was_killed(server: Folded) -> None:
