@@ -78,6 +78,14 @@ def load(
         loader.run(stop, through=through, since=since)
 
 
+def source_end(connection: psycopg.Connection[Any], settings: Settings) -> int:
+    """Where what can be loaded ends now: with the mirror, where there is one."""
+    row = connection.execute("SELECT ingress_sequence FROM ledger_head").fetchone()
+    assert row is not None, "the head is always there"
+    end = int(row[0])
+    return min(end, positions(connection, ["kafka"])["kafka"]) if settings.kafka.brokers else end
+
+
 def positions(connection: psycopg.Connection[Any], names: Sequence[str]) -> dict[str, int]:
     """Through which sequence each store is loaded."""
     rows = connection.execute("SELECT name, sequence FROM cursors WHERE name = ANY(%s)", [list(names)]).fetchall()

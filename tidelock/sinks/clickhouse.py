@@ -68,7 +68,7 @@ class ClickHouseStore:
     def __init__(self, settings: ClickHouse) -> None:
         assert settings.url is not None
         self._connection = connection_of(settings.url)
-        self._timeout_s = settings.timeout_s
+        self.timeout_s = settings.timeout_s
         self.embedded = "interface" in self._connection
         self.place = str(self._connection["path"] if self.embedded else f"{self._connection['host']}")
         _require()
@@ -76,13 +76,16 @@ class ClickHouseStore:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """Raises Unreachable, then and whenever it stops answering."""
-        from clickhouse_connect.driver.exceptions import OperationalError
+        from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
 
         client = self._connected()
         try:
             yield client
         except OperationalError as error:
             raise Unreachable(f"ClickHouse at {self.place} does not answer: {_first_line(error)}") from None
+        except DatabaseError as error:
+            # A table of another shape, a full disk, no permission: somebody may mend it while we wait.
+            raise Unreachable(f"ClickHouse at {self.place} refuses: {_first_line(error)}") from None
         finally:
             client.close()
 
@@ -118,8 +121,8 @@ class ClickHouseStore:
         import clickhouse_connect
         from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError, ProgrammingError
 
-        options: dict[str, Any] = {} if self.embedded else {"connect_timeout": max(1, round(self._timeout_s))}
-        deadline = time.monotonic() + self._timeout_s
+        options: dict[str, Any] = {} if self.embedded else {"connect_timeout": max(1, round(self.timeout_s))}
+        deadline = time.monotonic() + self.timeout_s
         while True:
             try:
                 return clickhouse_connect.get_client(**self._connection, **options)
@@ -164,7 +167,10 @@ class _Staged:
     def _await_others(self, client: Client) -> None:
         """An insert may go on in the server for a moment after the loader that sent it was killed."""
         running = f"SELECT count() FROM system.processes WHERE query_id LIKE '{_QUERY_ID}-%'"
+        deadline = time.monotonic() + self.store.timeout_s
         while int(client.query(running).result_rows[0][0]):
+            if time.monotonic() > deadline:
+                raise Unreachable(f"ClickHouse at {self.store.place} still runs an insert of another loader")
             time.sleep(_PAUSE_S)
 
 

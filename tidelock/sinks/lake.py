@@ -74,10 +74,11 @@ class LakeSink:
             piece for piece in cut if piece.span in spans and piece[1:] != (piece.span.first - 1, piece.span.last)
         ]
         fresh = [piece for piece in cut if piece not in merged]
-        parts = self._write(_FRESH, fresh, source)
+        # What is merged comes first, as it does in the lake: readers see the events of a step in their order.
+        parts: dict[str, dict[int, str]] = {}
         for number, piece in enumerate(merged):
             parts |= self._merge(f"{_MERGED}-{number}", piece, source)
-        return _Staged(self.files, parts)
+        return _Staged(self.files, parts | self._write(_FRESH, fresh, source))
 
     def widened(self, lo: int, hi: int) -> tuple[int, int]:
         """A range as a repair takes it: whole files, whatever is in them."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from tidelock.errors import SettingsError, TidelockError
+from tidelock.errors import SettingsError, TidelockError, Unreachable
 from tidelock.fold import lease
 from tidelock.fold.session import Spark, reason
 from tidelock.fold.store import CursorMoved
@@ -200,7 +200,9 @@ class Loader:
             return
         lane.attempts += 1
         if lane.attempts >= _ATTEMPTS_MAX:
-            raise error
+            log.debug("it failed so", exc_info=error)
+            said = f"the step after sequence {lane.loading.position} failed {lane.attempts} times"
+            raise Unreachable(f"{lane.name}: {said}: {reason(error)}") from error
         log.warning("%s: the step after %d failed, trying again: %s", lane.name, lane.loading.position, reason(error))
         log.debug("it failed so", exc_info=error)
         lane.events_max = max(_EVENTS_MIN, lane.events_max // 2)

@@ -68,11 +68,10 @@ def load(
     tell = teller("load", json)
     with made_ledger(settings) as database:
         with database.connect_sync(name="tidelock load") as connection:
-            row = connection.execute("SELECT ingress_sequence FROM ledger_head").fetchone()
-            assert row is not None, "the head is always there"
+            end = places.source_end(connection, settings)
             if first is not None:
                 _check_first(first, places.positions(connection, names))
-        through = int(row[0]) if once or first is not None else None
+        through = end if once or first is not None else None
         places.load(settings, database, names, stop=stop, through=through, since=first, tell=tell)
         if through is not None and not stop.is_set():
             tell(f"{' and '.join(names)}: complete through sequence {through}")

@@ -1,0 +1,141 @@
+"""The loader that runs: stores are brought on, one that fails holds up no other, one loader at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commandline import run
+from tests.recording import record, sequencing
+from tests.sinks.stores import TestLake, fill
+from tidelock.errors import SettingsError, Unreachable
+from tidelock.fold.session import Spark
+from tidelock.fold.store import Store
+from tidelock.fold.tables import SCHEMA
+from tidelock.ledger.database import Database
+from tidelock.settings.stores import ClickHouse, Load
+from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
+from tidelock.sinks.loader import Loader
+from tidelock.sinks.loading import Loading, Sink
+from tidelock.sinks.source import LedgerSource
+
+QUICK = replace(Load(), interval=10_000_000, pause_max=200_000_000)
+
+
+def loader(spark: Spark, database: Database, *sinks: Sink, told: list[str]) -> Loader:
+    loadings = []
+    for sink in sinks:
+        store = Store(database, SCHEMA, sink.name)
+        loadings.append(Loading(sink, store, LedgerSource(spark, store, database)))
+    return Loader(spark, database, loadings, QUICK, told.append)
+
+
+@contextmanager
+def running(made: Loader) -> Iterator[None]:
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            made.run(stop)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not failed, failed
+
+
+def count(lake: TestLake) -> int:
+    return len(lake.read()) if any(lake.path.glob("events/*.parquet")) else 0
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 90
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+async def test_what_comes_is_loaded_while_another_store_is_away(
+    spark: Spark, database: Database, tmp_path: Path
+) -> None:
+    await fill(database)
+    lake, told = TestLake(tmp_path), list[str]()
+    away = ClickHouseSink(ClickHouse(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
+    with running(loader(spark, database, away, lake.sink(spark), told=told)):
+        until(lambda: count(lake) == 15, f"loaded; {told}")
+        async with sequencing(database) as sequencer:
+            await record(sequencer, {"customerRef": "later"})
+        until(lambda: count(lake) == 16, f"what came later is loaded; {told}")
+    waiting = [text for text in told if "waiting" in text]
+    assert len(waiting) == 1, "it is told once"
+    assert waiting[0].startswith("clickhouse: waiting: ClickHouse at 127.0.0.1 does not answer")
+
+
+async def test_a_second_loader_stands_by_until_the_first_has_ended(
+    spark: Spark, database: Database, tmp_path: Path
+) -> None:
+    await fill(database)
+    lake, told, other = TestLake(tmp_path), list[str](), list[str]()
+    with running(loader(spark, database, lake.sink(spark), told=told)):
+        until(lambda: "lake: loading from sequence 0" in told, "it loads")
+        second = loader(spark, database, lake.sink(spark), told=other)
+        second.run(threading.Event(), through=15)
+        assert other == ["lake: another loader has it; standing by"]
+    assert len(lake.read()) == 15
+
+
+async def test_a_repair_replaces_what_was_loaded_and_goes_on(spark: Spark, database: Database, tmp_path: Path) -> None:
+    await fill(database)
+    lake, told = TestLake(tmp_path, file_events=5), list[str]()
+    loader(spark, database, lake.sink(spark), told=told).run(threading.Event(), through=11)
+    lake.alter(3)
+    lake.alter(9)
+    loader(spark, database, lake.sink(spark), told=told).run(threading.Event(), through=15, since=3)
+    assert lake.prove(database).ok
+    assert len(lake.read()) == 15
+    assert "lake: what was loaded through sequence 11 is the ledger's again" in told
+
+
+def test_who_asks_for_once_is_told_at_once_of_a_store_that_is_away(spark: Spark, database: Database) -> None:
+    away = ClickHouseSink(ClickHouse(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
+    with pytest.raises(Unreachable, match="does not answer"):
+        loader(spark, database, away, told=[]).run(threading.Event(), through=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no lake is set"),
+        (("clickhouse",), "no ClickHouse is set"),
+        (("lake", "--clickhouse-url", "chdb:/x"), "no lake is set"),
+        (("--clickhouse-url", "http://somewhere"), "must be clickhouse://"),
+        (("--clickhouse-url", "chdb:"), "names no path"),
+        (("--lake-path", "/tmp/x", "--from", "7"), "the sequences that were loaded into lake are none yet"),
+    ],
+)
+def test_wrong_use_is_told(database: Database, arguments: tuple[str, ...], said: str) -> None:
+    result = run(database, "load", *arguments)
+    assert result.exit_code == 2, result.output
+    assert said in " ".join(result.output.split())
+
+
+def test_a_url_of_clickhouse_says_everything() -> None:
+    url = "clickhouses://me:p%40ss@house.example/db?compress=lz4"
+    assert connection_of(url) == {
+        "host": "house.example", "port": 8443, "username": "me", "password": "p@ss", "database": "db", "secure": True,
+        "compress": "lz4",
+    }  # fmt: skip
+    with pytest.raises(SettingsError):
+        connection_of("clickhouse://host:none")
