@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from functools import lru_cache
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 # Whole years inside what 64-bit nanoseconds can hold.
 EARLIEST = (date(1678, 1, 1).toordinal() - _EPOCH_DAY) * 86_400 * SECOND
@@ -83,7 +82,19 @@ def _seconds(moment: str) -> int:
 
 @lru_cache(maxsize=65_536)
 def _second_text(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    days, second = divmod(seconds, 86_400)
+    return f"{_day_text(days)}T{_time_text(second)}"
+
+
+@lru_cache(maxsize=4_096)
+def _day_text(days: int) -> str:
+    return date.fromordinal(_EPOCH_DAY + days).isoformat()
+
+
+@lru_cache(maxsize=86_400)
+def _time_text(second: int) -> str:
+    """Of a day. Events that lie far apart have few days, and no more times than a day has seconds."""
+    return f"{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
 def _in_range(instant: int, given: str | int) -> int:

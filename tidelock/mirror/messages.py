@@ -15,7 +15,7 @@ SEQUENCE, KEY, DIGEST = "ingress-sequence", "idempotency-key", "commit-digest"
 _encode = msgspec.json.Encoder().encode
 #: columns that make an event; the row key comes after them
 _EVENT = slice(0, 18)
-_CAUSALITY, _IDEMPOTENCY, _ROW_KEY = 12, 15, 18
+_RECEIVED, _CAUSALITY, _ROW_KEY = 3, 12, 18
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -31,25 +31,32 @@ class Message(NamedTuple):
     value: bytes
     #: when it was received, in milliseconds
     timestamp: int
-    headers: Headers
+    #: None: it has none
+    idempotency_key: str | None
+    #: of its commit, in hexadecimal digits
+    digest: bytes
+
+    # Made when they are needed: kept, they would be four more things for the collector to look at, a message.
+    @property
+    def headers(self) -> Headers:
+        identity = self.idempotency_key
+        return [
+            (SEQUENCE, b"%d" % self.sequence),
+            (KEY, None if identity is None else identity.encode()),
+            (DIGEST, self.digest),
+        ]
 
 
 def message(row: Sequence[Any], digests: Mapping[int, bytes]) -> Message:
     """The message of a row of `source`; `digests` are those of commits, as hexadecimal digits."""
     event = recorded(row[_EVENT])
-    sequence = event.ingress_sequence
-    number = b"%d" % sequence
     key = row[_CAUSALITY] if row[_CAUSALITY] is not None else row[_ROW_KEY]
-    identity = row[_IDEMPOTENCY]
     return Message(
-        sequence,
+        event.ingress_sequence,
         event.stream,
-        key.encode() if key is not None else number,
+        key.encode() if key is not None else b"%d" % event.ingress_sequence,
         _encode(event),
-        row[3] // MILLISECOND,
-        [
-            (SEQUENCE, number),
-            (KEY, identity.encode() if identity is not None else None),
-            (DIGEST, digests[event.commit_id]),
-        ],
+        row[_RECEIVED] // MILLISECOND,
+        event.idempotency_key,
+        digests[event.commit_id],
     )

@@ -6,6 +6,7 @@ leaves none out. While brokers are away events wait in the ledger, and no more o
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -46,6 +47,14 @@ _LAST_S = 5.0
 
 class _Stopped(Exception):
     """It was told to stop in the midst of a page."""
+
+
+def calm_collector() -> None:
+    """For a process that does nothing else: a page is thousands of young objects, none of them garbage until it is
+    sent, and looking for some after every 700 takes a third of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 class Runner:

@@ -1,9 +1,8 @@
-"""The source: the ledger in pages of messages, each read while the one before is sent."""
+"""The source: the ledger in pages of messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -26,7 +25,7 @@ _SOME = sql.SQL("SELECT {}, row_key FROM events WHERE ingress_sequence = ANY(%s)
 )
 _SEQUENCE, _COMMIT, _DATA = 0, 1, 10
 # Rows the driver hands over at a time: with events of a MiB they are a page, not a thousand pages.
-_CHUNK_ROWS = 64
+_CHUNK_ROWS = 256
 
 _Connection = psycopg.Connection[Any]
 
@@ -41,38 +40,23 @@ class Page:
 
 
 class Source:
-    """Reads ahead by one page, on a thread and a connection of its own."""
+    """Reads on a connection of its own.
+
+    Not on a thread: two that work in Python at once wait for each other at every answer of the database, and sending
+    goes on meanwhile in threads that are not Python's.
+    """
 
     def __init__(self, database: Database, rows_max: int, bytes_max: int) -> None:
-        self._database = database
         self._rows_max = rows_max
         self._bytes_max = bytes_max
-        self._thread = ThreadPoolExecutor(1, "mirror-source")
-        self._connection: _Connection | None = None
-        self._ahead: tuple[int, Future[Page]] | None = None
+        self._connection = database.connect_sync(name="tidelock mirror source")
 
     def read(self, after: int) -> Page:
         """What comes after a sequence; no messages where the ledger ends there."""
-        ahead, self._ahead = self._ahead, None
-        future = ahead[1] if ahead is not None and ahead[0] == after else self._thread.submit(self._read, after)
-        page = future.result()
-        if len(page.messages) > 0:
-            last = page.messages[-1].sequence
-            self._ahead = last, self._thread.submit(self._read, last)
-        return page
-
-    def close(self) -> None:
-        self._thread.submit(self._disconnect)
-        self._thread.shutdown()
-
-    def _read(self, after: int) -> Page:
-        if self._connection is None or self._connection.closed:
-            self._connection = self._database.connect_sync(name="tidelock mirror source")
         return read_page(self._connection, after, self._rows_max, self._bytes_max)
 
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+    def close(self) -> None:
+        self._connection.close()
 
 
 def read_page(connection: _Connection, after: int, rows_max: int, bytes_max: int) -> Page:

@@ -49,7 +49,7 @@ def mirror(
         threading.Thread(target=stop_with_parent, args=(stop,), daemon=True).start()
     from tidelock.mirror.ranges import read_ledger_end
     from tidelock.mirror.repair import restart_from
-    from tidelock.mirror.runner import Runner
+    from tidelock.mirror.runner import Runner, calm_collector
 
     tell = teller("mirror", json)
     with made_ledger(settings) as database:
@@ -58,6 +58,7 @@ def mirror(
                 position = restart_from(connection, settings, first)
                 tell(f"mirroring again from what follows sequence {position}")
             through = read_ledger_end(connection) if once else None
+        calm_collector()
         runner = Runner(database, settings, tell, patient=not once)
         runner.run(stop, through=through)
         if once and not stop.is_set():
