@@ -46,12 +46,13 @@ format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure ingest, fold, windows and subscriptions beside their limits
+bench: setup ## measure ingest, fold, windows, subscriptions and mirror beside their limits
 	@$(BIN)/tidelock bench ingest
 	@$(BIN)/tidelock bench fold
 	@$(BIN)/tidelock bench windows
 	@$(BIN)/tidelock bench latency
 	@$(BIN)/tidelock bench live
+	@$(BIN)/tidelock bench mirror
 	@$(BIN)/tidelock bench load
 
 soak: setup ## the long proofs (kills, many examples); takes a while

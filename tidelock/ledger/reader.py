@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -28,6 +29,9 @@ _DATA = 10
 # Rows the driver hands over at a time. With events of a MiB it is as much as a whole page has, not a page of rows.
 _CHUNK_ROWS = 16
 _NULL = msgspec.Raw(b"null")
+
+# The events of a commit were received at one moment.
+_receipt = lru_cache(maxsize=256)(format_instant)
 
 R_co = TypeVar("R_co", bound=Recorded, covariant=True)
 
@@ -113,12 +117,13 @@ def recorded(row: Sequence[Any]) -> Recorded:
         sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, resource_id,
         quantity, data, op, causality_key, correlation_id, causation_id, key, key_source, source,
     ) = row  # fmt: skip
+    received = _receipt(received_at)
     return Recorded(
         sequence,
         commit_id,
         str(source_timestamp),
-        format_instant(received_at),
-        format_instant(occurred_at),
+        received,
+        received if occurred_at == received_at else format_instant(occurred_at),
         tenant_id,
         stream,
         customer_ref,

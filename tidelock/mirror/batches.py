@@ -19,7 +19,7 @@ class Place(NamedTuple):
 @dataclass(slots=True)
 class Span:
     """What one partition gets of a batch. Only of the first and the last message the offset is asked for: within a
-    partition messages arrive in order, and a report on each would cost more than sending it."""
+    partition messages arrive in order, and a report is a call into Python for every message."""
 
     count: int = 0
     first_offset: int = -1

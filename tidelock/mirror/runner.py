@@ -51,7 +51,7 @@ class _Stopped(Exception):
 
 def calm_collector() -> None:
     """For a process that does nothing else: a page is thousands of young objects, none of them garbage until it is
-    sent, and looking for some after every 700 takes a third of the time."""
+    sent, and the collector would look for some after every 700."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

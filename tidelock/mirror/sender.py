@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
@@ -77,13 +78,18 @@ class Sender:
         return batch
 
     def poll(self, seconds: float) -> None:
-        """Hear what has been acknowledged meanwhile."""
-        self._producer.poll(seconds)
+        """Hear what has been acknowledged meanwhile. Raises Unreachable when this sender is at its end."""
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as error:
+            raise Unreachable(f"Kafka at {self._brokers}: {reason(error)}") from None
 
     def close(self) -> None:
         """Leave what is not acknowledged: it may arrive or not."""
-        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-        self._producer.flush(0)
+        # That something is purged is a gap, and so the end of this producer: no news here.
+        with suppress(KafkaException):
+            self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+            self._producer.flush(0)
 
     def _check_size(self, message: Message) -> None:
         if len(message.value) >= self._queue_bytes_max:
