@@ -24,6 +24,9 @@ from tests.spark.packs import drawn
 from tests.spark.test_law import EXECUTORS, ROOT, Way, packed_for, tables_in
 from tests.spark.timelines import timed_definitions, timed_ledgers
 
+#: starting a cluster takes half a minute of both cores; `make soak` has the time
+pytestmark = pytest.mark.soak
+
 WORKERS = 2
 
 
