@@ -11,8 +11,8 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ from tidelock.triggers.workers import TriggerWorkers
 
 if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
+    from tidelock.fold.session import Spark
 
 logger = logging.getLogger(__name__)
 
@@ -308,6 +309,16 @@ def recompute(
 ) -> Recomputation | None:
     """Fold the tables anew, those named or all, and compare; None: told to stop."""
     from tidelock.fold import recomputation
+
+    with started_spark(settings, tell) as spark:
+        return recomputation.recompute(
+            spark, database, names, range_events_max=settings.fold.range_events_max, stop=stop, progress=progress
+        )
+
+
+@contextmanager
+def started_spark(settings: Settings, tell: Callable[[str], None]) -> Iterator[Spark]:
+    """A Spark for work beside the fold."""
     from tidelock.fold.session import Spark
     from tidelock.fold.sparkconf import check as check_spark
 
@@ -315,9 +326,7 @@ def recompute(
     _load_plugins(settings)
     tell("starting Spark ...")
     with Spark(settings.spark, settings.data) as spark:
-        return recomputation.recompute(
-            spark, database, names, range_events_max=settings.fold.range_events_max, stop=stop, progress=progress
-        )
+        yield spark
 
 
 def _load_plugins(settings: Settings) -> None:

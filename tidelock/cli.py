@@ -32,6 +32,7 @@ from tidelock.ops.commands import (
     running,
     salts,
     tables,
+    trigger_replays,
     triggers,
 )
 
@@ -103,6 +104,7 @@ for commands in (
 ):
     app.add_typer(commands.app)
 app.add_typer(connecting.app, name="connect", rich_help_panel="Events")
+triggers.app.add_typer(trigger_replays.app)
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")

@@ -185,7 +185,7 @@ def leftovers(database: Database) -> list[str]:
     """Schemas and cursors that should not be there when nothing is under way."""
     with database.connect_sync() as connection:
         rows = connection.execute(
-            "SELECT nspname FROM pg_namespace WHERE nspname IN ('tidelock_shadow', 'tidelock_check') "
+            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tidelock%' AND nspname <> 'tidelock_tables' "
             "UNION ALL SELECT name FROM cursors WHERE name <> 'fold'"
         )
         return [name for (name,) in rows]

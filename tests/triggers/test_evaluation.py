@@ -25,8 +25,9 @@ from tidelock.model import CONTROL
 from tidelock.triggers import evaluation
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.evaluation import Evaluation
+from tidelock.triggers.outbox import Transition
 from tidelock.triggers.pasts import one_moment
-from tidelock.triggers.replays import replayed
+from tidelock.triggers.replays import KeptPast, Replay
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "triggers.json").read_text())
 LEDGERS = 2
@@ -79,12 +80,18 @@ def replay(database: Database, events: list[Event], chance: Random) -> None:
         for name in {each.trigger for each in made}:
             for first, last in ((1, len(events)), sorted(chance.sample(sorted(times), 2))):
                 wanted = [t for t in made if t.trigger == name and times[first] <= t.source_timestamp <= times[last]]
-                found = [] if not wanted else list(replayed(connection, name, first, last))
+                found = [] if not wanted else replayed(connection, name, first, last)
                 told_again = [
                     (t.event_id, t.tenant_id, t.key, t.event_type, t.source_timestamp, json.loads(t.data))
                     for t in found
                 ]
                 assert told_again == expected(wanted)
+
+
+def replayed(connection: psycopg.Connection[Any], name: str, first: int, last: int) -> list[Transition]:
+    found = Replay(connection, name, first, last)
+    assert found.kept(connection)
+    return list(found.transitions(connection, KeptPast(connection)))
 
 
 def run(database: Database, events: list[Event], chance: Random, monkeypatch: pytest.MonkeyPatch) -> None:

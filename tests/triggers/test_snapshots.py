@@ -17,7 +17,7 @@ from tidelock.triggers import outbox
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.evaluation import Evaluation
 from tidelock.triggers.pasts import one_moment
-from tidelock.triggers.replays import replayed
+from tidelock.triggers.replays import KeptPast, Replay
 
 COLUMNS = {"trade_id": "bigint", "qty": "int"}
 TOML = {"streams": {"trades": {"key": "trade_id", "columns": COLUMNS}}}
@@ -59,7 +59,8 @@ def test_a_snapshot_of_many_rows_is_told_in_the_order_of_keys_with_little_memory
         keys = [row[0] for row in asked(database, "SELECT key FROM told ORDER BY position")]
         assert keys == sorted(str(number) for number in range(ROWS))
         with one_moment(connection):
-            assert [one.key for one in replayed(connection, "all", 1, 2)] == keys
+            replayed = Replay(connection, "all", 1, 2).transitions(connection, KeptPast(connection))
+            assert [one.key for one in replayed] == keys
     members = asked(database, "SELECT count(*) FROM trigger_members")
     assert members == [(0 if unmatch is None else ROWS,)]
 

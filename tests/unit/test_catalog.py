@@ -13,6 +13,7 @@ from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
 from tidelock.fold.proposals import definition_event, read_definition_event
+from tidelock.fold.scopes import makes
 from tidelock.fold.shadow import Plan
 from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.tables import ALWAYS, Table, read_tables, tables_of
@@ -129,6 +130,30 @@ def test_shapes_change_by_the_columns_that_differ() -> None:
     assert [statement.split(" (")[0] for statement in reshape(ALWAYS, after)] == ['CREATE TABLE "tidelock_tables"."t"']
     assert list(drop(before, ALWAYS)) == ['DROP TABLE "tidelock_tables"."t"']
     assert list(drop(ALWAYS, before)) == []
+
+
+def test_an_event_tells_what_it_changes_also_of_what_makes_no_rows() -> None:
+    before = definitions()
+    wanted = definitions(meter={"live": False}, new={"stream": "plain"})
+    event = definition_event(Plan(wanted, ("meters.new",), before=before))
+    assert event["changed"] == ["meters.m", "meters.new"]
+    assert "changed" not in definition_event(Plan(wanted, ("meters.new",)))
+
+
+@pytest.mark.parametrize(
+    ("table", "makers"),
+    [
+        ("counters", ["meters.m"]),
+        ("error_rows", ["meters.m", "streams.a"]),
+        ("late_rows", ["streams.a", "windows.w"]),
+        ("a", ["streams.a"]),
+        ("a_ordered", ["streams.a"]),
+        ("w", ["windows.w"]),
+        ("m", []),
+    ],
+)
+def test_which_definitions_make_a_table(table: str, makers: list[str]) -> None:
+    assert [path for path in ("meters.m", "streams.a", "windows.w") if makes(path, table)] == makers
 
 
 def test_the_event_of_a_plan_says_the_same_plan() -> None:

@@ -104,6 +104,13 @@ def changed_units(before: Mapping[str, str], definitions: Definitions) -> list[s
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
+def changed_definitions(before: Definitions, after: Definitions) -> list[str]:
+    """The same, and those of which only that changed whether their changes are recorded."""
+    was, now = _lives(before), _lives(after)
+    flipped = {path for path in {*was, *now} if was.get(path) != now.get(path)}
+    return sorted({*changed_units(unit_hashes(before), after), *flipped})
+
+
 def check_columns(before: Definitions, after: Definitions) -> None:
     """Columns of a stream may only be added: what was recorded under the old ones must still be read the same."""
     for name, old in before.streams.items():
@@ -118,6 +125,12 @@ def check_columns(before: Definitions, after: Definitions) -> None:
                     f'"{type_}"; columns may only be added. Declare it as before, or use a new stream.',
                     field=f"streams.{name}.columns.{column}",
                 )
+
+
+def _lives(definitions: Definitions) -> dict[str, bool]:
+    kinds: dict[str, Mapping[str, Stream | Meter | Window]]
+    kinds = {"streams": definitions.streams, "meters": definitions.meters, "windows": definitions.windows}
+    return {f"{kind}.{name}": each.live for kind, known in kinds.items() for name, each in known.items()}
 
 
 def _stream_hash(stream: Stream, timing: object) -> str:

@@ -120,7 +120,8 @@ class Folder:
     def _due(self) -> str | None:
         """The statement that stores when something is due: of the tables that are read, where anything may be."""
         outputs = self._windows.outputs
-        return write_due_sql(self._store.schema, outputs) if self._changes and waits_for_time(outputs) else None
+        read = self._changes and self._store.log is None
+        return write_due_sql(self._store.schema, outputs) if read and waits_for_time(outputs) else None
 
     def warm_up(self) -> None:
         """Rehearse over nothing, as there may be no tables yet, until that is quick, or for some seconds.

@@ -6,7 +6,14 @@ from typing import Any
 
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import SettingsError
-from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes
+from tidelock.fold.catalog import (
+    Catalog,
+    changed_definitions,
+    changed_units,
+    check_columns,
+    read_catalog,
+    unit_hashes,
+)
 from tidelock.fold.ranges import control_events, ledger_end
 from tidelock.fold.shadow import Plan
 from tidelock.fold.store import Store
@@ -44,9 +51,13 @@ def pending_definitions(store: Store, position: int) -> list[Definitions]:
 def definition_event(plan: Plan) -> dict[str, Any]:
     """The control event that makes a plan hold; the filters in it are texts, so its numbers are exact.
 
-    It names what was asked for only: what has changed is told by comparing, when it is read.
+    It decides by what was asked for only: what has changed is told by comparing, when it is read. What it tells of
+    changes is for the first of a ledger, as what held before that one is in no event.
     """
-    return {"type": "definition", "definitions": plan.definitions.canonical(), "rebuild": list(plan.asked)}
+    event = {"type": "definition", "definitions": plan.definitions.canonical(), "rebuild": list(plan.asked)}
+    if plan.before is not None:
+        event["changed"] = changed_definitions(plan.before, plan.definitions)
+    return event
 
 
 def read_definition_event(data: Any, catalog: Catalog) -> Plan:

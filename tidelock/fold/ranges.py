@@ -52,6 +52,17 @@ def ledger_end(store: Store) -> int:
     return int(store.query(_QUERIES.text("ledger_end"))["ingress_sequence"][0].as_py())
 
 
+def commit_end(store: Store, sequence: int) -> int:
+    """The last sequence of the commit that an event is in."""
+    return int(store.query(_QUERIES.text("commit_end").format(sequence=sequence))["sequence"][0].as_py())
+
+
+def definition_events(store: Store, through: int) -> list[tuple[int, Mapping[str, Any]]]:
+    """The events through a sequence that have changed the definitions, with their sequences, in order."""
+    rows = store.query(_QUERIES.text("definition_events").format(through=through)).to_pylist()
+    return [(row["sequence"], json.loads(row["data"])) for row in rows]
+
+
 def control_events(store: Store, after: int) -> list[Mapping[str, Any]]:
     """What the control events after a sequence say, the last first."""
     found = store.query(_QUERIES.text("control_events").format(after=after))

@@ -25,7 +25,7 @@ def plan_replay(catalog: Catalog, wanted: Definitions, names: Iterable[str]) -> 
     known = sorted({*catalog.hashes, *unit_hashes(wanted)})
     asked = paths(names, known)
     # The definitions change together: one that changed cannot be left behind by replaying another.
-    return Plan(wanted, tuple(sorted({*changed, *asked})), asked)
+    return Plan(wanted, tuple(sorted({*changed, *asked})), asked, before=catalog.definitions)
 
 
 def build(

@@ -207,7 +207,7 @@ class Runner:
         self._shadow_goal = ledger_end(self._store)
         self._store.rollback()
         self._tell(f"definitions changed: {names}; the tables are made anew and swapped when they are complete")
-        self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units)))
+        self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units), before=coming))
 
     def _announce(self) -> None:
         """Let servers know that what they take is folded by the definitions they were started with."""

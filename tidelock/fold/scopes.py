@@ -12,6 +12,15 @@ from tidelock.where.sql import literal
 #: codes of the error rows that streams make; the others are made by meters
 _STREAM_CODES = ("invalid_column", "invalid_event_time", "future_event_time")
 
+#: kinds of definitions that make the tables that several share
+_MAKERS = {
+    COUNTERS.name: ("meters",),
+    COUNTER_GROUPS.name: ("meters",),
+    ADJUSTMENTS.name: ("meters",),
+    ERROR_ROWS.name: ("meters", "streams"),
+    LATE_ROWS.name: ("windows", "streams"),
+}
+
 
 def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
     """The tables that have rows of a plan's units, each with the condition that these rows meet."""
@@ -28,6 +37,14 @@ def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
         *((table, _either('"window"', [*windows, *ordered])) for table in (LATE_ROWS, WATERMARKS)),
         *((tables[name], "TRUE") for name in (*streams, *own) if name in tables),
     ]
+
+
+def makes(path: str, table: str) -> bool:
+    """Whether a definition makes rows of a table, if there is such a definition; of some it is said that do not."""
+    kind, _, name = path.partition(".")
+    if table in _MAKERS:
+        return kind in _MAKERS[table]
+    return (kind == "windows" and table == name) or (kind == "streams" and table in (name, f"{name}_ordered"))
 
 
 def _is_ordered(table: Table | None) -> bool:

@@ -17,7 +17,7 @@ from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Range, next_range
 from tidelock.fold.session import Spark
 from tidelock.fold.source import Elsewhere
-from tidelock.fold.store import Store
+from tidelock.fold.store import Log, Store
 from tidelock.fold.tables import ALWAYS, SCHEMA, Table
 from tidelock.ledger.database import Database
 from tidelock.where.sql import literal
@@ -59,6 +59,8 @@ class Plan:
     units: tuple[str, ...]
     #: those among them that somebody asked for, changed or not
     asked: tuple[str, ...] = ()
+    #: what it changes, where somebody proposes it
+    before: Definitions | None = None
 
     @property
     def name(self) -> str:
@@ -87,13 +89,22 @@ class Shadow:
     """The shadow of one plan. One that is there already is gone on with."""
 
     def __init__(
-        self, spark: Spark, database: Database, plan: Plan, place: Place = SHADOW, elsewhere: Elsewhere | None = None
+        self,
+        spark: Spark,
+        database: Database,
+        plan: Plan,
+        place: Place = SHADOW,
+        elsewhere: Elsewhere | None = None,
+        log: Log | None = None,
     ) -> None:
+        """`log`: where changes are recorded; without one they are not."""
         self.plan = plan
         self.place = place
-        self.store = Store(database, place.schema, f"{place.cursors}{plan.name}")
+        self.store = Store(database, place.schema, f"{place.cursors}{plan.name}", log)
         try:
-            self._folder = Folder(spark, self.store, database, plan.subset(), changes=False, elsewhere=elsewhere)
+            self._folder = Folder(
+                spark, self.store, database, plan.subset(), changes=log is not None, elsewhere=elsewhere
+            )
             self.tables: Mapping[str, Table] = self._folder.tables
             #: everything up to here is in its tables
             self.position = self._prepare()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import adbc_driver_manager as adbc
@@ -28,12 +29,21 @@ class CursorMoved(TidelockError):
     """Another fold has applied the range: nothing was done twice, and nothing is lost."""
 
 
-class Store:
-    """One connection. `schema` holds the tables; `cursor` names how far they are."""
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Where the changes of some tables are recorded, apart from those that everybody reads."""
 
-    def __init__(self, database: Database, schema: str, cursor: str) -> None:
+    schema: str
+    tables: frozenset[str]
+
+
+class Store:
+    """One connection. `schema` holds the tables; `cursor` names how far they are; `log`: changes go there."""
+
+    def __init__(self, database: Database, schema: str, cursor: str, log: Log | None = None) -> None:
         self.schema = schema
         self.cursor = cursor
+        self.log = log
         self._database = database
         self._connection: Any = None
         self._staged: set[str] = set()
@@ -141,7 +151,7 @@ class Store:
             self.execute(statements.analyze(self.schema, table))
 
     def _record(self, hi: int, outcome: Outcome) -> None:
-        if not outcome.changes.num_rows:
+        if not outcome.changes.num_rows or (self.log is not None and outcome.table.name not in self.log.tables):
             return
         segments = encode(outcome.changes)
         rows = pa.table(
@@ -157,7 +167,7 @@ class Store:
                 "segment": pa.array([segment.data for segment in segments], pa.binary()),
             }
         )
-        self._ingest("changes", rows)
+        self._ingest("changes", rows, None if self.log is None else self.log.schema)
 
     def _stage(self, table: Table, rows: pa.Table) -> None:
         stage = statements.stage_of(self.schema, table)
@@ -173,9 +183,10 @@ class Store:
         self.execute("TRUNCATE stage_keys")
         self._ingest("stage_keys", keys.select(["tenant_id", KEY]))
 
-    def _ingest(self, table: str, rows: pa.Table) -> None:
+    def _ingest(self, table: str, rows: pa.Table, schema: str | None = None) -> None:
         with _translated(), self._connected().cursor() as cursor:
-            cursor.adbc_ingest(table, rows, mode="append", temporary=table.startswith("stage"))
+            temporary = table.startswith("stage")
+            cursor.adbc_ingest(table, rows, mode="append", temporary=temporary, db_schema_name=schema)
 
     def _read(self, table: Table, sql: str) -> pa.Table:
         found = self.query(sql)

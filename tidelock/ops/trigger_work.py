@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -26,9 +26,12 @@ from tidelock.triggers.outbox import Transition, append
 from tidelock.triggers.outcomes import Result
 from tidelock.triggers.pasts import one_moment
 from tidelock.triggers.payloads import payload
-from tidelock.triggers.replays import replayed
+from tidelock.triggers.replays import KeptPast, Replay, WholePast
 from tidelock.triggers.sender import Sender
 from tidelock.triggers.signatures import Signer
+
+if TYPE_CHECKING:
+    from tidelock.fold.refolding import Refolding
 
 QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
@@ -99,10 +102,27 @@ async def _sample_data(connection: Any, name: str) -> bytes | None:
     return None
 
 
-def replay(database: Database, name: str, first: int, last: int) -> Iterator[Transition]:
-    """What a trigger has told over a range of sequences. Nothing is sent."""
+def replay(
+    database: Database, name: str, first: int, last: int, refold: Callable[[Refolding], bool]
+) -> Generator[Transition]:
+    """What a trigger has told over a range of sequences. Nothing is sent.
+
+    Where the changes that it takes are not kept any more, `refold` is to fold the ledger anew, or to say that it was
+    told to stop. Raises Unreachable where that would not give what was told.
+    """
     with database.connect_sync(name="tidelock triggers") as connection, one_moment(connection):
-        yield from replayed(connection, name, first, last)
+        found = Replay(connection, name, first, last)
+        if found.kept(connection):
+            yield from found.transitions(connection, KeptPast(connection))
+            return
+    # Here, because whoever needs no Spark should not wait for its modules.
+    from tidelock.fold.refolding import read_refolded, refolding
+
+    with refolding(database, found.since, last) as folding:
+        if refold(folding):
+            with database.connect_sync(name="tidelock triggers") as connection, one_moment(connection):
+                read_refolded(connection)
+                yield from found.transitions(connection, WholePast(connection))
 
 
 def evaluated_through(database: Database) -> tuple[int, int]:

@@ -1,20 +1,19 @@
-"""Replays: what a trigger has told over a range of the ledger, found again from the changes that are kept.
+"""Replays: what a trigger has told over a range of the ledger, found again from the changes of its tables.
 
-Ids, bodies and order are functions of the ledger, so they come out the same. Nothing is sent here.
+Ids, bodies and order are functions of the ledger, so they come out the same, whether the changes are those that are
+kept or were folded anew. Nothing is sent here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
-from tidelock.changes.reader import read_changes
-from tidelock.errors import NotFound, ResumeExpired, Unreachable
-from tidelock.instants import format_instant
+from tidelock.changes.reader import Change, Row, pruned_through, read_changes
+from tidelock.errors import NotFound
 from tidelock.ledger.queries import load
 from tidelock.triggers.bodies import Bodies
 from tidelock.triggers.definition import Trigger, read_event
@@ -26,56 +25,121 @@ from tidelock.triggers.watches import Crossing, Watch, remembered, whole
 QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Source timestamps from one to another, both included."""
+class Past(Protocol):
+    """What was in a table, and what was done to it."""
 
+    def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:
+        """Key and row of everything that matched when a trigger was made or changed, in the order of keys."""
+
+    def changes(self, table: str, after: int, through: int) -> Iterator[Change]:
+        """Changes of a table above one source timestamp, up to and with another."""
+
+
+class KeptPast:
+    """The past as far as changes are kept: the tables of now, and what was done to them since."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        """To be used in `pasts.one_moment`."""
+        self._connection = connection
+
+    def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:
+        return matching_at(self._connection, watch, event.sequence)
+
+    def changes(self, table: str, after: int, through: int) -> Iterator[Change]:
+        return read_changes(self._connection, after=after, through=through, tables=[table])
+
+
+class WholePast(KeptPast):
+    """The past from the ledger's first event on: a connection that reads all changes there ever were."""
+
+    def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:
+        """The last row of every key. Only what matches is in memory."""
+        trigger, found = watch.trigger, dict[str, Row]()
+        for change in self.changes(trigger.table, 0, event.source_timestamp):
+            if change.tenant_id != trigger.tenant_id:
+                continue
+            new = whole(change.new, change.tenant_id)
+            if new is not None and watch.matches(new):
+                found[change.key] = {name: new[name] for name in trigger.columns or ()}
+            else:
+                found.pop(change.key, None)
+        yield from sorted(found.items())
+
+
+class _Part(NamedTuple):
+    """What a trigger was for a while, as one control event says."""
+
+    event: ControlEvent
+    watch: Watch
+    #: source timestamps to be told of, both included
     first: int
     last: int
+    #: sequence and source timestamp after which changes are needed
+    since: tuple[int, int]
 
 
-def replayed(connection: psycopg.Connection[Any], name: str, first: int, last: int) -> Iterator[Transition]:
-    """The transitions of a trigger that events from one sequence to another have made, in their order.
+class Replay:
+    """The transitions of a trigger that events from one sequence to another have made."""
 
-    To be used in `pasts.one_moment`. Raises NotFound, and Unreachable when what it takes is not kept any more.
-    """
-    history = _history(connection, name, last)
-    span = _span(connection, first, last)
-    if span is None:
-        return
-    bodies = Bodies(connection)
-    row = connection.execute(QUERIES["trigger_id"], {"name": name}).fetchone()
-    trigger_id = 0 if row is None else row[0]
-    for event, following in zip(history, [*history[1:], None], strict=True):
-        said = event.said
-        until = span.last if following is None else min(span.last, following.source_timestamp - 1)
-        if not isinstance(said, Trigger) or not said.enabled or until < span.first:
-            continue
-        try:
-            for crossing in _crossings(connection, Watch(said, trigger_id), event, _Span(span.first, until)):
+    def __init__(self, connection: psycopg.Connection[Any], name: str, first: int, last: int) -> None:
+        """Raises NotFound."""
+        self._parts = list(_parts(connection, name, first, last))
+
+    def kept(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether the changes it takes are kept still, as of this transaction."""
+        pruned = pruned_through(connection)
+        return all(part.since[1] >= pruned for part in self._parts)
+
+    @property
+    def since(self) -> Mapping[str, int]:
+        """Its tables, each with the sequence after which changes are needed."""
+        # The parts are in order, and the first of a table needs the oldest.
+        return {part.watch.trigger.table: part.since[0] for part in reversed(self._parts)}
+
+    def transitions(self, connection: psycopg.Connection[Any], past: Past) -> Iterator[Transition]:
+        """In their order."""
+        bodies = Bodies(connection)
+        for part in self._parts:
+            for crossing in _crossings(past, part):
                 yield bodies.transition(crossing)
-        except ResumeExpired:
-            raise Unreachable(_missing(said, event, span)) from None
 
 
-def _crossings(
-    connection: psycopg.Connection[Any], watch: Watch, event: ControlEvent, span: _Span
-) -> Iterator[Crossing]:
+def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int) -> Iterator[_Part]:
+    rows = connection.execute(QUERIES["history"], {"name": name, "through": last}).fetchall()
+    if not rows:
+        raise NotFound(f"the ledger knows no trigger {name} up to sequence {last}")
+    history = [ControlEvent(sequence, time, read_event(json.loads(data))) for sequence, time, data in rows]
+    times = connection.execute(QUERIES["times"], {"first": first, "last": last}).fetchone()
+    assert times is not None, "this query always has a row"
+    begin, end = times
+    if begin is None or end is None or begin > end:
+        # There is no event in the range.
+        return
+    known = connection.execute(QUERIES["trigger_id"], {"name": name}).fetchone()
+    for event, following in zip(history, [*history[1:], None], strict=True):
+        until = end if following is None else min(end, following.source_timestamp - 1)
+        if not isinstance(event.said, Trigger) or not event.said.enabled or until < begin:
+            continue
+        watch = Watch(event.said, 0 if known is None else known[0])
+        since = event.sequence, event.source_timestamp
+        if watch.leaving is None:
+            since = max(event.sequence, first - 1), max(event.source_timestamp, begin - 1)
+        # Otherwise, who is in depends on everything since the beginning.
+        yield _Part(event, watch, begin, until, since)
+
+
+def _crossings(past: Past, part: _Part) -> Iterator[Crossing]:
     """What a trigger told while it was as one control event says."""
-    trigger, members = watch.trigger, set[str]()
-    after = max(event.source_timestamp, span.first - 1)
-    told = trigger.snapshot and event.source_timestamp >= span.first
+    event, watch, members = part.event, part.watch, set[str]()
+    told = watch.trigger.snapshot and event.source_timestamp >= part.first
     if watch.leaving is not None or told:
-        for key, row in matching_at(connection, watch, event.sequence):
+        for key, row in past.matching(watch, event):
             if watch.leaving is not None:
                 members.add(key)
             if told:
                 yield Crossing(watch, "MATCH", event.source_timestamp, key, row)
-    if watch.leaving is not None:
-        # Who is in now depends on everything since the beginning.
-        after = event.source_timestamp
-    for change in read_changes(connection, after=after, through=span.last, tables=[trigger.table]):
-        if change.tenant_id != trigger.tenant_id:
+    for change in past.changes(watch.trigger.table, part.since[1], part.last):
+        if change.tenant_id != watch.trigger.tenant_id:
             continue
         if watch.leaving is None:
             old = whole(change.old, change.tenant_id)
@@ -85,30 +149,5 @@ def _crossings(
         crossing = remembered(watch, member, change)
         if crossing is not None:
             (members.add if crossing.event_type == "MATCH" else members.discard)(change.key)
-            if crossing.source_timestamp >= span.first:
+            if crossing.source_timestamp >= part.first:
                 yield crossing
-
-
-def _history(connection: psycopg.Connection[Any], name: str, through: int) -> Sequence[ControlEvent]:
-    rows = connection.execute(QUERIES["history"], {"name": name, "through": through}).fetchall()
-    if not rows:
-        raise NotFound(f"the ledger knows no trigger {name} up to sequence {through}")
-    return [ControlEvent(sequence, time, read_event(json.loads(data))) for sequence, time, data in rows]
-
-
-def _span(connection: psycopg.Connection[Any], first: int, last: int) -> _Span | None:
-    """The range in time; None: there is no event in it."""
-    row = connection.execute(QUERIES["times"], {"first": first, "last": last}).fetchone()
-    assert row is not None, "this query always has a row"
-    if row[0] is None or row[1] is None or row[0] > row[1]:
-        return None
-    return _Span(row[0], row[1])
-
-
-def _missing(trigger: Trigger, event: ControlEvent, span: _Span) -> str:
-    since = max(event.source_timestamp, span.first) if trigger.unmatch is None else event.source_timestamp
-    why = "" if trigger.unmatch is None else "; with `unmatch`, who is in depends on all changes since it was made"
-    return (
-        f"the changes of {trigger.table} since {format_instant(since)} are needed, and some of them are not kept any "
-        f"more (setting changes_retention){why}. Choose a later range."
-    )

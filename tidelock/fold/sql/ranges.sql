@@ -35,6 +35,15 @@ SELECT ingress_sequence FROM ledger_head
 SELECT data::text AS data FROM events JOIN commits ON first_sequence = ingress_sequence
 WHERE control AND first_sequence > {after} ORDER BY first_sequence DESC
 
+-- name: definition_events
+-- The events that have changed the definitions, the first of them first.
+SELECT first_sequence AS sequence, data::text AS data FROM commits JOIN events ON ingress_sequence = first_sequence
+WHERE control AND first_sequence <= {through} AND data ->> 'type' = 'definition' ORDER BY first_sequence
+
+-- name: commit_end
+-- The last sequence of the commit that a sequence is in.
+SELECT min(last_sequence) AS sequence FROM commits WHERE last_sequence >= {sequence}
+
 -- name: events_between
 -- How many events a range has, and the first of them; nothing of an empty one.
 SELECT first_sequence, last_sequence - last.skipped - (first_sequence - 1 - first.skipped) AS events

@@ -16,6 +16,7 @@ from tidelock.settings import TABLE, Settings, load
 if TYPE_CHECKING:
     # Only when a command needs them: help must not wait for a database driver.
     from tidelock.fold.recomputation import Recomputation
+    from tidelock.fold.session import Spark
     from tidelock.ingest.intake import Recorder
     from tidelock.ledger.database import Database
 
@@ -100,6 +101,8 @@ class Composition(Protocol):
         tell: Callable[[str], None],
         progress: Callable[[int, int], None],
     ) -> Recomputation | None: ...
+
+    def started_spark(self, settings: Settings, tell: Callable[[str], None]) -> AbstractContextManager[Spark]: ...
 
 
 def composition(context: typer.Context) -> Composition:

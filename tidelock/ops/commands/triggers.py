@@ -1,10 +1,8 @@
-"""Commands for triggers: `triggers list`, `create`, `delete`, `enable`, `disable`, `test`, `replay` and deliveries."""
+"""Commands for triggers: `triggers list`, `create`, `delete`, `enable`, `disable`, `test` and deliveries."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from tidelock.ledger.database import Database
     from tidelock.settings import Settings
     from tidelock.triggers.deliveries import Status
-    from tidelock.triggers.outbox import Transition
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,9 +27,6 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the trigger.", show_default=False)]
 
 _LIST_MAX = 100_000
-_SEQUENCE_MAX = 2**63 - 2
-# Events found again that are shown and queued at a time: there may be millions.
-_REPLAYED = 1_000
 
 
 @app.command("list")
@@ -177,45 +171,6 @@ def send_test(
 
 
 @app.command()
-def replay(
-    name: Name,
-    first: Annotated[int, typer.Option("--from", metavar="SEQUENCE", help="First event of the range.", min=1)],
-    last: Annotated[int, typer.Option("--to", metavar="SEQUENCE", help="Last event of the range.", max=_SEQUENCE_MAX)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what was told, and send nothing.")] = False,
-    config: Config = None,
-    data: Data = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
-) -> None:
-    """Find again what a trigger told over a range of the ledger, and send it again, with the same ids.
-
-    It is found from the changes of its table, as long as they are kept.
-
-    [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
-    """
-    from tidelock.ops import trigger_work
-
-    settings = read_settings(config, data=data, database_url=database_url)
-    if last < first:
-        raise SettingsError("--to lies before --from")
-    with found_ledger(settings) as database:
-        evaluated, folded = trigger_work.evaluated_through(database)
-        end = min(last, folded if dry_run else evaluated)
-        if end < last:
-            terminal.say(f"Through sequence {end:,}: what comes after it is yet to be told.")
-        shown = queued = 0
-        found = trigger_work.replay(database, name, first, end) if first <= end else iter(())
-        while some := list(islice(found, _REPLAYED)):
-            _show_replay(name, some, json=json)
-            shown += len(some)
-            queued += 0 if dry_run else asyncio.run(trigger_work.send_again(database, name, some))
-    if not shown and not json:
-        terminal.say(f"{escape(name)} told nothing there.")
-    if not dry_run:
-        terminal.say(f"{queued:,} are queued to be delivered again; those that wait already are not queued twice.")
-
-
-@app.command()
 def deliveries(
     name: Name,
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="pending, delivered or dead.")] = None,
@@ -315,25 +270,6 @@ def _done(name: str, what: str, *, json: bool) -> None:
         terminal.write_json({"name": name, what: True})
     else:
         terminal.show(f"{escape(name)} is {what}.")
-
-
-def _show_replay(name: str, found: Iterable[Transition], *, json: bool) -> None:
-    import time
-
-    from tidelock.triggers.payloads import payload
-
-    if json:
-        terminal.write(
-            payload(
-                event_id=each.event_id, event_type=each.event_type, trigger=name, data=each.data,
-                source_timestamp=each.source_timestamp, sent_at_ns=time.time_ns(),
-            )
-            for each in found
-        )  # fmt: skip
-        return
-    for each in found:
-        line = f"{each.source_timestamp} {each.event_type:<7} {each.event_id} {each.key} {each.data.decode()}"
-        terminal.show(escape(line))
 
 
 async def _list(settings: Settings, database: Database, tenant: str | None) -> list[dict[str, Any]]:
