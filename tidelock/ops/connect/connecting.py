@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tidelock.errors import Unreachable
+from tidelock.errors import TidelockError, Unreachable
 from tidelock.instants import MILLISECOND, SECOND, format_instant
 from tidelock.ledger.outage import outage
 from tidelock.model import Accepted, Conflict, Duplicate, Rejected, Verdict
@@ -79,11 +80,11 @@ class Connecting:
         """Until it is stopped, or nothing will change any more. Raises SettingsError, Unreachable."""
         self._adopt = adopt
         try:
-            with outage("connect"):
+            with _outage():
                 await self._begin(restart=restart)
             while True:
                 try:
-                    with outage("connect"):
+                    with _outage():
                         await self._follow()
                     self._tell(f"{self._feed.view} has ended: nothing in it will change any more")
                     break
@@ -92,7 +93,7 @@ class Connecting:
                 except Unreachable as error:
                     await self._wait(error)
         except _Stopped:
-            with outage("connect"):
+            with _outage():
                 await self._move(force=True)
         finally:
             await asyncio.gather(self._connector.close(), self._memory.close(), return_exceptions=True)
@@ -194,7 +195,7 @@ class Connecting:
         self._tell(f"{why}; comparing the whole view with what is recorded")
         self.result.position = None
         try:
-            with outage("connect"):
+            with _outage():
                 await self._memory.move(None)
         except Unreachable as error:
             await self._wait(error)
@@ -211,7 +212,7 @@ class Connecting:
             self._tell(f"{error.message}; trying again in {pause_s:.1f} s")
             await self._unless_stopped(asyncio.sleep(pause_s))
             try:
-                with outage("connect"):
+                with _outage():
                     await self._unless_stopped(self._connector.open(self._feed.stream))
                     await self._memory.open()
                     if self.result.position is None:
@@ -244,6 +245,19 @@ class Connecting:
             task.cancel()
             stopping.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+@contextmanager
+def _outage() -> Iterator[None]:
+    """An outage of either side. What fails because this task is being cancelled is none, and must not keep it going."""
+    try:
+        with outage("connect"):
+            yield
+    except TidelockError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError from error
+        raise
 
 
 async def _next(parts: AsyncGenerator[Part, None]) -> Part | None:
