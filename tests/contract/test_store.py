@@ -7,7 +7,7 @@ import pytest
 
 from tidelock.definitions import parse_definitions
 from tidelock.fold import statements, store
-from tidelock.fold.counters import stored_counters_sql
+from tidelock.fold.counters import all_counters_sql, some_counters_sql, stored_counters_sql
 from tidelock.fold.store import Store
 from tidelock.fold.tables import COUNTERS, KEY, SCHEMA
 from tidelock.fold.versions import appended, row_schema
@@ -57,6 +57,15 @@ def test_stored_rows_are_looked_up_by_their_keys_even_where_postgres_believes_th
             plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {sql}".encode()))
             assert "Index Scan using counters_pkey on counters it" in plan
     assert filled.rows(COUNTERS, counters(1_000)).num_rows == 1_000
+    filled.rollback()
+    filled.close()
+
+
+@pytest.mark.parametrize(("events", "few"), [(4 * ROWS, True), (4 * ROWS - 1, False)])
+def test_all_counters_are_read_with_a_range_only_where_they_are_few(filled: Store, events: int, few: bool) -> None:
+    assert filled.query(some_counters_sql(SCHEMA, 0, events))["few"].to_pylist() == [few]
+    meters = list(parse_definitions({"meters": {"calls": {}}}).meters.values())
+    assert filled.select(COUNTERS, all_counters_sql(SCHEMA, meters)).num_rows == ROWS
     filled.rollback()
     filled.close()
 

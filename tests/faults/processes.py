@@ -1,4 +1,4 @@
-"""Processes by what they are: the fold and the loader of a server, the JVM of either."""
+"""Processes by what they are: fold, loader and mirror of a server, the JVM of the first two."""
 
 import contextlib
 import os
@@ -16,6 +16,10 @@ def load_of(server: int) -> int | None:
     return _child(server, b"load")
 
 
+def mirror_of(server: int) -> int | None:
+    return _child(server, b"mirror")
+
+
 def jvm_of(fold: int | None) -> int | None:
     return None if fold is None else _child(fold, b"pyspark-shell")
 
@@ -23,6 +27,13 @@ def jvm_of(fold: int | None) -> int | None:
 def kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def found(process: Callable[[], int | None], what: str, seconds: float = 120) -> int:
+    """A process that runs, or will soon."""
+    until(process, f"{what} runs", seconds)
+    pid = process()
+    return pid if pid is not None else found(process, what, seconds)
 
 
 def gone(pid: int) -> bool:

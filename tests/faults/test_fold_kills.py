@@ -4,9 +4,7 @@
 """
 
 import asyncio
-import os
 import random
-import shutil
 import time
 import tomllib
 from collections.abc import Iterator
@@ -16,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults.processes import fold_of, gone, jvm_of, kill, until
-from tests.faults.servers import Producer, Server
+from tests.faults.killing import Victims, Watched, kills_of_a_soak, started
+from tests.faults.processes import fold_of, found, gone, jvm_of, kill, until
+from tests.faults.servers import Producer
 from tests.faults.told import SETTINGS, telling
 from tests.ledgers import read_ledger
 from tests.model import fold
@@ -77,6 +76,8 @@ TABLES = tables_of(parse_definitions(DEFINITIONS))
 DAY = 86400 * 10**9
 START = 1_767_225_600 * 10**9
 BUSY_S, QUIET_S = 0.05, 1.0
+#: mostly the JVM, since a fold that was killed is started after a pause
+WEIGHTS = {"jvm": 3, "fold": 2, "early": 2, "postgres": 1, "server": 2}
 
 
 class Customer(Producer):
@@ -105,7 +106,7 @@ class Customer(Producer):
         super()._remember(keys[: len(results)], results, attempts)
 
 
-class Folded(Server):
+class Folded(Watched):
     """An `up` with its fold."""
 
     @property
@@ -120,40 +121,14 @@ class Folded(Server):
     def database(self) -> Database:
         return Database(EmbeddedPostgres(self.data, None, {}).url)
 
-    def positions(self) -> tuple[int, int] | None:
-        """Where the ledger ends, and how far the fold is; None while nobody can say."""
-        try:
-            health = httpx.get(f"{self.url}/readyz", timeout=10).json()
-            return health["head"]["ingressSequence"], health["readers"][0]["ingressSequence"]
-        except (httpx.TransportError, TypeError, IndexError, KeyError):
-            return None
-
-    def head(self) -> int:
-        until(self.positions, "the ledger answers")
-        found = self.positions()
-        return found[0] if found else self.head()
-
     def wait_until_folded(self, sequence: int) -> None:
-        def folded() -> bool:
-            found = self.positions()
-            return found is not None and found[1] >= sequence
-
-        until(folded, f"folded through {sequence}, with the log\n{self.log()}", 300)
+        self.wait_until_read(sequence, "fold")
 
 
 @pytest.fixture(scope="module")
 def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folded]:
-    data = tmp_path_factory.mktemp("folded")
-    shutil.copytree(jars / "jars", data / "jars")
-    config = data / "tidelock.toml"
-    config.write_text(CONFIG)
-    server = Folded(data, config)
-    server.start()
-    try:
+    with started(Folded, jars, tmp_path_factory.mktemp("folded"), CONFIG) as server:
         yield server
-    finally:
-        if not gone(server.pid):
-            assert server.stop() == 0, server.log()
 
 
 def test_events_are_taken_before_the_fold_runs_and_then_the_server_is_ready(server: Folded) -> None:
@@ -167,69 +142,40 @@ def test_events_are_taken_before_the_fold_runs_and_then_the_server_is_ready(serv
     server.wait_until_folded(1)
 
 
-class Killer:
-    """Kills what folds, again and again."""
-
-    def __init__(self, server: Folded, seed: int) -> None:
-        self._server = server
-        self._chance = random.Random(seed)
-        self.killed: list[str] = []
-
-    def victims(self, kills: int) -> list[str]:
-        """Mostly the JVM, since a fold that was killed is started after a pause; each kind where there are enough."""
-        wanted = ["jvm", "fold", "early", "postgres", "server"] + [
-            self._chance.choice(["jvm", "jvm", "jvm", "fold", "fold", "early", "early", "postgres", "server", "server"])
-            for _ in range(kills - 5)
-        ]
-        self._chance.shuffle(wanted)
-        return wanted
-
-    def kill(self, victim: str) -> None:
-        """Now; `early` is the JVM of a fold that has just begun, or begun again."""
-        server = self._server
-        if victim == "postgres":
-            server.kill_postgres()
-        elif victim == "server":
-            # With it those who evaluate triggers and deliver; fold and JVM see it and end.
-            server.kill()
-            server.start()
-        elif victim == "fold":
-            kill(_found(lambda: server.fold))
-        else:
-            kill(_found(lambda: server.jvm))
-        self.killed.append(victim)
-
-    def pause_s(self, victim: str) -> float:
-        return self._chance.uniform(0, 8 if victim == "early" else 3)
+def kill_one(server: Folded, victims: Victims, victim: str) -> None:
+    """Now; `early` is the JVM of a fold that has just begun, or begun again."""
+    if victim == "postgres":
+        server.kill_postgres()
+    elif victim == "server":
+        # With it those who evaluate triggers and deliver; fold and JVM see it and end.
+        server.kill()
+        server.start()
+    elif victim == "fold":
+        kill(found(lambda: server.fold, "the fold"))
+    else:
+        kill(found(lambda: server.jvm, "its JVM"))
+    victims.count(victim)
 
 
-def _found(process: Any) -> int:
-    until(process, "it runs")
-    pid = process()
-    return int(pid) if pid is not None else _found(process)
-
-
-async def kill_under_load(server: Folded, producers: list[Customer], kills: int, seed: int) -> Killer:
-    killer = Killer(server, seed)
+async def kill_under_load(server: Folded, producers: list[Customer], kills: int, victims: Victims) -> None:
     _pace(producers, QUIET_S)
     sending = [asyncio.create_task(producer.run()) for producer in producers]
     started = time.monotonic()
-    for number, victim in enumerate(killer.victims(kills), start=1):
+    for number, victim in enumerate(victims.draw(kills), start=1):
         if victim != "early":
             # At work again, with what has come meanwhile; then events arrive faster.
             await asyncio.to_thread(server.wait_until_folded, await asyncio.to_thread(server.head))
             _pace(producers, BUSY_S)
-        await asyncio.sleep(killer.pause_s(victim))
-        await asyncio.to_thread(killer.kill, victim)
+        await asyncio.sleep(victims.chance.uniform(0, 8 if victim == "early" else 3))
+        await asyncio.to_thread(kill_one, server, victims, victim)
         _pace(producers, QUIET_S)
         if number % 10 == 0:
             head = await asyncio.to_thread(server.head)
-            print(f"{number} kills, {head} events, {time.monotonic() - started:.0f} s", flush=True)
+            print(f"{victims}, {head} events, {time.monotonic() - started:.0f} s", flush=True)
     await asyncio.sleep(1)
     for producer in producers:
         producer.stopping.set()
     await asyncio.gather(*sending)
-    return killer
 
 
 def _pace(producers: list[Customer], pause_s: float) -> None:
@@ -242,8 +188,8 @@ def check(server: Folded) -> str:
     database = server.database
     events = read_ledger(database)
     wanted = expected(fold(events, DEFINITIONS), DEFINITIONS)
-    found = pictured(database, TABLES)
-    assert differences(found, wanted) == {}
+    held = pictured(database, TABLES)
+    assert differences(held, wanted) == {}
     told = {name for name, table in TABLES.items() if not table.internal}
     with database.connect_sync() as connection:
         places = [change.place for change in read_changes(connection, after=0) if change.table in told]
@@ -253,17 +199,15 @@ def check(server: Folded) -> str:
 
 
 async def prove(server: Folded, kills: int) -> None:
-    seed = int(os.environ.get("SOAK_SEED", random.randrange(10**6)))
-    print(f"SOAK_SEED={seed}")
+    victims = Victims(WEIGHTS)
     await asyncio.to_thread(server.wait_until_ready, 120)
-    started = time.monotonic()
-    producers = [Customer(server.url, f"{seed}/{kills}/{number}") for number in range(2)]
-    async with telling(server.url, seed) as told:
-        killer = await kill_under_load(server, producers, kills, seed)
+    begun = time.monotonic()
+    producers = [Customer(server.url, f"{victims.seed}/{kills}/{number}") for number in range(2)]
+    async with telling(server.url, victims.seed) as told:
+        await kill_under_load(server, producers, kills, victims)
         compared = await asyncio.to_thread(check, server)
         delivered = await told.check(await asyncio.to_thread(read_ledger, server.database), DEFINITIONS)
-    counts = ", ".join(f"{killer.killed.count(kind)} {kind}" for kind in sorted(set(killer.killed)))
-    print(f"{kills} kills ({counts}) in {time.monotonic() - started:.0f} s: {compared}, {delivered}")
+    print(f"{victims} in {time.monotonic() - begun:.0f} s: {compared}, {delivered}")
 
 
 @pytest.mark.timeout(900)
@@ -274,12 +218,12 @@ async def test_a_few_kills_of_what_folds_and_tells_change_nothing(server: Folded
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 async def test_a_hundred_kills_of_what_folds_and_tells_change_nothing(server: Folded) -> None:
-    await prove(server, kills=int(os.environ.get("SOAK_KILLS", "100")))
+    await prove(server, kills=kills_of_a_soak(100))
 
 
 def test_a_fold_and_its_jvm_end_with_the_server_that_was_killed(server: Folded) -> None:
     server.wait_until_ready(120)
-    processes = [_found(lambda: server.fold), _found(lambda: server.jvm)]
+    processes = [found(lambda: server.fold, "the fold"), found(lambda: server.jvm, "its JVM")]
     server.kill()
     until(lambda: all(map(gone, processes)), "fold and JVM have ended", 20)
     until(lambda: not (server.data / "postgres" / "postmaster.pid").exists(), "the last user stops Postgres", 20)

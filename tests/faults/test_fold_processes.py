@@ -63,7 +63,6 @@ def folded(database: Database) -> int:
     return row[0] if row else 0
 
 
-@pytest.mark.soak
 def test_a_fold_that_stands_by_takes_over_from_one_that_was_killed(
     database: Database, fold: Callable[[str], subprocess.Popen[str]]
 ) -> None:
@@ -76,7 +75,7 @@ def test_a_fold_that_stands_by_takes_over_from_one_that_was_killed(
     kill(first.pid)
     until_it_says(second, "folding from sequence 1")
     write_ledger(database, [Event(2, 2, "calls", 2, customer_ref="c", quantity=None)], commit_id=2)
-    until(lambda: folded(database) == 2, "the second folds", 180)
+    until(lambda: folded(database) == 2, "the second folds")
     second.terminate()
     assert second.wait(60) == 0
 

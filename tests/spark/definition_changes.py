@@ -132,9 +132,11 @@ def fold_all(spark: Spark, database: Database, toml: Toml, **options: Any) -> No
     runner(spark, database, toml, **options).run(threading.Event(), through=end)
 
 
-def change(spark: Spark, database: Database, toml: Toml, *, times: int = 1, **options: Any) -> list[str]:
-    """Run a fold with these definitions until it has swapped tables; what it told."""
-    told: list[str] = []
+def change(
+    spark: Spark, database: Database, toml: Toml, *, times: int = 1, told: list[str] | None = None, **options: Any
+) -> list[str]:
+    """Run a fold with these definitions until it has swapped tables; what it told, there as it is told."""
+    told = [] if told is None else told
     stop = threading.Event()
 
     def tell(text: str) -> None:

@@ -7,8 +7,6 @@ told with the tenant's small ledger, made smaller still. `LAW_SEED` repeats a ru
 from __future__ import annotations
 
 import json
-import os
-import random
 import subprocess
 import sys
 import time
@@ -40,8 +38,6 @@ DRIVER, EXECUTORS = 10**9, 1
 #: for making a failing ledger smaller
 SHRINK_S = 90
 
-_CI_SEED = 4242
-
 
 @dataclass(frozen=True)
 class Way:
@@ -64,15 +60,6 @@ CUTS = ("commits", "everything", "random")
 READERS = ((DRIVER, 2), (EXECUTORS, 2), (EXECUTORS, 1))
 #: every cut and every reader; three packs see all their pairs
 SOME = [[Way(cut, *READERS[(number + turn) % 3]) for number, cut in enumerate(CUTS)] for turn in range(3)]
-
-
-@pytest.fixture(scope="module")
-def number() -> int:
-    # In CI always the same ledgers: whether a change lands is not a matter of luck. Everywhere else new ones.
-    usual = _CI_SEED if os.environ.get("CI") == "true" else random.randrange(10**6)
-    found = int(os.environ.get("LAW_SEED", usual))
-    print(f"LAW_SEED={found}")
-    return found
 
 
 @pytest.mark.timeout(900)

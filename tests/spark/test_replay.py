@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,28 @@ def test_whoever_reads_meanwhile_sees_the_old_rows_or_the_new_ones(spark: Spark,
     done.set()
     reader.join()
     assert len(seen) == 2, seen
+    check(folded)
+
+
+def test_a_long_transaction_delays_the_swap_and_nobody_who_reads(spark: Spark, folded: Database) -> None:
+    told: list[str] = []
+    longest_s = 0.0
+    with folded.connect_sync() as long, folded.connect_sync() as short:
+        long.execute("BEGIN")
+        long.execute("SELECT FROM tidelock_tables.typed")
+        columns = BASE["streams"]["typed"]["columns"] | {"price": "decimal(9,2)"}
+        toml = changed(streams__typed={"columns": columns})
+        folding = threading.Thread(target=change, args=(spark, folded, toml), kwargs={"told": told})
+        folding.start()
+        while not any("kept locked" in text for text in told):
+            started = time.monotonic()
+            short.execute("SELECT FROM tidelock_tables.typed")
+            longest_s = max(longest_s, time.monotonic() - started)
+            assert folding.is_alive(), told
+            time.sleep(0.05)
+        long.rollback()
+        folding.join(60)
+    assert longest_s < 10
     check(folded)
 
 

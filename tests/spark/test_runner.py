@@ -172,6 +172,18 @@ def test_without_events_nothing_is_done(spark: Spark, ledger: Recording, monkeyp
         assert jobs_of(spark) == jobs
 
 
+def test_a_commit_that_nobody_announced_ends_the_rehearsals(
+    spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "rehearsals", 0)
+    with folding(spark, ledger.database, DEFINITIONS) as running:
+        running.wait(ledger.record(3))
+        running.until(lambda: spark.rehearsals >= 1, "it rehearses")
+        running.wait(ledger.record(2))
+        assert spark.rehearsals < runner.REHEARSALS
+    ledger.check()
+
+
 def test_while_there_is_nothing_to_do_the_steps_are_rehearsed_and_nothing_comes_of_it(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,6 @@ them. They are evaluated behind the fold, by readers that are killed and begin a
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -32,18 +30,9 @@ from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
 
-_CI_SEED = 4242
 _TENANTS = 2
 #: about so many control events amid the commits of a pack
 _SCATTERED = 6
-
-
-@pytest.fixture(scope="module")
-def number() -> int:
-    usual = _CI_SEED if os.environ.get("CI") == "true" else random.randrange(10**6)
-    found = int(os.environ.get("LAW_SEED", usual))
-    print(f"LAW_SEED={found}")
-    return found
 
 
 @pytest.mark.timeout(900)

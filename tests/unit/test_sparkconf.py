@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import SettingsError
-from tidelock.fold.sparkconf import check, cores, is_local, spark_conf, spark_environment
+from tidelock.fold.sparkconf import check, cores, grows_with_cluster, is_local, spark_conf, spark_environment
 from tidelock.settings import Spark, load
 
 
@@ -73,3 +73,18 @@ def test_property_names_may_be_written_with_or_without_quotes(tmp_path: Path, te
 def test_a_property_that_spark_would_ignore_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r'names begin with "spark\."'):
         load(None, {"TIDELOCK_SPARK_CONF": '{"executor.memory": "1g"}'}, {})
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "expected"),
+    [
+        ("local[2]", {}, False),
+        ("spark://h:7077", {}, True),
+        ("spark://h:7077", {"spark.sql.shuffle.partitions": "40"}, False),
+        ("k8s://h", {"spark.dynamicAllocation.enabled": "true"}, False),
+    ],
+)
+def test_a_range_has_as_many_parts_as_a_cluster_has_cores_unless_told(
+    master: str, conf: dict[str, str], expected: bool
+) -> None:
+    assert grows_with_cluster(Spark(master=master, conf=conf)) is expected

@@ -1,4 +1,4 @@
-"""Stored counters: those that a range touches, found by Postgres from the events themselves."""
+"""Stored counters: those that a range touches, found by Postgres from its events; all of them where they are few."""
 
 from __future__ import annotations
 
@@ -9,6 +9,25 @@ from tidelock.definitions import Meter
 from tidelock.fold import statements
 from tidelock.fold.tables import COUNTERS, KEY
 from tidelock.where.sql import literal
+
+#: of all counters, as many at most are read with a large range, however large it is
+_ALL_MAX = 100_000
+#: and no more than one for so many of its events: reading a counter costs more than to see that an event touches it
+_EVENTS_PER_COUNTER = 4
+
+
+def some_counters_sql(schema: str, lo: int, hi: int) -> str:
+    """As many counters as there are, or one more than are worth reading all with the range."""
+    most = min((hi - lo) // _EVENTS_PER_COUNTER, _ALL_MAX)
+    place = statements.placed(schema, COUNTERS.name)
+    return f"SELECT count(*) <= {most} AS few FROM (SELECT FROM {place} LIMIT {most + 1}) AS counted"
+
+
+def all_counters_sql(schema: str, meters: Sequence[Meter]) -> str:
+    """Every counter of these meters."""
+    names = ", ".join(_text(meter.name) for meter in meters)
+    place = statements.placed(schema, COUNTERS.name)
+    return f"SELECT {statements.columns(COUNTERS, 'target.')} FROM {place} AS target WHERE target.metric IN ({names})"
 
 
 def stored_counters_sql(schema: str, meters: Sequence[Meter], lo: int, hi: int) -> str:

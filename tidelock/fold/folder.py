@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tidelock.definitions import Definitions
 from tidelock.fold.arrow import column, typed
 from tidelock.fold.calculations import compile_calculations
-from tidelock.fold.counters import stored_counters_sql
+from tidelock.fold.counters import all_counters_sql, some_counters_sql, stored_counters_sql
 from tidelock.fold.errorrows import FAULTY, FAULTY_COLUMNS, error_rows
 from tidelock.fold.keys import bounded, joined, json_strings, number_strings, period_strings
 from tidelock.fold.latest import LatestSteps
@@ -28,6 +28,7 @@ from tidelock.fold.readings import objection_sql, readings
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots, slots_of
 from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source, single_partition
+from tidelock.fold.sparkconf import SHUFFLE_PARTITIONS, grows_with_cluster
 from tidelock.fold.store import Store
 from tidelock.fold.tables import (
     ADJUSTMENTS,
@@ -173,7 +174,7 @@ class Folder:
         self._timing.parsed(self._source.read(lo, hi)).createOrReplaceTempView("events")
         prepared = session.sql(self._prepared)
         with ThreadPoolExecutor(1) as aside:
-            stored = aside.submit(self._stored_counters, lo, hi)
+            stored = aside.submit(self._stored_counters, lo, hi, small)
             if small:
                 rows = prepared.toArrow()
                 single_partition(session, rows).createOrReplaceTempView("prepared")
@@ -185,17 +186,22 @@ class Folder:
             finally:
                 prepared.unpersist()
 
-    def _stored_counters(self, lo: int, hi: int) -> pa.Table:
-        meters = self._meters.meters
+    def _stored_counters(self, lo: int, hi: int, small: bool) -> pa.Table:
+        """Of a large range all, where they are few: finding those that it touches means to read its events again."""
+        meters, schema = self._meters.meters, self._store.schema
         if not meters:
             return row_schema(COUNTERS).empty_table()
-        return self._store.select(COUNTERS, stored_counters_sql(self._store.schema, meters, lo, hi))
+        if not small and self._store.query(some_counters_sql(schema, lo, hi))["few"][0].as_py():
+            return self._store.select(COUNTERS, all_counters_sql(schema, meters))
+        return self._store.select(COUNTERS, stored_counters_sql(schema, meters, lo, hi))
 
     def _compile(self, wanted: bool) -> None:
         """Compiling a step costs more than it saves on few rows."""
         conf = self._spark.session.conf
         conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
         conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if wanted else "NO_CODEGEN")
+        if wanted and grows_with_cluster(self._spark.settings):
+            conf.set(SHUFFLE_PARTITIONS, str(self._spark.parallelism))
 
     def _outcomes(self, lo: int, hi: int, prepared: pa.Table | None, stored: Stored, hint: str) -> Iterator[Outcome]:
         meters = self._meters.meters

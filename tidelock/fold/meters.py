@@ -127,13 +127,18 @@ class MeterSteps:
         return f"CASE {cases} END"
 
 
+def missing_quantity(meter: Meter) -> str:
+    """What is wrong with an event that has nothing for the meter to aggregate."""
+    return f'"{meter.value}" is missing, or no number below 10^19 with at most nine decimals'
+
+
 def _entry(number: int, meter: Meter, reading: Reading) -> str:
     matches = "TRUE" if meter.where is None else f"COALESCE({where_sql(meter.where, SPARK, reading.as_type)}, FALSE)"
     quantity = reading.quantity(meter.value)
     error = message = "CAST(NULL AS STRING)"
     if meter.aggregation != "count":
         error = f"IF({quantity} IS NULL, 'missing_quantity', NULL)"
-        message = sql_text(f'"{meter.value}" is missing, or no number below 10^19 with at most nine decimals')
+        message = sql_text(missing_quantity(meter))
     group = reading.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)"
     return (
         f"named_struct('meter', {number}, 'matches', {matches}, "

@@ -1,8 +1,9 @@
-"""Readings: the columns of a stream's events as Spark SQL over a range."""
+"""Readings: the columns of a stream's events as SQL over a range, Spark's or another that has the same casts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from tidelock.columns import ENVELOPE, STRING, ColumnType
 from tidelock.definitions import Stream
@@ -10,18 +11,29 @@ from tidelock.definitions.eventtimes import EventTime
 from tidelock.fold import casts
 from tidelock.fold.slots import Slots, member_of
 from tidelock.ingest.wire import KEY_BYTES_MAX
-from tidelock.where.sql import SPARK, literal
+from tidelock.where.sql import SPARK, Dialect, literal
 
 #: types whose values are the texts themselves
 _TEXTS = ("string", "json")
 
 
+class Casts(Protocol):
+    """How values are read from texts, and written again, by one kind of SQL; `fold.casts` says what each is."""
+
+    def typed(self, type_: ColumnType, text: str) -> str: ...
+    def canonical(self, type_: ColumnType, value: str) -> str: ...
+    def quantity(self, type_: ColumnType | None, value: str) -> str: ...
+    def json_array(self, texts: Sequence[str]) -> str: ...
+
+
 class Reading:
     """One stream's columns, by the names that definitions use."""
 
-    def __init__(self, stream: Stream, slots: Slots) -> None:
+    def __init__(self, stream: Stream, slots: Slots, dialect: Dialect = SPARK, casts: Casts = casts) -> None:
         self.stream = stream
         self._slots = slots
+        self._dialect = dialect
+        self._casts = casts
         self._number = list(slots.streams).index(stream.name)
 
     def decoded(self) -> Iterator[str]:
@@ -30,7 +42,7 @@ class Reading:
         for column, type_ in self.stream.columns.items():
             if type_.name not in _TEXTS:
                 yield (
-                    f"CASE WHEN stream = {stream} THEN {casts.typed(type_, self.source(column))} END AS "
+                    f"CASE WHEN stream = {stream} THEN {self._casts.typed(type_, self.source(column))} END AS "
                     f"{self.typed(column)}"
                 )
 
@@ -43,20 +55,20 @@ class Reading:
 
     def as_type(self, column: str, type_: ColumnType) -> str:
         """The value as a filter compares it: a path is of the operand's type, or null."""
-        return casts.typed(type_, self.source(column)) if self._is_path(column) else self.typed(column)
+        return self._casts.typed(type_, self.source(column)) if self._is_path(column) else self.typed(column)
 
     def quantity(self, column: str) -> str:
         """The value as something to add up, or null."""
-        return casts.quantity(self.stream.type_of(column), self.typed(column))
+        return self._casts.quantity(self.stream.type_of(column), self.typed(column))
 
     def text(self, column: str) -> str:
         """The text a value has in keys and groups."""
-        return casts.canonical(self.stream.type_of(column) or STRING, self.typed(column))
+        return self._casts.canonical(self.stream.type_of(column) or STRING, self.typed(column))
 
     def joined(self, columns: Iterable[str]) -> str:
         """One column is its text, several are a compact array of texts."""
         texts = [self.text(column) for column in columns]
-        return texts[0] if len(texts) == 1 else casts.json_array(texts)
+        return texts[0] if len(texts) == 1 else self._casts.json_array(texts)
 
     def objection(self) -> str | None:
         """Why an event is an error row and touches no table; null where nothing is wrong."""
@@ -87,7 +99,7 @@ class Reading:
     def source(self, column: str) -> str:
         """The value as it came: its text, or the envelope's."""
         member = member_of(self.stream, column)
-        return SPARK.quoted(column) if member is None else self._slots.slot(self.stream.name, member)
+        return self._dialect.quoted(column) if member is None else self._slots.slot(self.stream.name, member)
 
     def _is_path(self, column: str) -> bool:
         return column not in self.stream.columns and column not in ENVELOPE

@@ -64,6 +64,11 @@ class Spark:
             raise
 
     @property
+    def parallelism(self) -> int:
+        """Tasks that run at a time, as far as one knows: executors of a cluster come and go."""
+        return self.cores or self.session.sparkContext.defaultParallelism
+
+    @property
     def pid(self) -> int:
         """The JVM's process."""
         return self._jvm.process.pid

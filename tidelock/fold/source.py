@@ -75,7 +75,6 @@ class Source:
     def _executor_read(self, lo: int, hi: int) -> DataFrame:
         assert self._jdbc is not None
         reader = self._spark.session.read.format("jdbc").options(**self._jdbc)
-        partitions = self._spark.cores or self._spark.session.sparkContext.defaultParallelism
         # Numbers may be left out; before the first event they would only make a partition without any.
         first, events = self._extent(lo, hi)
         return reader.options(
@@ -83,7 +82,7 @@ class Source:
             partitionColumn="ingress_sequence",
             lowerBound=str(first),
             upperBound=str(hi + 1),
-            numPartitions=str(max(1, min(partitions, events))),
+            numPartitions=str(max(1, min(self._spark.parallelism, events))),
             fetchsize=str(_FETCH_ROWS),
         ).load()
 

@@ -14,6 +14,7 @@ from tidelock.settings import Spark
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
 _CORES = re.compile(r"local\[(\d+)[,\]]|local-cluster\[(\d+),\s*(\d+),")
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Shuffle partitions where the number of cores is not known when the session starts.
 _CLUSTER_PARTITIONS = 16
 _MEBIBYTE = 1 << 20
@@ -66,6 +67,15 @@ def cores(master: str) -> int | None:
     return 1 if master == "local" else _own_cores()
 
 
+def grows_with_cluster(spark: Spark) -> bool:
+    """Whether a range is cut into as many parts as the cluster has cores when it is folded.
+
+    Not where the settings say into how many, and not where executors are started for the parts that there are.
+    """
+    told = SHUFFLE_PARTITIONS in spark.conf or spark.conf.get("spark.dynamicAllocation.enabled") == "true"
+    return not is_local(spark.master) and not told
+
+
 def _own_cores() -> int:
     # Fewer than the machine has, where a container or taskset says so; macOS does not know the question.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -101,7 +111,7 @@ def spark_conf(spark: Spark, directory: Path, jars: list[Path]) -> dict[str, str
         **_USUALLY,
         "spark.master": spark.master,
         "spark.driver.memory": f"{spark.driver_memory // _MEBIBYTE}m",
-        "spark.sql.shuffle.partitions": str(parallel),
+        SHUFFLE_PARTITIONS: str(parallel),
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
         **given,
     }

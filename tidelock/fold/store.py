@@ -201,6 +201,8 @@ class Store:
         return self._connection
 
 
+#: the SQLSTATE of a lock that was not had in time
+_LOCKED = "55P03"
 #: SQLSTATEs of what no waiting mends: data, constraints, syntax, limits
 _OBJECTIONS = ("22", "23", "42", "54")
 
@@ -212,6 +214,8 @@ def _translated() -> Iterator[None]:
         yield
     except adbc.Error as error:
         state = error.sqlstate or ""
+        if state == _LOCKED:
+            raise Unreachable("a table is kept locked by a long transaction of someone else's; end it there") from None
         # Some of what it objects to comes as an operational error too, such as a key too long for an index.
         lost = isinstance(error, adbc.OperationalError) and not state.startswith(_OBJECTIONS)
         if lost or state.startswith(("08", "57", "53")):

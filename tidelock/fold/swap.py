@@ -20,6 +20,9 @@ from tidelock.fold.versions import Outcome
 from tidelock.fold.windows.due import write_due_sql
 from tidelock.fold.windows.outputs import outputs_of
 
+#: whoever asks for a table that the swap waits for waits behind it: it gives up, and is tried again
+_LOCK_S = 2
+
 
 def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Folder) -> Catalog:
     """Give the tables what the shadow has, which must be complete through the control event. Raises CursorMoved.
@@ -37,6 +40,7 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Fold
     passed = list(folder.controlled(at, unchanged))
     found = differences(store, shadow, catalog.tables, at.source_timestamp)
     # From here on readers of the tables that get another shape wait: the long work is done.
+    store.execute(f"SET LOCAL lock_timeout = '{_LOCK_S}s'")
     for statement in reshape(catalog.tables, tables):
         store.execute(statement)
     store.write(at.hi, [*_watched(found, catalog.definitions, definitions), *passed], changes=True)

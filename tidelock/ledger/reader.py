@@ -50,6 +50,8 @@ class Slice:
     #: sequences, exclusive
     after: int | None = None
     before: int | None = None
+    #: only these, as far as they are among the others
+    sequences: list[int] | None = None
 
 
 _NAMES = ("tenant_id", "stream", "customer_ref", "causality_key")
@@ -58,6 +60,7 @@ _BOUNDS = {
     "occurred_to": sql.SQL("occurred_at < {}"),
     "after": sql.SQL("ingress_sequence > {}"),
     "before": sql.SQL("ingress_sequence < {}"),
+    "sequences": sql.SQL("ingress_sequence = ANY({}::bigint[])"),
 }
 
 

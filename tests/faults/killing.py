@@ -1,0 +1,97 @@
+"""What proofs by kill -9 share: an `up` that is watched, choices that can be repeated, a count of who was killed.
+
+`SOAK_SEED` repeats a run's choices, `SOAK_KILLS` makes a long form longer or shorter.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from tests.faults.processes import gone, until
+from tests.faults.servers import Server
+
+
+class Watched(Server):
+    """An `up` that is asked how far its readers are."""
+
+    def health(self) -> dict[str, Any] | None:
+        """None while nobody can say."""
+        try:
+            found = httpx.get(f"{self.url}/admin/event-health", timeout=10).json()
+            return found if found["readers"] else None
+        except (httpx.TransportError, ValueError, KeyError):
+            return None
+
+    def head(self) -> int:
+        """Where the ledger ends."""
+        until(self.health, "the ledger answers")
+        found = self.health()
+        return int(found["head"]["ingressSequence"]) if found else self.head()
+
+    def positions(self) -> dict[str, int]:
+        """How far each reader is; none while nobody can say."""
+        found = self.health()
+        return {each["name"]: each["ingressSequence"] for each in found["readers"]} if found else {}
+
+    def wait_until_read(self, sequence: int, *names: str, seconds: float = 300) -> None:
+        """By these readers, or by all."""
+
+        def read() -> bool:
+            found = self.positions()
+            return bool(found) and all(found.get(name, 0) >= sequence for name in names or found)
+
+        until(read, f"read through {sequence}, with the log\n{self.log()}", seconds)
+
+
+S = TypeVar("S", bound=Watched)
+
+
+@contextlib.contextmanager
+def started(kind: Callable[[Path, Path], S], jars: Path, data: Path, config: str) -> Iterator[S]:
+    """A server that has just been started, with a config and the jars that it needs; it ends well, if it still runs."""
+    shutil.copytree(jars / "jars", data / "jars", dirs_exist_ok=True)
+    file = data / "tidelock.toml"
+    file.write_text(config)
+    server = kind(data, file)
+    server.start()
+    try:
+        yield server
+    finally:
+        if not gone(server.pid):
+            assert server.stop() == 0, server.log()
+
+
+class Victims:
+    """Who is killed, one after another."""
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self.seed = int(os.environ.get("SOAK_SEED", random.randrange(10**6)))
+        print(f"SOAK_SEED={self.seed}", flush=True)
+        self.chance = random.Random(self.seed)
+        self._weights = weights
+        self._killed: Counter[str] = Counter()
+
+    def draw(self, kills: int) -> Sequence[str]:
+        """By their weights, each kind at least once where there are enough."""
+        kinds = list(self._weights)
+        wanted = [*kinds, *self.chance.choices(kinds, list(self._weights.values()), k=kills)][:kills]
+        self.chance.shuffle(wanted)
+        return wanted
+
+    def count(self, victim: str) -> None:
+        self._killed[victim] += 1
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._killed.items()))
+        return f"{self._killed.total()} kills ({kinds})"
+
+
+def kills_of_a_soak(usual: int) -> int:
+    return int(os.environ.get("SOAK_KILLS", usual))
