@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.running import Running
 from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.runner import Runner
@@ -29,43 +29,10 @@ def settings_for(broker: Broker, **kafka: Any) -> Settings:
     return Settings(kafka=Kafka(**{**given, **kafka}))
 
 
-class RunningMirror:
-    """The product's own loop on a thread."""
-
+class RunningMirror(Running):
     def __init__(self, database: Database, settings: Settings) -> None:
-        #: what it said
-        self.told: list[str] = []
-        self.error: BaseException | None = None
-        self.runner = Runner(database, settings, self.told.append, patient=True)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mirror")
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "it stops when it is told to"
-
-    def wait(self, sequence: int, seconds: float = 60) -> None:
-        self.until(lambda: self.runner.position >= sequence, f"mirrored through {sequence}", seconds)
-
-    def until_told(self, words: str, seconds: float = 60) -> None:
-        self.until(lambda: any(words in text for text in self.told), f"it says {words!r}", seconds)
-
-    def until(self, true: Callable[[], object], what: str, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert self.error is None, f"{what}: it ended with {self.error!r}"
-            assert time.monotonic() < deadline, f"{what}: not within {seconds} s; it said {self.told}"
-            time.sleep(0.01)
-
-    def _run(self) -> None:
-        try:
-            self.runner.run(self._stop)
-        except BaseException as error:
-            self.error = error
+        told: list[str] = []
+        super().__init__("mirror", told, Runner(database, settings, told.append, patient=True))
 
 
 @contextmanager
@@ -95,6 +62,7 @@ class Received:
     offset: int
     timestamp: int
     key: bytes
+    text: bytes
     value: dict[str, Any]
     headers: list[tuple[str, bytes | None]]
 
@@ -105,7 +73,7 @@ class Received:
 
 def consume(settings: Settings) -> list[Received]:
     """Everything in the mirror's topics, by a plain consumer: each partition in the order of its offsets."""
-    config = {"bootstrap.servers": settings.kafka.brokers[0]}
+    config: dict[str, Any] = {"bootstrap.servers": settings.kafka.brokers[0], **settings.kafka.options}
     topics = {
         name: len(topic.partitions)
         for name, topic in AdminClient(config).list_topics(timeout=10).topics.items()
@@ -119,9 +87,9 @@ def consume(settings: Settings) -> list[Received]:
         while places:
             message = consumer.poll(20)
             assert message is not None, f"{places} do not come to an end"
-            if message.error() is None:
+            if (error := message.error()) is None:
                 received.append(_received(message))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            elif error.code() == KafkaError._PARTITION_EOF:
                 places.discard((message.topic(), message.partition()))
         return sorted(received, key=lambda message: (message.topic, message.partition, message.offset))
     finally:
@@ -139,5 +107,5 @@ def first_of_each(received: Sequence[Received]) -> list[Received]:
 def _received(message: Any) -> Received:
     return Received(
         message.topic(), message.partition(), message.offset(), message.timestamp()[1], message.key(),
-        msgspec.json.decode(message.value()), message.headers(),
+        message.value(), msgspec.json.decode(message.value()), message.headers(),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -119,12 +120,16 @@ async def test_a_broker_that_goes_away_under_load_delays_nobody_and_is_caught_up
             assert mirror.memory_mib() < before + 100, "events wait in the ledger, not here"
             await asyncio.to_thread(own_broker.start)
         await asyncio.to_thread(until, lambda: position(database) == head(database), "it catches up", 120)
-    assert "events wait in the ledger" in mirror.log()
-    assert "takes messages again" in mirror.log() or "mirroring to" in mirror.log()
+    _, waited, afterwards = mirror.log().partition("events wait in the ledger")
+    assert waited
+    assert "takes messages again" in afterwards or "mirroring to" in afterwards, "by this producer or the next"
     await asyncio.to_thread(assert_mirrored, database, settings)
 
 
-@pytest.mark.skipif(shutil.which("prlimit") is None, reason="a small disk is made of a limit on files")
+@pytest.mark.skipif(
+    shutil.which("prlimit") is None and os.environ.get("CI") != "true",
+    reason="a small disk is made of a limit on files, by prlimit",
+)
 async def test_a_broker_that_is_full_is_waited_for_until_it_has_room(database: Database, own_broker: Broker) -> None:
     settings = settings_for(own_broker)
     # Its files may not grow beyond this: what a broker gets from a full disk, too.
@@ -143,12 +148,16 @@ async def test_a_broker_that_is_full_is_waited_for_until_it_has_room(database: D
     await asyncio.to_thread(assert_mirrored, database, settings)
 
 
+def until_it_goes_on(database: Database) -> None:
+    before = position(database)
+    until(lambda: position(database) > before, "it goes on", 120)
+
+
 async def killed_again_and_again(
     database: Database, broker: Broker, mirror: MirrorProcess, kills: int, chance: random.Random
 ) -> None:
     for _ in range(kills):
-        before = position(database)
-        await asyncio.to_thread(until, lambda before=before: position(database) > before, "it goes on", 120)
+        await asyncio.to_thread(until_it_goes_on, database)
         await asyncio.sleep(chance.uniform(0, 0.3))
         if chance.random() < 0.7:
             mirror.kill()

@@ -77,15 +77,21 @@ class Broker:
     def log(self) -> Path:
         return self._directory / "kafka.log"
 
-    def start(self, wrapper: Sequence[str] = (), properties: Mapping[str, str] | None = None) -> None:
-        """Start it and wait until it answers; `wrapper` is a command that runs it. Raises Unreachable."""
+    def start(
+        self,
+        wrapper: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it and wait until it answers a client with `options`; `wrapper` is a command that runs it. Raises
+        Unreachable."""
         if _taken(self._port):
             raise SettingsError(f"port {self._port} is taken; name another with --port", field="port")
         make_directory(self._directory)
         config = self._configure(properties or {})
         self._process = self._spawn(["kafka.Kafka", str(config)], wrapper)
         deadline = time.monotonic() + _START_S
-        while not self._answers():
+        while not self._answers(options or {}):
             if self._process.poll() is not None:
                 raise Unreachable(f"Kafka did not start: {self._last_words()}")
             if time.monotonic() > deadline:
@@ -134,11 +140,11 @@ class Broker:
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=self._directory, start_new_session=True,
             )  # fmt: skip
 
-    def _answers(self) -> bool:
+    def _answers(self, options: Mapping[str, str]) -> bool:
         if not _taken(self._port):
             return False
         try:
-            Cluster(Kafka(brokers=(self.address,)), 0).look()
+            Cluster(Kafka(brokers=(self.address,), options=options), 0).look()
         except Unreachable:
             return False
         return True

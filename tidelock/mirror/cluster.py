@@ -24,15 +24,17 @@ C = TypeVar("C")
 
 _ANSWER_S = 10.0
 _PAUSE_S = 0.05
+#: how many bytes of small messages are sent as one, for which a topic has to have room as for a large one
+BATCH_BYTES = 1_000_000
 #: room for what is around an event's data
 _ENVELOPE_BYTES = 64 << 10
 #: properties that settings of ours say, or that the mirror's promises rest on
 _OWN = {"bootstrap.servers": "kafka.brokers", "metadata.broker.list": "kafka.brokers"}
 _FIXED = frozenset(
     {
-        "acks", "request.required.acks", "delivery.timeout.ms", "message.timeout.ms", "enable.gapless.guarantee",
-        "enable.idempotence", "isolation.level", "max.in.flight", "max.in.flight.requests.per.connection",
-        "transactional.id",
+        "acks", "request.required.acks", "batch.size", "delivery.timeout.ms", "message.timeout.ms",
+        "enable.gapless.guarantee", "enable.idempotence", "isolation.level", "max.in.flight",
+        "max.in.flight.requests.per.connection", "transactional.id",
     }
 )  # fmt: skip
 
@@ -82,7 +84,9 @@ class Cluster:
     def __init__(self, kafka: Kafka, event_bytes_max: int) -> None:
         self._kafka = kafka
         self._event_bytes_max = event_bytes_max
-        self._admin: AdminClient = open_client(AdminClient, kafka, {})
+        self._admin: AdminClient = open_client(AdminClient, kafka, {"error_cb": self._complain})
+        #: what brokers last complained of
+        self._complaint: str | None = None
         #: topic and number of partitions of a stream
         self._known: dict[str, tuple[str, int]] = {}
 
@@ -102,8 +106,16 @@ class Cluster:
             # All of them: to ask for one by its name makes it, with other settings than ours.
             found = self._admin.list_topics(timeout=_ANSWER_S)
         except KafkaException as error:
-            raise Unreachable(f"Cannot reach Kafka at {brokers_of(self._kafka)}: {reason(error)}") from None
+            # Of a refused password the call itself only knows that no broker was there in time.
+            self._admin.poll(0)
+            said = self._complaint or reason(error)
+            raise Unreachable(f"Cannot reach Kafka at {brokers_of(self._kafka)}: {said}") from None
         return {name: len(known.partitions) for name, known in found.topics.items() if known.error is None}
+
+    def _complain(self, error: KafkaError) -> None:
+        # That all of them are down comes after what the last one said, and tells less.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._complaint = str(error.str())
 
     def _topic(self, stream: str, there: Mapping[str, int]) -> tuple[str, int]:
         names = [name(self._kafka.topic_prefix, stream) for name in (topic_name, topic_name_apart)]
@@ -128,7 +140,9 @@ class Cluster:
             "retention.ms": str(retention),
             "retention.bytes": "-1",
             "cleanup.policy": "delete",
-            "max.message.bytes": str(self._event_bytes_max + _ENVELOPE_BYTES),
+            "max.message.bytes": str(max(self._event_bytes_max, BATCH_BYTES) + _ENVELOPE_BYTES),
+            # A message's time is the event's, whatever brokers do by default.
+            "message.timestamp.type": "CreateTime",
         }
         replication = -1 if self._kafka.replication is None else self._kafka.replication
         wanted = NewTopic(topic, self._kafka.partitions, replication, config=config)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
-from tidelock.instants import MILLISECOND
-from tidelock.ledger.reader import recorded
+from tidelock.instants import MILLISECOND, format_instant
 
 SEQUENCE, KEY, DIGEST = "ingress-sequence", "idempotency-key", "commit-digest"
 
-_encode = msgspec.json.Encoder().encode
-#: columns that make an event; the row key comes after them
-_EVENT = slice(0, 18)
-_RECEIVED, _CAUSALITY, _ROW_KEY = 3, 12, 18
-
-Headers = list[tuple[str, str | bytes | None]]
+Headers = dict[str, str | bytes | None]
 
 
 class Message(NamedTuple):
@@ -40,23 +32,37 @@ class Message(NamedTuple):
     @property
     def headers(self) -> Headers:
         identity = self.idempotency_key
-        return [
-            (SEQUENCE, b"%d" % self.sequence),
-            (KEY, None if identity is None else identity.encode()),
-            (DIGEST, self.digest),
-        ]
+        return {
+            SEQUENCE: b"%d" % self.sequence,
+            KEY: None if identity is None else identity.encode(),
+            DIGEST: self.digest,
+        }
 
 
-def message(row: Sequence[Any], digests: Mapping[int, bytes]) -> Message:
-    """The message of a row of `source`; `digests` are those of commits, as hexadecimal digits."""
-    event = recorded(row[_EVENT])
-    key = row[_CAUSALITY] if row[_CAUSALITY] is not None else row[_ROW_KEY]
-    return Message(
-        event.ingress_sequence,
-        event.stream,
-        key.encode() if key is not None else b"%d" % event.ingress_sequence,
-        _encode(event),
-        row[_RECEIVED] // MILLISECOND,
-        event.idempotency_key,
-        digests[event.commit_id],
-    )
+def messages_of(rows: Iterable[Sequence[Any]], digests: Mapping[int, bytes]) -> list[Message]:
+    """The messages of rows of `messages`; `digests` are those of commits, as hexadecimal digits."""
+    found = []
+    before, received = None, ""
+    for sequence, commit_id, source_timestamp, received_at, occurred_at, stream, key, identity, members in rows:
+        # The events of a request were received at one moment, and many occurred at it.
+        if received_at != before:
+            before, received = received_at, format_instant(received_at)
+        occurred = received if occurred_at == received_at else format_instant(occurred_at)
+        first = (
+            f'{{"ingressSequence":{sequence},"commitId":{commit_id},"sourceTimestamp":"{source_timestamp}",'
+            f'"receivedAt":"{received}","occurredAt":"{occurred}",'
+        )
+        found.append(
+            Message(
+                sequence,
+                stream,
+                b"%d" % sequence if key is None else key.encode(),
+                # It goes on behind the brace that the others begin with.
+                first.encode() + members[1:],
+                # Kafka's client takes 0 for now.
+                received_at // MILLISECOND or 1,
+                identity,
+                digests[commit_id],
+            )
+        )
+    return found

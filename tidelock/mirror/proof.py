@@ -6,7 +6,7 @@ there are only repeats after a crash, which must be right as well, and what a re
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any
@@ -49,6 +49,10 @@ class MirrorProof:
         self._ranges = _Ranges([], [])
         #: the last sequence that each partition had for the first time
         self._before: dict[Place, int] = {}
+        #: through which sequence topics may lack what `kafka.retention` made them forget
+        self._forgotten: Mapping[str, int] = {}
+        #: from here on nothing is forgotten
+        self._complete_from = 1
 
     def compare(self, progress: Progress) -> None:
         with outage("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
@@ -58,18 +62,23 @@ class MirrorProof:
                 connection.execute(QUERIES["ranges"]).fetchall(), connection.execute(RANGES["repairs"]).fetchall()
             )
             with closing(Readback(self._settings.kafka)) as readback:
-                ends = readback.ends(self._topics())
+                topics = self._topics()
+                ends = readback.ends(topics)
                 done, total = 0, sum(ends.values())
                 for chunk in readback.chunks(ends):
                     self._compare(connection, chunk)
                     done += len(chunk)
                     progress(done, total)
+                if self._settings.kafka.retention is not None:
+                    # Later than the messages: brokers go on removing meanwhile.
+                    self._forgotten = self._ranges.reached(readback.begins(topics))
             self._find_missing(connection)
 
     def check(self) -> Check:
+        since = f", all of them from sequence {self._complete_from:,} on" if self._complete_from > 1 else ""
         return self.findings.check(
             f"the same {len(self._seen):,} events in the same order, with the same commit digests, "
-            f"through sequence {self._position:,}"
+            f"through sequence {self._position:,}{since}"
         )
 
     def _topics(self) -> Mapping[str, int]:
@@ -88,18 +97,18 @@ class MirrorProof:
         assert head is not None, "the head is always there"
         for sequence, received in numbered:
             place, offset = Place(received.topic(), received.partition()), received.offset()
-            recorded = self._ranges.has(place, offset)
-            if not recorded and offset < self._ranges.repaired.get(place, 0):
+            first = self._ranges.first_sequence(place, offset)
+            if first is None and offset < self._ranges.repaired.get(place, 0):
                 continue
             at = f"offset {offset} of {place.topic}, partition {place.partition},"
             if sequence is None:
                 what = f"{at} was not written by the mirror: consumers should leave it out"
-                self._differ(max(1, self._position), what)
+                self._differ(max(1, self._position) if first is None else first, what)
             elif sequence not in events:
                 self._name_unknown(sequence, at, head)
             elif (difference := self._difference(received, events[sequence])) is not None:
-                self._differ(sequence, f"sequence {sequence}: {at} has {difference}")
-            elif recorded:
+                self._differ(sequence, f"sequence {sequence}: {at} has {difference}", first)
+            elif first is not None and sequence <= self._position:
                 self._take(sequence, place, at)
 
     def _take(self, sequence: int, place: Place, at: str) -> None:
@@ -137,16 +146,29 @@ class MirrorProof:
         row = connection.execute(QUERIES["events"], (self._position,)).fetchone()
         if row is not None and row[0] == len(self._seen):
             return
+        forgotten: dict[str, int] = {}
         after = 0
         while page := connection.execute(QUERIES["sequences"], (after, self._position, _PAGE)).fetchall():
             for sequence, stream in page:
-                if sequence not in self._seen:
+                if sequence in self._seen:
+                    continue
+                if stream not in forgotten:
+                    forgotten[stream] = self._forgotten_through(stream)
+                if sequence <= forgotten[stream]:
+                    self._complete_from = sequence + 1
+                else:
                     topic = topic_name(self._prefix, stream)
                     self._differ(sequence, f"sequence {sequence} is missing from {topic}")
             after = page[-1][0]
 
-    def _differ(self, sequence: int, what: str) -> None:
-        self.findings.differ(sequence, f"{what}; `tidelock mirror --from {sequence}` repairs it")
+    def _forgotten_through(self, stream: str) -> int:
+        names = (topic_name(self._prefix, stream), topic_name_apart(self._prefix, stream))
+        return max(self._forgotten.get(name, 0) for name in names)
+
+    def _differ(self, sequence: int, what: str, first: int | None = None) -> None:
+        """`first`: of the range that it lies in, which counts no more when mirroring begins there again."""
+        since = sequence if first is None else min(first, sequence)
+        self.findings.differ(sequence, f"{what}; `tidelock mirror --from {since}` repairs it")
 
 
 class _Ranges:
@@ -159,17 +181,27 @@ class _Ranges:
         self.repaired = {Place(topic, partition): end for topic, partition, end in repairs}
         self._firsts: dict[Place, list[int]] = {}
         self._lasts: dict[Place, list[int]] = {}
-        for topic, partition, first_offset, last_offset, first_sequence in rows:
+        self._sequences: dict[Place, list[tuple[int, int]]] = {}
+        for topic, partition, first_offset, last_offset, first_sequence, last_sequence in rows:
+            place = Place(topic, partition)
             self.topics[topic] = min(first_sequence, self.topics.get(topic, first_sequence))
-            self._firsts.setdefault(Place(topic, partition), []).append(first_offset)
-            self._lasts.setdefault(Place(topic, partition), []).append(last_offset)
+            self._firsts.setdefault(place, []).append(first_offset)
+            self._lasts.setdefault(place, []).append(last_offset)
+            self._sequences.setdefault(place, []).append((first_sequence, last_sequence))
 
-    def has(self, place: Place, offset: int) -> bool:
-        firsts = self._firsts.get(place)
-        if firsts is None:
-            return False
-        number = bisect_right(firsts, offset) - 1
-        return number >= 0 and offset <= self._lasts[place][number]
+    def first_sequence(self, place: Place, offset: int) -> int | None:
+        """Of the range that an offset lies in. None: it lies in none."""
+        number = bisect_right(self._firsts.get(place, ()), offset) - 1
+        return self._sequences[place][number][0] if number >= 0 and offset <= self._lasts[place][number] else None
+
+    def reached(self, offsets: Mapping[Place, int]) -> dict[str, int]:
+        """For each topic the last sequence of the ranges that begin below these offsets."""
+        found: dict[str, int] = {}
+        for place, offset in offsets.items():
+            if number := bisect_left(self._firsts.get(place, ()), offset):
+                last = self._sequences[place][number - 1][1]
+                found[place.topic] = max(last, found.get(place.topic, 0))
+        return found
 
 
 def _sequence(received: Any) -> int | None:

@@ -39,14 +39,11 @@ class Readback:
 
     def ends(self, topics: Mapping[str, int]) -> dict[Place, int]:
         """Where the partitions of topics end now: the offset behind the last."""
-        try:
-            return {
-                Place(topic, partition): self._end(topic, partition)
-                for topic, count in topics.items()
-                for partition in range(count)
-            }
-        except KafkaException as error:
-            raise Unreachable(f"Cannot reach Kafka at {self._brokers}: {reason(error)}") from None
+        return {place: end for place, (_, end) in self._bounds(topics).items()}
+
+    def begins(self, topics: Mapping[str, int]) -> dict[Place, int]:
+        """Where they begin now: the first offset that was not removed."""
+        return {place: begin for place, (begin, _) in self._bounds(topics).items()}
 
     def chunks(self, ends: Mapping[Place, int]) -> Iterator[list[Any]]:
         """All messages of partitions from the first that there is to these ends, each partition in its order."""
@@ -74,8 +71,15 @@ class Readback:
                     self._consumer.pause([TopicPartition(*place)])
             yield chunk
 
-    def _end(self, topic: str, partition: int) -> int:
-        low_and_high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_S)
-        if low_and_high is None:
-            raise Unreachable(f"Kafka at {self._brokers} does not say where {topic} ends")
-        return int(low_and_high[1])
+    def _bounds(self, topics: Mapping[str, int]) -> dict[Place, tuple[int, int]]:
+        places = [Place(topic, partition) for topic, count in topics.items() for partition in range(count)]
+        found = {}
+        try:
+            for place in places:
+                bounds = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_ANSWER_S)
+                if bounds is None:
+                    raise Unreachable(f"Kafka at {self._brokers} does not say where {place.topic} ends")
+                found[place] = bounds
+        except KafkaException as error:
+            raise Unreachable(f"Cannot reach Kafka at {self._brokers}: {reason(error)}") from None
+        return found

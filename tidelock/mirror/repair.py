@@ -31,5 +31,6 @@ def restart_from(connection: psycopg.Connection[Any], settings: Settings, first:
         row = connection.execute(QUERIES["restart"], {"first": first}).fetchone()
         connection.execute(QUERIES["forget_from"], (first,))
         connection.cursor().executemany(QUERIES["repaired"], [(*place, end) for place, end in ends.items()])
+        connection.execute(QUERIES["wake"])
     assert row is not None, "whoever has a position has a cursor"
     return int(row[0])

@@ -22,7 +22,7 @@ from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
 from tidelock.mirror.batches import Batch, range_of
 from tidelock.mirror.cluster import Cluster
-from tidelock.mirror.ranges import CursorMoved, Ranges, read_ledger_end
+from tidelock.mirror.ranges import CursorMoved, Ranges, read_ledger_end, read_position
 from tidelock.mirror.sender import Sender
 from tidelock.mirror.source import Page, Source
 from tidelock.settings import Settings
@@ -38,7 +38,7 @@ _POLL_S = 2.0
 _PATIENCE_S = 0.25
 _ACK_S = 0.05
 _PAUSE_S = 0.1
-_BATCHES_MAX = 4
+_BATCHES_MAX = 20
 #: brokers that are silent for so long are told of
 _SILENCE_S = 5.0
 #: how long what is under way may still take when it is told to stop
@@ -114,6 +114,9 @@ class Runner:
             self._listener = self._database.connect_sync(name="tidelock mirror")
             self._listener.execute(f"LISTEN {_CHANNEL}".encode())
             self._leased = False
+        # Each statement brings along what was announced meanwhile. It is of commits that are read below anyway.
+        for _ in self._listener.notifies(timeout=0):
+            pass
         self._leased = self._leased or lease.hold(self._listener, LEASE)
         if not self._leased:
             self._tell_once("the lease", "another mirror runs on this ledger; standing by")
@@ -194,6 +197,8 @@ class Runner:
 
     def _look_at_the_clock(self) -> None:
         assert self._sender is not None
+        assert self._source is not None
+        self._source.tend()
         silent_s = time.monotonic() - self._sender.heard_at
         if silent_s > _SILENCE_S:
             brokers = ", ".join(self._kafka.brokers)
@@ -215,6 +220,9 @@ class Runner:
 
     def _await_commit(self) -> None:
         assert self._listener is not None
+        # Whoever has nothing to record would not see it otherwise.
+        if read_position(self._listener) != self.position:
+            raise CursorMoved
         looks = 0
         while looks < _POLL_S / _PATIENCE_S and not self._stop.is_set():
             looks += 1

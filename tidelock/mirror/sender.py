@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tidelock.errors import Unreachable
 from tidelock.mirror.batches import Batch, Place, Span
-from tidelock.mirror.cluster import brokers_of, open_client, reason
+from tidelock.mirror.cluster import BATCH_BYTES, brokers_of, open_client, reason
 from tidelock.mirror.messages import Message
 from tidelock.settings.kafka import Kafka
 
@@ -44,6 +45,7 @@ class Sender:
             "enable.gapless.guarantee": True,
             "message.timeout.ms": 0,
             "message.max.bytes": _MESSAGE_BYTES_MAX,
+            "batch.size": BATCH_BYTES,
             "queue.buffering.max.kbytes": kafka.queue_bytes_max >> 10,
             "queue.buffering.max.messages": _QUEUE_MESSAGES,
             "error_cb": self._complain,
@@ -55,14 +57,14 @@ class Sender:
     def send(self, messages: Sequence[Message], topics: _Topics, *, whole: bool, room: Callable[[], None]) -> Batch:
         """Queue messages; `room` is called again and again while the queue is full, and may raise."""
         batch = Batch(messages[0].sequence, messages[-1].sequence, whole)
-        places = [_place(message, topics) for message in messages]
-        reports = self._reports(batch, places)
+        ways = _ways(messages, topics)
+        reports = self._reports(batch, ways)
         produce = self._producer.produce
-        for number, (message, place) in enumerate(zip(messages, places, strict=True)):
+        for number, (message, way) in enumerate(zip(messages, ways, strict=True)):
             while True:
                 try:
                     produce(
-                        place.topic, message.value, message.key, place.partition, on_delivery=reports.get(number),
+                        way.topic, message.value, message.key, way.partition, on_delivery=reports.get(number),
                         timestamp=message.timestamp, headers=message.headers,
                     )  # fmt: skip
                     break
@@ -72,7 +74,7 @@ class Sender:
                     room()
                 except KafkaException as error:
                     raise Unreachable(
-                        f"{place.topic} did not take sequence {message.sequence}: {reason(error)}"
+                        f"{way.topic} did not take sequence {message.sequence}: {reason(error)}"
                     ) from None
         self.poll(0)
         return batch
@@ -96,21 +98,19 @@ class Sender:
             size = f"sequence {message.sequence} has {len(message.value)} bytes"
             raise Unreachable(f"{size}, more than the queue; raise kafka.queue_bytes_max")
 
-    def _reports(self, batch: Batch, places: Sequence[Place]) -> dict[int, _Report]:
+    def _reports(self, batch: Batch, ways: Sequence[_Way]) -> dict[int, _Report]:
         """Who is told of which message."""
-        lasts: dict[Place, int] = {}
         reports: dict[int, _Report] = {}
-        for number, place in enumerate(places):
-            if (span := batch.spans.get(place)) is None:
-                batch.spans[place] = span = Span()
-                reports[number] = self._report(batch, place, span, first=True)
-            elif self.careful:
-                reports[number] = self._report(batch, place, span, first=False)
-            span.count += 1
-            lasts[place] = number
-        for place, number in lasts.items():
-            if number not in reports:
-                reports[number] = self._report(batch, place, batch.spans[place], first=False)
+        for way in dict.fromkeys(ways):
+            place = Place(way.topic, way.partition)
+            batch.spans[place] = span = Span(way.count)
+            reports[way.last] = self._report(batch, place, span, first=False)
+            reports[way.first] = self._report(batch, place, span, first=True)
+        if self.careful:
+            for number, way in enumerate(ways):
+                if number not in reports:
+                    place = Place(way.topic, way.partition)
+                    reports[number] = self._report(batch, place, batch.spans[place], first=False)
         batch.waiting = len(reports)
         return reports
 
@@ -133,7 +133,29 @@ class Sender:
         self.complaint = f"Kafka at {self._brokers}: {error.str()}"
 
 
-def _place(message: Message, topics: _Topics) -> Place:
-    """As librdkafka's own `consistent` partitioner: by the key alone."""
-    topic, partitions = topics[message.stream]
-    return Place(topic, crc32(message.key) % partitions if partitions > 1 else 0)
+@dataclass(slots=True, eq=False)
+class _Way:
+    """A partition, and which messages of a batch go there."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int = 0
+    count: int = 0
+
+
+def _ways(messages: Sequence[Message], topics: _Topics) -> list[_Way]:
+    """Where each message goes: by its key alone, as with librdkafka's own `consistent` partitioner."""
+    found: list[_Way] = []
+    known: dict[str, dict[int, _Way]] = {stream: {} for stream in {message.stream for message in messages}}
+    for number, message in enumerate(messages):
+        stream = message.stream
+        topic, partitions = topics[stream]
+        partition = crc32(message.key) % partitions if partitions > 1 else 0
+        way = known[stream].get(partition)
+        if way is None:
+            way = known[stream][partition] = _Way(topic, partition, number)
+        way.last = number
+        way.count += 1
+        found.append(way)
+    return found

@@ -1,33 +1,33 @@
-"""The source: the ledger in pages of messages."""
+"""The source: the ledger in pages of messages, read ahead of who asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+import time
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import psycopg
-from psycopg import sql
 
 from tidelock.ledger.database import Database
 from tidelock.ledger.queries import load
-from tidelock.ledger.reader import COLUMNS
-from tidelock.mirror.messages import Message, message
+from tidelock.mirror.messages import Message, messages_of
 
 QUERIES = load("tidelock.mirror", "sql/source.sql")
 
-_PAGE = sql.SQL("SELECT {}, row_key FROM events WHERE ingress_sequence > %s ORDER BY ingress_sequence LIMIT %s").format(
-    COLUMNS
-)
-_SOME = sql.SQL("SELECT {}, row_key FROM events WHERE ingress_sequence = ANY(%s) ORDER BY ingress_sequence").format(
-    COLUMNS
-)
-_SEQUENCE, _COMMIT, _DATA = 0, 1, 10
+_AHEAD = QUERIES["messages"] + b" WHERE ingress_sequence > %s ORDER BY ingress_sequence LIMIT %s"
+_SOME = QUERIES["messages"] + b" WHERE ingress_sequence = ANY(%s) ORDER BY ingress_sequence"
+_SEQUENCE, _COMMIT, _MEMBERS = 0, 1, -1
 # Rows the driver hands over at a time: with events of a MiB they are a page, not a thousand pages.
 _CHUNK_ROWS = 256
+# What is on its way from Postgres while a page is sent is about as much as sockets hold; a page should not be more.
+_PAGE_ROWS = 2_000
+_AHEAD_PAGES = 20
+# An open query holds a lock that a new partition of the events has to wait for, and with it who writes there.
+_OPEN_S = 1.0
 
 _Connection = psycopg.Connection[Any]
+_Rows = Generator[Any, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +40,73 @@ class Page:
 
 
 class Source:
-    """Reads on a connection of its own.
+    """Pages of one query that goes on while they are sent: Postgres makes the next rows meanwhile.
 
-    Not on a thread: two that work in Python at once wait for each other at every answer of the database, and sending
-    goes on meanwhile in threads that are not Python's.
+    Not on a thread: two that work in Python at once wait for each other at every answer of the database.
     """
 
     def __init__(self, database: Database, rows_max: int, bytes_max: int) -> None:
-        self._rows_max = rows_max
+        self._rows_max = min(rows_max, _PAGE_ROWS)
         self._bytes_max = bytes_max
-        self._connection = database.connect_sync(name="tidelock mirror source")
+        self._events = database.connect_sync(name="tidelock mirror source")
+        # One that is free while the other has an open query.
+        self._commits = database.connect_sync(name="tidelock mirror commits")
+        #: the query that is open, since when, and what was read of it but belongs to the next page
+        self._ahead: _Rows | None = None
+        self._opened_at = 0.0
+        self._left: list[Any] = []
+        self._sequence = 0
 
     def read(self, after: int) -> Page:
-        """What comes after a sequence; no messages where the ledger ends there."""
-        return read_page(self._connection, after, self._rows_max, self._bytes_max)
+        """What comes after a sequence: at most so many events and bytes, but one event at least, whatever its size; no
+        messages where the ledger ends there."""
+        if self._sequence != after:
+            self.rest()
+        rows = self._rows() if self._ahead is not None else []
+        if not rows:
+            # Nothing was left when that query began; there may be now.
+            self.rest()
+            found = self._events.cursor().stream(
+                _AHEAD, (after, _AHEAD_PAGES * self._rows_max), binary=True, size=_CHUNK_ROWS
+            )
+            self._ahead, self._opened_at = cast("_Rows", found), time.monotonic()
+            rows = self._rows()
+        if rows:
+            self._sequence = rows[-1][_SEQUENCE]
+        return _page(self._commits, rows)
+
+    def tend(self) -> None:
+        """To be called by who has to wait: a query that has been open for long is left."""
+        if self._ahead is not None and time.monotonic() - self._opened_at > _OPEN_S:
+            self.rest()
+
+    def rest(self) -> None:
+        """Leave the query that is open, and forget what was read ahead."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead, self._left = None, []
 
     def close(self) -> None:
-        self._connection.close()
+        self.rest()
+        self._events.close()
+        self._commits.close()
 
-
-def read_page(connection: _Connection, after: int, rows_max: int, bytes_max: int) -> Page:
-    """At most so many events and bytes of data, but one event at least, whatever its size."""
-    rows: list[Any] = []
-    size = 0
-    found = connection.cursor().stream(_PAGE, (after, rows_max), binary=True, size=_CHUNK_ROWS)
-    # Closed at once when it is left early, and the query with it.
-    with closing(cast("Any", found)) as stream:
-        for row in stream:
-            size += len(row[_DATA] or "")
-            if rows and size > bytes_max:
+    def _rows(self) -> list[Any]:
+        """A page of the query that is open, which ends with its last."""
+        assert self._ahead is not None
+        rows, self._left = self._left, []
+        size = sum(len(row[_MEMBERS]) for row in rows)
+        while len(rows) < self._rows_max:
+            row = next(self._ahead, None)
+            if row is None:
+                self._ahead = None
+                break
+            size += len(row[_MEMBERS])
+            if rows and size > self._bytes_max:
+                self._left = [row]
                 break
             rows.append(row)
-    return _page(connection, rows)
+        return rows
 
 
 def read_some(connection: _Connection, sequences: Sequence[int]) -> Iterator[Message]:
@@ -89,4 +124,4 @@ def _page(connection: _Connection, rows: Sequence[Any]) -> Page:
         digests[commit_id] = digest
         ends.add(last)
     whole = next((count for count in range(len(rows), 0, -1) if rows[count - 1][_SEQUENCE] in ends), 0)
-    return Page([message(row, digests) for row in rows], whole)
+    return Page(messages_of(rows, digests), whole)

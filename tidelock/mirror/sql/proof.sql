@@ -9,7 +9,7 @@ ORDER BY ingress_sequence LIMIT %s;
 
 -- name: ranges
 -- Every range in the order of offsets.
-SELECT topic, partition, first_offset, last_offset, first_sequence FROM mirrored
+SELECT topic, partition, first_offset, last_offset, first_sequence, last_sequence FROM mirrored
 ORDER BY topic, partition, first_offset;
 
 -- name: head

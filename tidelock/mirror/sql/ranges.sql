@@ -44,6 +44,10 @@ DELETE FROM mirrored WHERE last_sequence >= %s;
 INSERT INTO mirror_repairs (topic, partition, end_offset) VALUES (%s, %s, %s)
 ON CONFLICT (topic, partition) DO UPDATE SET end_offset = excluded.end_offset;
 
+-- name: wake
+-- A mirror that waits for a commit looks at its cursor. What is told is what the last commit told.
+SELECT pg_notify('tidelock_ledger', ingress_sequence::text) FROM ledger_head;
+
 -- name: repairs
 -- The same, of all partitions.
 SELECT topic, partition, end_offset FROM mirror_repairs;
