@@ -1,16 +1,16 @@
-"""kill -9 of the loader, of its JVM and of Postgres while events arrive: nothing missing, nothing doubled, one order.
+"""kill -9 of mirror, broker, loader, its JVM and Postgres while events arrive: nothing missing, nothing doubled, one
+order in ledger, Kafka, lake and ClickHouse.
 
-`SOAK_SEED` repeats a run's choices.
+`SOAK_SEED` repeats a run's choices, `SOAK_KILLS` makes the long form longer or shorter.
 """
 
 import asyncio
-import os
 import random
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,14 @@ import duckdb
 import httpx
 import pytest
 
-from tests.faults.processes import gone, jvm_of, kill, load_of, until
-from tests.faults.servers import ROOT, Producer, Server
+from tests.faults.killing import Victims, Watched, kills_of_a_soak, started
+from tests.faults.processes import found, jvm_of, kill, load_of, mirror_of, until
+from tests.faults.servers import ROOT, Producer
+from tests.mirror.mirrors import consume, first_of_each
 from tidelock.instants import format_instant
+from tidelock.mirror.broker import Broker
+from tidelock.settings import Settings
+from tidelock.settings.kafka import Kafka
 
 CONFIG = """
 [fold]
@@ -31,16 +36,24 @@ master = "local[2]"
 [load]
 driver_memory = "768MiB"
 interval = "200ms"
-batch_events_max = 5000
+batch_events_max = 20000
+pause_max = "2s"
 [lake]
 path = "{data}/lake"
-file_events = 1000
+file_events = 10000
 [clickhouse]
 url = "chdb:{data}/clickhouse"
+[kafka]
+brokers = ["{broker}"]
+partitions = 2
+batch_events_max = 200
+pause_max = "1s"
 """
 START = 1_767_225_600 * 10**9
 DAY = 86400 * 10**9
 WRITERS = 8
+#: mirror and broker are back soonest; the JVM is what loads
+WEIGHTS = {"mirror": 4, "broker": 3, "loader": 2, "jvm": 3, "postgres": 1}
 
 
 class Straggler(Producer):
@@ -60,8 +73,14 @@ class Straggler(Producer):
         }
 
 
-class Loaded(Server):
-    """An `up` with its loader."""
+class Loaded(Watched):
+    """An `up` with mirror and loader."""
+
+    broker: Broker
+
+    @property
+    def mirror(self) -> int | None:
+        return mirror_of(self.pid)
 
     @property
     def loader(self) -> int | None:
@@ -71,49 +90,34 @@ class Loaded(Server):
     def jvm(self) -> int | None:
         return jvm_of(self.loader)
 
-    def health(self) -> dict[str, Any] | None:
-        try:
-            found = httpx.get(f"{self.url}/admin/event-health", timeout=10).json()
-            return found if found["readers"] else None
-        except (httpx.TransportError, ValueError, KeyError):
-            return None
-
-    def head(self) -> int:
-        until(self.health, "the ledger answers")
-        found = self.health()
-        return int(found["head"]["ingressSequence"]) if found else self.head()
-
-    def wait_until_loaded(self, sequence: int) -> None:
-        def loaded() -> bool:
-            found = self.health()
-            return found is not None and all(each["ingressSequence"] >= sequence for each in found["readers"])
-
-        until(loaded, f"loaded through {sequence}, with the log\n{self.log()}", 240)
-
 
 @pytest.fixture(scope="module")
 def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     data = tmp_path_factory.mktemp("loaded")
-    shutil.copytree(jars / "jars", data / "jars", ignore=shutil.ignore_patterns("kafka*"))
-    config = data / "tidelock.toml"
-    config.write_text(CONFIG.format(data=data))
-    server = Loaded(data, config)
-    server.start()
-    try:
+    broker = Broker(data / "kafka", jars)
+    with broker, started(Loaded, jars, data, CONFIG.format(data=data, broker=broker.address)) as server:
+        server.broker = broker
         yield server
-    finally:
-        if not gone(server.pid):
-            assert server.stop() == 0, server.log()
 
 
 def admin_events(server: Loaded) -> list[tuple[int, str]]:
     """Everything, as `/admin/events` lists it."""
-    found: list[tuple[int, str]] = []
+    listed: list[tuple[int, str]] = []
     after = 0
     while items := httpx.get(f"{server.url}/admin/events", params={"after": after, "limit": 1000}).json()["items"]:
-        found += [(item["ingressSequence"], item["idempotencyKey"]) for item in items]
-        after = found[-1][0]
-    return found
+        listed += [(item["ingressSequence"], item["idempotencyKey"]) for item in items]
+        after = listed[-1][0]
+    return listed
+
+
+def kafka_events(server: Loaded) -> tuple[list[tuple[int, str]], int]:
+    """As a plain consumer has them that leaves out repeats, and how many of these there were."""
+    received = consume(Settings(kafka=Kafka(brokers=(server.broker.address,))))
+    for _, partition in groupby(received, key=lambda message: (message.topic, message.partition)):
+        new = list(dict.fromkeys(message.sequence for message in partition))
+        assert new == sorted(new), "leaving out repeats, no sequence comes after a later one"
+    firsts = first_of_each(received)
+    return [(message.sequence, message.value["idempotencyKey"]) for message in firsts], len(received) - len(firsts)
 
 
 def clickhouse_events(server: Loaded) -> list[tuple[int, str]]:
@@ -141,11 +145,14 @@ def lake_events(server: Loaded) -> list[tuple[int, str]]:
         return connection.execute(f"SELECT ingress_sequence, idempotency_key FROM {files}").fetchall()
 
 
-def check(server: Loaded) -> int:
+def check(server: Loaded) -> str:
     """The same total order everywhere, and `verify` agrees."""
-    server.wait_until_loaded(server.head())
+    # What was killed most has the most to catch up with.
+    server.wait_until_read(server.head(), seconds=1800)
     wanted = admin_events(server)
-    assert [sequence for sequence, _ in wanted] == sorted({sequence for sequence, _ in wanted})
+    assert [sequence for sequence, _ in wanted] == list(range(1, len(wanted) + 1))
+    mirrored, repeats = kafka_events(server)
+    assert mirrored == wanted
     assert lake_events(server) == wanted
     assert clickhouse_events(server) == wanted
     flags = ["--data", str(server.data), "--config", str(server.data / "tidelock.toml"), "--no-tables", "--json"]
@@ -153,81 +160,74 @@ def check(server: Loaded) -> int:
         [sys.executable, "-m", "tidelock", "verify", *flags], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert told.returncode == 0, told.stdout + told.stderr
-    return len(wanted)
-
-
-async def send(server: Loaded, name: str, seconds: float) -> None:
-    producers = [Straggler(server.url, f"{name}/{number}") for number in range(WRITERS)]
-    sending = [asyncio.create_task(producer.run()) for producer in producers]
-    await asyncio.sleep(seconds)
-    for producer in producers:
-        producer.stopping.set()
-    await asyncio.gather(*sending)
+    return f"{len(wanted)} events in one order in ledger, Kafka ({repeats} messages repeated), lake and ClickHouse"
 
 
 @pytest.mark.timeout(600)
 async def test_eight_writers_are_in_one_order_everywhere(server: Loaded) -> None:
     await asyncio.to_thread(server.wait_until_ready, 120)
-    names = [each["name"] for each in (await asyncio.to_thread(server.health) or {})["readers"]]
-    assert names == ["clickhouse", "lake"]
-    await send(server, "order", 2)
-    assert await asyncio.to_thread(check, server) > 100
-
-
-class Killer:
-    """Kills what loads, again and again."""
-
-    def __init__(self, server: Loaded, seed: int) -> None:
-        self._server = server
-        self._chance = random.Random(seed)
-
-    def victims(self, kills: int) -> list[str]:
-        """Mostly the JVM, which is back soonest; each kind where there are enough."""
-        kinds = ["jvm", "loader", "postgres"]
-        wanted = [*kinds, *self._chance.choices(kinds, [4, 4, 1], k=kills)][:kills]
-        self._chance.shuffle(wanted)
-        return wanted
-
-    def kill(self, victim: str) -> None:
-        # Anywhere: while it starts, amid a step, between two.
-        time.sleep(self._chance.uniform(0, 4))
-        if victim == "postgres":
-            self._server.kill_postgres()
-            return
-        found = (lambda: self._server.jvm) if victim == "jvm" else (lambda: self._server.loader)
-        until(found, f"{victim} runs", 120)
-        if (pid := found()) is not None:
-            kill(pid)
-
-
-async def prove(server: Loaded, kills: int) -> None:
-    seed = int(os.environ.get("SOAK_SEED", random.randrange(10**6)))
-    print(f"SOAK_SEED={seed}")
-    killer = Killer(server, seed)
-    producers = [Straggler(server.url, f"{seed}/{kills}/{number}") for number in range(WRITERS)]
-    for producer in producers:
-        producer.pause_s = 1.5
+    assert list(await asyncio.to_thread(server.positions)) == ["kafka", "clickhouse", "lake"]
+    producers = [Straggler(server.url, f"order/{number}") for number in range(WRITERS)]
     sending = [asyncio.create_task(producer.run()) for producer in producers]
-    for number, victim in enumerate(killer.victims(kills), start=1):
-        if number % 2:
-            # At work again; every other time it is hit while it still starts.
-            await asyncio.to_thread(server.wait_until_loaded, await asyncio.to_thread(server.head))
-        await asyncio.to_thread(killer.kill, victim)
-        if number % 10 == 0:
-            print(f"{number} kills, {await asyncio.to_thread(server.head)} events", flush=True)
+    await asyncio.sleep(2)
+    await _stopped(producers, sending)
+    print(await asyncio.to_thread(check, server))
+
+
+async def _stopped(producers: list[Straggler], sending: list[asyncio.Task[None]]) -> None:
     for producer in producers:
         producer.stopping.set()
     await asyncio.gather(*sending)
-    events = await asyncio.to_thread(check, server)
-    print(f"{kills} kills, {events} events in one order in ledger, lake and ClickHouse")
+
+
+def kill_one(server: Loaded, victims: Victims, victim: str) -> None:
+    """Anywhere: while it starts, amid a step, between two."""
+    time.sleep(victims.chance.uniform(0, 4))
+    if victim == "postgres":
+        server.kill_postgres()
+    elif victim == "broker":
+        server.broker.kill()
+        time.sleep(victims.chance.uniform(0, 3))
+        server.broker.start()
+    else:
+        kill(found(lambda: getattr(server, victim), victim))
+    victims.count(victim)
+
+
+def wait_until_at_work(server: Loaded, victim: str) -> None:
+    """Until mirror, or loader, has brought on what it brings on."""
+    names = ("kafka",) if victim in ("mirror", "broker") else ("lake", "clickhouse")
+    before = server.positions()
+    until(lambda: any(server.positions().get(name, 0) > before.get(name, 0) for name in names), f"{names} go on", 300)
+
+
+async def prove(server: Loaded, kills: int) -> None:
+    begun = time.monotonic()
+    victims = Victims(WEIGHTS)
+    producers = [Straggler(server.url, f"{victims.seed}/{kills}/{number}") for number in range(WRITERS)]
+    for producer in producers:
+        producer.pause_s = 1.5
+    sending = [asyncio.create_task(producer.run()) for producer in producers]
+    for number, victim in enumerate(victims.draw(kills), start=1):
+        if number % 2:
+            # At work again; every other time it is hit while it still starts.
+            await asyncio.to_thread(wait_until_at_work, server, victim)
+        await asyncio.to_thread(kill_one, server, victims, victim)
+        if number % 5 == 0:
+            head = await asyncio.to_thread(server.head)
+            print(f"{victims}, {head} events, {time.monotonic() - begun:.0f} s", flush=True)
+    await _stopped(producers, sending)
+    compared = await asyncio.to_thread(check, server)
+    print(f"{victims} in {time.monotonic() - begun:.0f} s: {compared}", flush=True)
 
 
 @pytest.mark.timeout(900)
-async def test_a_few_kills_of_what_loads_change_nothing(server: Loaded) -> None:
-    await prove(server, kills=3)
+async def test_a_few_kills_of_what_mirrors_and_loads_change_nothing(server: Loaded) -> None:
+    await prove(server, kills=5)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-async def test_fifty_kills_of_what_loads_change_nothing(server: Loaded) -> None:
-    await prove(server, kills=50)
+async def test_fifty_kills_of_what_mirrors_and_loads_change_nothing(server: Loaded) -> None:
+    await asyncio.to_thread(server.wait_until_ready, 120)
+    await prove(server, kills=kills_of_a_soak(50))

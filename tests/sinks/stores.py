@@ -16,9 +16,11 @@ from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check
+from tidelock.settings.kafka import Kafka
 from tidelock.settings.stores import ClickHouse, Lake
 from tidelock.sinks.clickhouse import ClickHouseSink, ClickHouseStore
 from tidelock.sinks.columns import NAMES
+from tidelock.sinks.kafkasource import KafkaSource
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakereader import LakeReader
 from tidelock.sinks.loading import Loading, Sink
@@ -120,11 +122,14 @@ AnyStore = TestLake | TestClickHouse
 
 
 @contextmanager
-def loading(spark: Spark, database: Database, store: AnyStore, small_events: int = 10_000) -> Iterator[Loading]:
-    """A store with its cursor, as a loader has them."""
+def loading(
+    spark: Spark, database: Database, store: AnyStore, small_events: int = 10_000, kafka: Kafka | None = None
+) -> Iterator[Loading]:
+    """A store with its cursor, as a loader has them; from the ledger, or from its mirror."""
     sink = store.sink(spark)
     cursor = Store(database, SCHEMA, sink.name)
-    made = Loading(sink, cursor, LedgerSource(spark, cursor, database, small_events=small_events))
+    from_ledger = LedgerSource(spark, cursor, database, small_events=small_events)
+    made = Loading(sink, cursor, KafkaSource(spark, cursor, database, kafka) if kafka else from_ledger)
     made.open()
     try:
         yield made

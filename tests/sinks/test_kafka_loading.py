@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.mirror.mirrors import consume, first_of_each, mirror_once, settings_for
 from tests.recording import record, rows, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
+from tidelock.errors import SettingsError
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
@@ -42,6 +45,7 @@ async def test_rows_are_the_ledgers_with_the_places_of_their_messages(
             {"data": ' ,"op":"x'},
             {"data": {"op": [1.50, {"data": 2}], "x": ' ,"data":1'}, "customerRef": ',"data":7,"op":"'},
             {"data": 12345678901234567890.10},
+            {"data": {"digits": 10**1000}},
             {"ts": "1970-01-01T00:00:00Z", "data": False},
             {"ts": "1969-12-31T23:59:59.000000001Z"},
         )
@@ -52,11 +56,11 @@ async def test_rows_are_the_ledgers_with_the_places_of_their_messages(
         load = loading(spark, database, store, settings)
         while load.step(8):
             pass
-        assert load.position == 21
+        assert load.position == 22
         load.close()
         assert store.prove(database).ok, store.prove(database).detail
         found = store.read("ingress_sequence, stream, kafka_partition, kafka_offset")
-        assert [sequence for sequence, *_ in found] == list(range(1, 22))
+        assert [sequence for sequence, *_ in found] == list(range(1, 23))
         known = await places(database)
         for _, stream, partition, offset in found:
             assert any(
@@ -110,18 +114,41 @@ async def test_a_message_that_is_gone_is_named(
     await fill(database)
     settings = settings_for(broker)
     mirror_once(database, settings)
-    async with await database.connect() as connection:
-        # As if the topic had lost its last message.
-        await connection.execute(
-            "UPDATE mirrored SET last_offset = last_offset - 1 WHERE last_offset > first_offset + 3"
-        )
+    topic = f"{settings.kafka.topic_prefix}s"
+    admin = AdminClient(client(settings))
+    for done in admin.delete_records([TopicPartition(topic, 0, 1)]).values():
+        done.result(30)
     load = loading(spark, database, TestLake(tmp_path), settings)
     with pytest.raises(Exception, match="not in Kafka") as raised:
         load.step(100)
     load.close()
     found = not_mirrored(raised.value)
     assert found is not None
-    assert "tidelock mirror --from" in found.message
+    assert "`tidelock mirror --from 2` sends it again" in found.message
+
+
+async def test_what_others_wrote_into_a_topic_is_passed_over(
+    spark: Spark, database: Database, broker: Broker, tmp_path: Path
+) -> None:
+    await fill(database)
+    settings = settings_for(broker)
+    mirror_once(database, settings)
+    producer, topic = Producer(client(settings)), f"{settings.kafka.topic_prefix}s"
+    producer.produce(topic, b"hello", partition=0)
+    producer.produce(topic, b"hello", partition=0, headers={"ingress-sequence": b"5"})
+    assert producer.flush(30) == 0
+    async with await database.connect() as connection:
+        # As if it had been written while the mirror sent the range.
+        await connection.execute("UPDATE mirrored SET last_offset = last_offset + 2 WHERE topic = %s", [topic])
+    store = TestLake(tmp_path)
+    load = loading(spark, database, store, settings)
+    assert load.step(100) == 15
+    load.close()
+    assert store.prove(database).ok
+
+
+def client(settings: Settings) -> dict[str, str | int | float | bool]:
+    return {"bootstrap.servers": settings.kafka.brokers[0]}
 
 
 def test_security_is_told_to_java_in_its_own_words() -> None:
@@ -139,3 +166,9 @@ def test_security_is_told_to_java_in_its_own_words() -> None:
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": "/ca.pem",
     }
+
+
+def test_security_that_java_is_not_told_of_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"is not told of ssl\.key\.location") as raised:
+        java_options(Kafka(brokers=("a:1",), options={"ssl.key.location": "/key.pem"}))
+    assert raised.value.field == "kafka.options.ssl.key.location"

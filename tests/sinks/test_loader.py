@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.commandline import run
 from tests.recording import record, sequencing
-from tests.sinks.stores import TestLake, fill
+from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
@@ -21,7 +21,8 @@ from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
 from tidelock.settings.stores import ClickHouse, Load
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
-from tidelock.sinks.loader import Loader
+from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
+from tidelock.sinks.loader import Lane, Loader
 from tidelock.sinks.loading import Loading, Sink
 from tidelock.sinks.source import LedgerSource
 
@@ -93,6 +94,8 @@ async def test_a_second_loader_stands_by_until_the_first_has_ended(
         second = loader(spark, database, lake.sink(spark), told=other)
         second.run(threading.Event(), through=15)
         assert other == ["lake: another loader has it; standing by"]
+        with pytest.raises(Unreachable, match="another loader has it, of `up` or `load`; stop it, then repair"):
+            second.run(threading.Event(), through=15, since=3)
     assert len(lake.read()) == 15
 
 
@@ -108,10 +111,43 @@ async def test_a_repair_replaces_what_was_loaded_and_goes_on(spark: Spark, datab
     assert "lake: what was loaded through sequence 11 is the ledger's again" in told
 
 
+async def test_a_repair_that_fails_amid_is_done_to_its_end(
+    spark: Spark, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(database)
+    store, told, publish = TestClickHouse(tmp_path / "clickhouse"), list[str](), ClickHouseStaged.publish
+    loader(spark, database, store.sink(spark), told=told).run(threading.Event(), through=15)
+    store.alter(3)
+    store.alter(9)
+
+    def fails_once(staged: ClickHouseStaged) -> None:
+        monkeypatch.setattr(ClickHouseStaged, "publish", publish)
+        store.remove(9)
+        raise RuntimeError("it happens")
+
+    monkeypatch.setattr(ClickHouseStaged, "publish", fails_once)
+    loader(spark, database, store.sink(spark), told=told).run(threading.Event(), through=15, since=3)
+    assert store.prove(database).ok
+    assert told[-1] == "clickhouse: what was loaded through sequence 15 is the ledger's again"
+
+
 def test_who_asks_for_once_is_told_at_once_of_a_store_that_is_away(spark: Spark, database: Database) -> None:
     away = ClickHouseSink(ClickHouse(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
     with pytest.raises(Unreachable, match="does not answer"):
         loader(spark, database, away, told=[]).run(threading.Event(), through=5)
+
+
+def test_steps_that_fail_become_small_and_the_size_that_works_is_kept_for_a_while() -> None:
+    lane = Lane(Loading(ClickHouseSink(ClickHouse(url="chdb:/x")), None, None), Load())  # type: ignore[arg-type]
+    sizes = [lane.events_max]
+    while lane.shrink():
+        sizes.append(lane.events_max)
+    assert (sizes[:2], sizes[-1]) == ([250_000, 62_500], 100)
+    sizes = []
+    while lane.events_max < 250_000:
+        sizes.append(lane.events_max)
+        lane.grow()
+    assert sizes[:17] == [100] * 16 + [400]
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,20 @@ from typing import Any
 import pytest
 
 from tests.recording import rows
-from tests.sinks.stores import AnyStore, TestClickHouse, TestLake, fill, loading
+from tests.sinks.stores import AnyStore, TestClickHouse, TestLake, fill, loading, proven
+from tidelock.errors import Unreachable
 from tidelock.fold.session import Spark
 from tidelock.fold.store import CursorMoved
 from tidelock.ledger.database import Database
+from tidelock.sinks import proof
+from tidelock.sinks.clickhouse import ClickHouseStore
+from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
 from tidelock.sinks.columns import NAMES
+from tidelock.sinks.files import LocalFiles
+from tidelock.sinks.lakereader import LakeReader
 
 MAKERS: dict[str, Callable[[Path], AnyStore]] = {
-    "lake": lambda path: TestLake(path / "lake"),
+    "lake": lambda path: TestLake(path / "a läke"),
     "clickhouse": lambda path: TestClickHouse(path / "clickhouse"),
 }
 
@@ -121,6 +127,57 @@ async def test_what_was_changed_by_hand_is_named_and_repaired(
     assert store.read() == await recorded(database)
 
 
+async def test_a_repair_killed_after_it_removed_leaves_no_hole(
+    spark: Spark, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(database)
+    store = TestClickHouse(tmp_path / "clickhouse")
+    with loading(spark, database, store) as load:
+        load.step(100)
+
+        def removes_only(staged: ClickHouseStaged) -> None:
+            store.remove(9)
+            raise Killed
+
+        monkeypatch.setattr(ClickHouseStaged, "publish", removes_only)
+        with pytest.raises(Killed):
+            load.repair(8, 3)
+    monkeypatch.undo()
+    with loading(spark, database, store) as load:
+        while load.step(100):
+            pass
+        assert load.position == 15
+    assert store.read() == await recorded(database)
+
+
+async def test_two_that_stage_at_once_share_no_directory(spark: Spark, database: Database, tmp_path: Path) -> None:
+    await fill(database)
+    store = TestLake(tmp_path, file_events=5)
+    with loading(spark, database, store) as load:
+        orphaned = load.sink.stage(0, 3, load._source)
+        staged = load.sink.stage(0, 15, load._source)
+        assert len(list((tmp_path / "_staging").iterdir())) == 2
+        orphaned.publish()
+        staged.publish()
+        assert store.read() == await recorded(database)
+        load.sink.stage(0, 3, load._source)
+        load.sink.open()
+        assert not (tmp_path / "_staging").exists(), "what was left there is swept"
+
+
+@pytest.mark.parametrize("names", [["part-00000-a", "part-00000-b", "part-00001-a"], ["part-00000-a"], []])
+def test_parts_that_are_not_those_of_the_step_are_not_published(tmp_path: Path, names: list[str]) -> None:
+    files = LocalFiles(tmp_path)
+    files.make()
+    for name in names:
+        part = tmp_path / "_staging" / "fresh" / f"{name}.parquet"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+    with pytest.raises(Unreachable, match="where 2 were written"):
+        files.publish("fresh", {0: "one.parquet", 1: "two.parquet"})
+    assert files.names() == []
+
+
 async def test_a_ledger_whose_tail_was_cut_is_found(spark: Spark, database: Database, store: AnyStore) -> None:
     await fill(database)
     with loading(spark, database, store) as load:
@@ -148,6 +205,27 @@ async def test_a_ledger_written_anew_has_other_digests(spark: Spark, database: D
     assert hashlib.sha256(b"x").hexdigest() in found.detail
 
 
+async def test_files_are_listed_once_the_cursor_was_read_and_compared_by_pages_of_bounded_bytes(
+    spark: Spark, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(database)
+    store = TestLake(tmp_path, file_events=5)
+    reader = LakeReader(str(tmp_path))
+    with loading(spark, database, store) as load:
+        load.step(100)
+    monkeypatch.setattr(proof, "_PAGE_EVENTS_MIN", 4)
+    monkeypatch.setattr(proof, "_PAGE_BYTES", 1)
+    pages, rows = list[tuple[int, int]](), reader.rows
+
+    def counted(lo: int, hi: int) -> Any:
+        pages.append((lo, hi))
+        return rows(lo, hi)
+
+    monkeypatch.setattr(reader, "rows", counted)
+    assert proven(database, reader).ok
+    assert pages == [(0, 3), (3, 7), (7, 11), (11, 15)]
+
+
 async def test_a_damaged_file_and_a_stray_one_are_named(spark: Spark, database: Database, tmp_path: Path) -> None:
     await fill(database)
     store = TestLake(tmp_path, file_events=5)
@@ -157,6 +235,8 @@ async def test_a_damaged_file_and_a_stray_one_are_named(spark: Spark, database: 
         (tmp_path / "events" / "copy.parquet").write_bytes(file.read_bytes())
         assert "copy.parquet is none of the lake's files" in store.prove(database).detail
         (tmp_path / "events" / "copy.parquet").unlink()
+        store.change("SELECT * REPLACE (if(ingress_sequence = 7, 2, ingress_sequence) AS ingress_sequence) FROM {rows}")
+        assert f"{file.name} has sequence 2, which does not belong in it" in store.prove(database).detail
         file.write_bytes(file.read_bytes()[:100])
         found = store.prove(database)
         assert f"{file.name} cannot be read" in found.detail
@@ -185,6 +265,15 @@ async def test_a_store_of_an_empty_ledger_is_empty(spark: Spark, database: Datab
     with loading(spark, database, store) as load:
         assert load.step(10) == 0
     assert store.prove(database).ok
+
+
+def test_rows_below_the_first_sequence_are_found(database: Database, tmp_path: Path) -> None:
+    store = TestClickHouse(tmp_path / "clickhouse")
+    assert store.prove(database).ok, "there is no table yet"
+    ClickHouseStore(store.settings).create()
+    with store.client() as client:
+        client.command("INSERT INTO events (ingress_sequence) VALUES (0), (-3)")
+    assert store.prove(database).detail.startswith("2 of its rows are below sequence 1; `DELETE FROM")
 
 
 def test_the_columns_are_those_of_the_contract() -> None:

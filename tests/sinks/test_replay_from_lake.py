@@ -8,7 +8,7 @@ import pytest
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestLake, loading
 from tests.spark.folding import Folding
-from tidelock.errors import SettingsError
+from tidelock.errors import Difference, SettingsError
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.settings.stores import Lake
@@ -23,6 +23,10 @@ PLAIN = {
 MEMBERS = {
     "meters": {"calls": {"value": "data.used", "group_by": ["data.region"]}},
     "streams": {"devices": {"key": "id", "columns": {"id": "bigint", "level": "decimal(30,12)", "more": "json"}}},
+}
+FLAT = {
+    "meters": {"calls": {"value": "data.used", "group_by": ["data.region"]}},
+    "streams": {"others": {"key": "id", "columns": {"id": "string"}}},
 }
 
 
@@ -40,11 +44,11 @@ async def fill(database: Database) -> None:
                     "data": device,
                     "op": "delete" if number % 11 == 5 else "upsert",
                 },
-                {"stream": "other"},
+                {"stream": "others", "data": {"id": "x", "n": 1.10}},
             )
 
 
-@pytest.mark.parametrize("toml", [PLAIN, MEMBERS], ids=["envelope", "members"])
+@pytest.mark.parametrize("toml", [PLAIN, MEMBERS, FLAT], ids=["envelope", "members", "flat"])
 async def test_the_tables_and_changes_are_the_same(
     spark: Spark, database: Database, tmp_path: Path, toml: dict[str, Any]
 ) -> None:
@@ -54,7 +58,7 @@ async def test_the_tables_and_changes_are_the_same(
         while load.step(1000):
             pass
     # The last of three ranges was not loaded yet.
-    lake = Counting(LakeRanges(spark, store.settings, 60, small_events=0))
+    lake = Counting(LakeRanges(spark, store.settings, database, 60, small_events=0))
     pictures = []
     for elsewhere in (None, lake):
         with Folding(spark, database, toml, small_events=0) as folding:
@@ -64,6 +68,24 @@ async def test_the_tables_and_changes_are_the_same(
     assert from_lake == from_ledger
     assert from_ledger.rows
     assert lake.asked == [True, True, False]
+    if toml is PLAIN:
+        distrusts_a_lake_that_is_not_whole(spark, database, store)
+
+
+def distrusts_a_lake_that_is_not_whole(spark: Spark, database: Database, store: TestLake) -> None:
+    def ask(lo: int, hi: int) -> bool:
+        found = Counting(LakeRanges(spark, store.settings, database, 90, small_events=0))
+        with Folding(spark, database, PLAIN, small_events=0) as folding:
+            folding.folder._source._elsewhere = found
+            folding.fold([(lo, hi)])
+        return found.asked == [True]
+
+    store.remove(17)
+    with pytest.raises(Difference, match="has 29 events from sequence 1 through 30, the ledger 30; `tidelock verify`"):
+        ask(0, 30)
+    last = sorted(store.path.glob("events/*.parquet"))[-1]
+    last.unlink()
+    assert not ask(0, 90), "it is shorter than the cursor says"
 
 
 class Counting:
@@ -80,6 +102,6 @@ class Counting:
 
 
 def test_there_must_be_a_lake(tmp_path: Path) -> None:
-    for settings, through in ((Lake(), 5), (Lake(path=str(tmp_path)), 0)):
+    for settings, through in ((Lake(), 5), (Lake(path=str(tmp_path)), 0), (Lake(path=str(tmp_path)), 5)):
         with pytest.raises(SettingsError, match="no lake to replay from"):
-            LakeRanges(None, settings, through)  # type: ignore[arg-type]
+            LakeRanges(None, settings, None, through)  # type: ignore[arg-type]

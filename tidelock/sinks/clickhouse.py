@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 _PAUSE_S = 0.2
 _ORDER = "ingress_sequence, kafka_partition, kafka_offset"
+_STRAY = f"{SEQUENCE} < 1"
 #: what the queries that insert are called, so that one which outlives its client is found
 _QUERY_ID = "tidelock-load"
 # What was inserted must outlive a power cut before the cursor says that it is there.
@@ -117,6 +118,14 @@ class ClickHouseStore:
             ).result_rows
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
+    def strays(self) -> list[str]:
+        """Rows below the first sequence, which no repair looks at."""
+        with self.client() as client:
+            if not client.command("EXISTS TABLE events"):
+                return []
+            found = int(client.query(f"SELECT count() FROM events WHERE {_STRAY}").result_rows[0][0])
+        return [f"{found:,} of its rows are below sequence 1; `DELETE FROM events WHERE {_STRAY}`"] if found else []
+
     def _connected(self) -> Client:
         import clickhouse_connect
         from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError, ProgrammingError
@@ -178,6 +187,7 @@ class ClickHouseSink:
     """The table `events`."""
 
     name = "clickhouse"
+    replaces = False
 
     def __init__(self, settings: ClickHouse) -> None:
         self.store = ClickHouseStore(settings)

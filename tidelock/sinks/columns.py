@@ -77,6 +77,9 @@ COLUMNS = (*LEDGER, *MIRROR)
 NAMES = tuple(column.name for column in COLUMNS)
 SEQUENCE = "ingress_sequence"
 SCHEMA = pa.schema([pa.field(column.name, column.arrow) for column in COLUMNS])
+_SPARK = {pa.int64(): "BIGINT", pa.int32(): "INT", pa.string(): "STRING", _QUANTITY: "DECIMAL(38,9)"}
+#: the same as Spark writes it: with it, Spark need not open files to learn what is in them
+SPARK_SCHEMA = ", ".join(f"{column.name} {_SPARK[column.arrow]}" for column in COLUMNS)
 
 
 def select_sql(columns: tuple[Column, ...] = COLUMNS, *, exact: bool = False) -> str:

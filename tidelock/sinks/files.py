@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
 
@@ -15,6 +16,8 @@ from tidelock.fold.session import Spark, reason
 from tidelock.ledger.account import belong_to_parent
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://.*", re.IGNORECASE | re.DOTALL)
+#: where an object is there when it was written to its end, and no rename is more than a copy and a removal
+_OBJECT_STORES = re.compile(r"(s3|s3a|s3n|gs|abfss?|wasbs?|oss|cosn|obs|oci)://", re.IGNORECASE)
 _PART = re.compile(r"part-([0-9]{5,})-.*\.parquet")
 EVENTS, STAGING = "events", "_staging"
 
@@ -28,11 +31,17 @@ class Files(Protocol):
     def url(self, name: str) -> str:
         """How Spark calls a file of the events."""
 
+    def sweep(self) -> None:
+        """Remove what was left aside by steps that were killed."""
+
     def staging(self, name: str) -> str:
-        """How Spark calls an empty directory aside, which readers do not look into."""
+        """How Spark calls a directory aside, which readers do not look into."""
 
     def publish(self, staged: str, parts: dict[int, str]) -> None:
-        """Put the parts of a directory aside where readers find them, in place of what had their names."""
+        """Put the parts of a directory aside where readers find them, in place of what had their names.
+
+        Raises Unreachable where they are not what was written there: nothing is published then.
+        """
 
     def remove(self, name: str) -> None:
         """Remove a file of the events."""
@@ -40,9 +49,17 @@ class Files(Protocol):
 
 def local_path(place: str) -> Path | None:
     """The directory that a lake's path names; None: it is a URL, for Spark's own file systems."""
-    if place.startswith("file://"):
-        return Path(place.removeprefix("file://"))
+    if place.startswith("file:/"):
+        named = urlsplit(place)
+        if named.netloc not in ("", "localhost"):
+            raise SettingsError(f"{place} names the host {named.netloc}: file:///path is one here", field="lake.path")
+        return Path(unquote(named.path))
     return None if _URL.fullmatch(place) else Path(place).expanduser().absolute()
+
+
+def hadoop_url(path: Path) -> str:
+    """A path as Spark's file systems call it: a URL in which nothing is escaped."""
+    return f"file://{path}"
 
 
 class LocalFiles:
@@ -64,20 +81,22 @@ class LocalFiles:
         return sorted(path.name for path in self.events.glob("*.parquet"))
 
     def url(self, name: str) -> str:
-        return (self.events / name).as_uri()
+        return hadoop_url(self.events / name)
+
+    def sweep(self) -> None:
+        shutil.rmtree(self.root / STAGING, ignore_errors=True)
 
     def staging(self, name: str) -> str:
-        place = self.root / STAGING / name
-        shutil.rmtree(place, ignore_errors=True)
-        return place.as_uri()
+        return hadoop_url(self.root / STAGING / name)
 
     def publish(self, staged: str, parts: dict[int, str]) -> None:
         place = self.root / STAGING / staged
-        found = {int(name[1]): path for path in place.iterdir() if (name := _PART.fullmatch(path.name))}
+        found = _numbered([path.name for path in place.glob("*")], staged, parts)
         for number, target in sorted(parts.items()):
-            _sync(found[number])
-            belong_to_parent(found[number])
-            os.replace(found[number], self.events / target)
+            part = place / found[number]
+            _sync(part)
+            belong_to_parent(part)
+            os.replace(part, self.events / target)
         _sync(self.events)
         shutil.rmtree(place, ignore_errors=True)
 
@@ -105,8 +124,10 @@ class SparkFiles:
     def url(self, name: str) -> str:
         return f"{self._root}/{EVENTS}/{name}"
 
+    def sweep(self) -> None:
+        self._call(lambda system: system.delete(self._path(STAGING), True))
+
     def staging(self, name: str) -> str:
-        self._call(lambda system: system.delete(self._path(f"{STAGING}/{name}"), True))
         return f"{self._root}/{STAGING}/{name}"
 
     def publish(self, staged: str, parts: dict[int, str]) -> None:
@@ -114,7 +135,7 @@ class SparkFiles:
         names = self._call(
             lambda system: [status.getPath().getName() for status in system.listStatus(self._path(place))]
         )
-        found = {int(name[1]): name.string for name in map(_PART.fullmatch, names) if name}
+        found = _numbered(names, staged, parts)
         for number, target in sorted(parts.items()):
             self._replace(f"{place}/{found[number]}", f"{EVENTS}/{target}")
         self._call(lambda system: system.delete(self._path(place), True))
@@ -123,13 +144,23 @@ class SparkFiles:
         self._call(lambda system: system.delete(self._path(f"{EVENTS}/{name}"), False))
 
     def _replace(self, source: str, target: str) -> None:
-        """A FileSystem's own rename refuses a name that is taken; a FileContext's can take its place."""
+        """In place of what has the name, so that no reader finds neither.
+
+        A FileSystem's own rename refuses a name that is taken; a FileContext's can take its place. An object store's
+        would remove the old object first.
+        """
         jvm: Any = self._spark.session._jvm
         hadoop = jvm.org.apache.hadoop.fs
-        overwrite = jvm.java.lang.reflect.Array.newInstance(hadoop.Options.Rename.OVERWRITE.getClass(), 1)
-        overwrite[0] = hadoop.Options.Rename.OVERWRITE
+        found, wanted = self._path(source), self._path(target)
+        if _OBJECT_STORES.match(self._root):
+            given = (True, True, self._configuration())
+            self._call(lambda system: hadoop.FileUtil.copy(system, found, system, wanted, *given))
+            return
+        gateway: Any = self._spark.session.sparkContext._gateway
+        options = gateway.new_array(hadoop.Options.Rename, 1)
+        options[0] = hadoop.Options.Rename.OVERWRITE
         context = hadoop.FileContext.getFileContext(self._path("").toUri(), self._configuration())
-        self._call(lambda _: context.rename(self._path(source), self._path(target), overwrite))
+        self._call(lambda _: context.rename(found, wanted, options))
 
     def _path(self, below: str) -> Any:
         jvm: Any = self._spark.session._jvm
@@ -146,6 +177,15 @@ class SparkFiles:
             if self._spark.lost(error):
                 raise
             raise Unreachable(f"the lake at {self._root} does not answer: {reason(error)}") from None
+
+
+def _numbered(names: list[str], staged: str, wanted: dict[int, str]) -> dict[int, str]:
+    """The parts of a directory by their numbers. To take one of two for the whole would lose events."""
+    found = [(int(name[1]), name.string) for name in map(_PART.fullmatch, names) if name]
+    if sorted(number for number, _ in found) != sorted(wanted):
+        had = f"{len(found)} files where {len(wanted)} were written"
+        raise Unreachable(f"{STAGING}/{staged} of the lake has {had}; another loader or a clean-up may be at it")
+    return dict(found)
 
 
 def _sync(path: Path) -> None:

@@ -1,8 +1,9 @@
 """The mirror as a source: events as they are in Kafka, with partition and offset, by Spark's own Kafka source.
 
 What is read are the ranges that the mirror recorded: of each partition the offsets of the ranges that hold the wanted
-sequences, and no message beside. What a crash repeated in there is dropped, the first offset stays. Two columns that no
-message carries come from the ledger, which also says which sequences there must be.
+sequences, and no message beside. What a crash repeated in there is dropped, the first offset stays; what others wrote
+there is passed over. Two columns that no message carries come from the ledger, which also says which sequences there
+must be.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from tidelock import settings
-from tidelock.errors import TidelockError
+from tidelock.errors import SettingsError, TidelockError
 from tidelock.fold.jars import jar_set
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SUBMIT
@@ -44,6 +45,8 @@ _FIELDS = (
 )
 # No quote stands unescaped in a string: before the data the first such place is it, behind it the last.
 _DATA = r"""nullif(regexp_extract(text, '(?s)^.*?,"data":(.*),"op":"', 1), 'null')"""
+# Spark's parser has limits even for what it skips: digits of a number, depth. Data may have more.
+_ENVELOPE = r"""regexp_replace(text, '(?s)^(.*?,"data":).*(,"op":")', '$1null$2')"""
 
 
 def _nanoseconds(instant: str) -> str:
@@ -77,8 +80,9 @@ WITH placed AS (
     SELECT CAST(value AS STRING) AS text, partition, offset, first_sequence, last_sequence,
         CAST(filter(headers, header -> header.key = 'commit-digest')[0].value AS STRING) AS commit_digest
     FROM {{messages}} JOIN {{spans}} USING (topic, partition) WHERE offset BETWEEN first_offset AND last_offset
+        AND exists(headers, header -> header.key = 'ingress-sequence')
 ), parsed AS (
-    SELECT *, from_json(text, '{_FIELDS}', map('mode', 'FAILFAST')) AS event FROM placed
+    SELECT *, from_json({_ENVELOPE}, '{_FIELDS}', map('mode', 'PERMISSIVE')) AS event FROM placed
 ), numbered AS (
     SELECT *, row_number() OVER (PARTITION BY event.ingressSequence ORDER BY offset, partition) AS turn FROM parsed
     WHERE event.ingressSequence BETWEEN first_sequence AND last_sequence
@@ -88,6 +92,8 @@ SELECT {", ".join(f"{_MADE.get(name, name)} AS {name}" for name in NAMES if name
 FROM {{ledger}} AS ledger LEFT JOIN numbered ON turn = 1 AND event.ingressSequence = ledger.ingress_sequence"""
 # What librdkafka and Kafka's Java client call the same; the others have names of their own.
 _SHARED = ("security.protocol", "sasl.mechanism", "client.id")
+#: of librdkafka's security, what is told to Java in its own words
+_TRANSLATED = {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "ssl.ca.location"}
 _MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM": "scram.ScramLoginModule"}
 
 
@@ -129,10 +135,11 @@ class KafkaSource(LedgerSource):
         if not spans.num_rows:
             raise NotMirrored(lo + 1)
         session = self._spark.session
-        offsets = _offsets(spans.to_pylist())
+        # What Kafka has lost is named by its sequence, like a message that cannot be read: both are then absent.
+        options = self._options | _offsets(spans.to_pylist()) | {"includeHeaders": "true", "failOnDataLoss": "false"}
         return session.sql(
             _EVENTS.replace("$lo", str(lo)).replace("$hi", str(hi)),
-            messages=session.read.format("kafka").options(**self._options, **offsets, includeHeaders="true").load(),
+            messages=session.read.format("kafka").options(**options).load(),
             spans=session.createDataFrame(spans),
             ledger=self.read_ledger([(lo, hi)], _OWN),
         ).coalesce(1)
@@ -163,8 +170,15 @@ def kafka_jars(data: Path, spark: settings.Spark) -> list[Path]:
 
 
 def java_options(kafka: Kafka) -> dict[str, str]:
-    """How Kafka's Java client connects as librdkafka does."""
+    """How Kafka's Java client connects as librdkafka does. Raises SettingsError where it cannot be told how."""
     given = kafka.options
+    for name in given:
+        if name.startswith(("ssl.", "sasl.")) and name not in _TRANSLATED | set(_SHARED):
+            raise SettingsError(
+                f"loading from Kafka goes through Spark's client, which is not told of {name}: give it a listener that "
+                "does without, or load from the ledger, with settings that name no brokers",
+                field=f"kafka.options.{name}",
+            )
     made = {name: given[name] for name in _SHARED if name in given}
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "PLAIN"))
     if "sasl.username" in given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -12,7 +13,7 @@ from pyspark.sql import DataFrame
 from tidelock.errors import SettingsError
 from tidelock.fold.session import Spark
 from tidelock.settings.stores import Lake
-from tidelock.sinks.columns import NAMES, SEQUENCE
+from tidelock.sinks.columns import NAMES, SEQUENCE, SPARK_SCHEMA
 from tidelock.sinks.files import LocalFiles, SparkFiles, local_path
 from tidelock.sinks.source import Source
 from tidelock.sinks.spans import Piece, Span, overlapping, pieces, span_of
@@ -41,6 +42,7 @@ class LakeSink:
     """`<path>/events/*.parquet`."""
 
     name = "lake"
+    replaces = True
 
     def __init__(self, spark: Spark, settings: Lake) -> None:
         assert settings.path is not None
@@ -50,14 +52,15 @@ class LakeSink:
         self.files = SparkFiles(spark, settings.path) if root is None else LocalFiles(root)
 
     def open(self) -> None:
-        """Make its place, where there is none."""
+        """Make its place, where there is none. Who opens holds the lease: what is aside there is nobody's."""
         self.files.make()
+        self.files.sweep()
 
     def last(self) -> int | None:
         """Of the last file that has events; None: it is damaged."""
         for span in reversed(self._spans()):
             try:
-                row = self._spark.session.read.parquet(self.files.url(span.file)).agg({SEQUENCE: "max"}).first()
+                row = self._read(span).agg({SEQUENCE: "max"}).first()
             except (Py4JJavaError, PySparkException) as error:
                 if self._spark.lost(error):
                     raise
@@ -76,9 +79,9 @@ class LakeSink:
         fresh = [piece for piece in cut if piece not in merged]
         # What is merged comes first, as it does in the lake: readers see the events of a step in their order.
         parts: dict[str, dict[int, str]] = {}
-        for number, piece in enumerate(merged):
-            parts |= self._merge(f"{_MERGED}-{number}", piece, source)
-        return _Staged(self.files, parts | self._write(_FRESH, fresh, source))
+        for piece in merged:
+            parts |= self._merge(_aside(_MERGED), piece, source)
+        return _Staged(self.files, parts | self._write(_aside(_FRESH), fresh, source))
 
     def widened(self, lo: int, hi: int) -> tuple[int, int]:
         """A range as a repair takes it: whole files, whatever is in them."""
@@ -93,7 +96,7 @@ class LakeSink:
         cut = list(pieces(lo, hi, spans, self._file_events, source.following))
         filled = {piece.span for piece in cut}
         stale = [span.file for span in spans if lo < span.first <= hi and span not in filled]
-        return _Staged(self.files, self._write(_FRESH, cut, source), stale)
+        return _Staged(self.files, self._write(_aside(_FRESH), cut, source), stale)
 
     def _spans(self) -> list[Span]:
         spans = sorted(filter(None, map(span_of, self.files.names())))
@@ -115,13 +118,20 @@ class LakeSink:
 
     def _merge(self, staged: str, piece: Piece, source: Source) -> dict[str, dict[int, str]]:
         """What the file has outside of the piece stays: what is above it came of a step that was killed."""
-        there = self._spark.session.read.parquet(self.files.url(piece.span.file))
-        kept = there.where(f"{SEQUENCE} <= {piece.lo} OR {SEQUENCE} > {piece.hi}")
+        kept = self._read(piece.span).where(f"{SEQUENCE} <= {piece.lo} OR {SEQUENCE} > {piece.hi}")
         rows = kept.select(*NAMES).union(source.read([(piece.lo, piece.hi)]).select(*NAMES))
         self._save(rows.coalesce(1).sortWithinPartitions(SEQUENCE), staged)
         return {staged: {0: piece.span.file}}
+
+    def _read(self, span: Span) -> DataFrame:
+        return self._spark.session.read.schema(SPARK_SCHEMA).parquet(self.files.url(span.file))
 
     def _save(self, rows: DataFrame, staged: str) -> None:
         writer = rows.select(*NAMES).write.option("compression", _COMPRESSION)
         # An option of the writer, because others may share the session: their files are as they like.
         writer.mode("overwrite").parquet(self.files.staging(staged))
+
+
+def _aside(kind: str) -> str:
+    """A directory of one step alone: the JVM of a loader that was killed may go on writing for a while."""
+    return f"{kind}-{uuid4().hex}"

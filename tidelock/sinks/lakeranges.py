@@ -2,61 +2,103 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidelock.errors import SettingsError
+from tidelock.errors import Difference, SettingsError
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import BASE, Slots
 from tidelock.fold.source import SMALL_EVENTS
+from tidelock.ledger.database import Database
 from tidelock.settings.stores import Lake
-from tidelock.sinks.columns import SEQUENCE
-from tidelock.sinks.lakereader import LakeReader
+from tidelock.sinks.columns import SEQUENCE, SPARK_SCHEMA
+from tidelock.sinks.flatdata import is_flat, is_simple, slot_columns
+from tidelock.sinks.lakereader import Damaged, LakeReader
 from tidelock.sinks.members import member_texts
+from tidelock.sinks.source import QUERIES
 from tidelock.where.sql import SPARK
+
+_REPAIR = "`tidelock verify` names the first that differs, and how it is repaired; or replay from the ledger"
 
 
 class LakeRanges:
     """What the lake has of the ledger when this is made. Files are opened only where their names say so."""
 
-    def __init__(self, spark: Spark, settings: Lake, through: int, *, small_events: int = SMALL_EVENTS) -> None:
+    def __init__(
+        self, spark: Spark, settings: Lake, database: Database, through: int, *, small_events: int = SMALL_EVENTS
+    ) -> None:
         """`through`: how far the lake is loaded. Raises SettingsError where there is nothing to read."""
-        if settings.path is None or not through:
+        reader = LakeReader(settings.path) if settings.path is not None and through else None
+        # The cursor may be another lake's: of another path, or before this one was put back from a backup.
+        with _whole():
+            last = reader.last() if reader is not None else None
+        if reader is None or last is None:
             raise SettingsError("there is no lake to replay from: set `[lake] path` and load it", field="lake.path")
         self._spark = spark
-        self._reader = LakeReader(settings.path)
-        self._through = through
+        self._database = database
+        self._reader = reader
+        self._through = min(through, last[0])
         self._small_events = small_events
 
     def read(self, slots: Slots, lo: int, hi: int) -> DataFrame | None:
         """The range as the fold needs it; None: the ledger has to be asked.
 
-        That is for what was not loaded yet, for a few events, and for messages in events that tell a time.
+        That is for what was not loaded yet, for a few events, and for messages in events that tell a time. Raises
+        Difference where the lake has not as many events as the ledger: tables would silently be others.
         """
         if hi > self._through or hi - lo <= self._small_events or slots.timed:
             return None
-        return self._extracted(slots, lo, hi) if slots.columns() else self._plain(slots, lo, hi)
+        self._count(lo, hi)
+        files = self._files(slots, lo, hi)
+        if not slots.columns():
+            return files.selectExpr(*map(_selected, _names(slots)))
+        if not all(is_simple(member) for members in slots.members.values() for member in members):
+            return self._taken_out(slots, files)
+        flat = is_flat()
+        nested = files.where(~flat)
+        rows = files.where(flat).select("*", *slot_columns(slots))
+        rows = rows.selectExpr(*map(_selected, [*_names(slots), *slots.columns()]))
+        return rows.union(self._taken_out(slots, nested)) if nested.limit(1).count() else rows
 
-    def _plain(self, slots: Slots, lo: int, hi: int) -> DataFrame:
-        """Columns of the envelope alone: the executors read the files."""
+    def _count(self, lo: int, hi: int) -> None:
+        with self._database.connect_sync(name="tidelock replay") as connection:
+            row = connection.execute(QUERIES.text("recorded").format(lo=lo, hi=hi).encode()).fetchone()
+        assert row is not None, "it is a sum"
+        with _whole():
+            found = self._reader.count(lo, hi)
+        if found != int(row[0]):
+            within = f"from sequence {lo + 1} through {hi}"
+            raise Difference(f"the lake has {found:,} events {within}, the ledger {int(row[0]):,}; {_REPAIR}")
+
+    def _files(self, slots: Slots, lo: int, hi: int) -> DataFrame:
+        """The events of the range that are folded; executors read them."""
         urls = [self._reader.url(span) for span in self._reader.between(lo, hi)]
-        rows = self._spark.session.read.parquet(*urls).where(f"{SEQUENCE} > {lo} AND {SEQUENCE} <= {hi}")
-        return rows.where(rows["stream"].isin(list(slots.streams))).selectExpr(*map(_selected, _names(slots)))
+        files = self._spark.session.read.schema(SPARK_SCHEMA).parquet(*urls)
+        rows = files.where(f"{SEQUENCE} > {lo} AND {SEQUENCE} <= {hi}")
+        return rows.where(rows["stream"].isin(list(slots.streams)))
 
-    def _extracted(self, slots: Slots, lo: int, hi: int) -> DataFrame:
-        """Members of data as well: the driver takes them out, exactly."""
-        rows = self._reader.rows(lo, hi)
-        streams = rows["stream"].to_pylist()
-        wanted = pa.array([stream in slots.streams for stream in streams])
-        rows = rows.filter(wanted)
+    def _taken_out(self, slots: Slots, events: DataFrame) -> DataFrame:
+        """With members of data that the driver takes out, exactly, whatever the data looks like."""
+        rows = events.selectExpr(*map(_selected, dict.fromkeys([*_names(slots), "data"]))).toArrow()
         texts = [
             member_texts(data, slots.members[stream])
             for stream, data in zip(rows["stream"].to_pylist(), rows["data"].to_pylist(), strict=True)
         ]
-        made = {name: rows["ingested_at" if name == "received_at" else name] for name in _names(slots)}
+        made = {name: rows[name] for name in _names(slots)}
         for number, name in enumerate(slots.columns()):
             made[name] = pa.array([row[number] if number < len(row) else None for row in texts], pa.string())
         return self._spark.session.createDataFrame(pa.table(made))
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    try:
+        yield
+    except Damaged as damage:
+        raise Difference(f"the lake is damaged: {damage}; {_REPAIR}") from None
 
 
 def _names(slots: Slots) -> list[str]:

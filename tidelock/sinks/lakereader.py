@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -9,30 +11,41 @@ from pyarrow import fs
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.sinks.columns import NAMES, SCHEMA, SEQUENCE, conformed
-from tidelock.sinks.files import EVENTS, local_path
+from tidelock.sinks.files import EVENTS, hadoop_url, local_path
 from tidelock.sinks.spans import Span, span_of
 
 
 class LakeReader:
-    """One look at the files; the last one read is kept, because the next range is likely to be in it too."""
+    """One look at the files, on first use: who first learns how far the lake is finds everything up to there.
+
+    The last file read is kept, because the next range is likely to be in it too.
+    """
 
     name = "lake"
 
     def __init__(self, path: str) -> None:
         self._system, root = _system(path)
         local = local_path(path)
-        self._place = path.rstrip("/") if local is None else local.as_uri()
+        self._place = path.rstrip("/") if local is None else hadoop_url(local)
         self._root = f"{root.rstrip('/')}/{EVENTS}"
-        found = fs.FileSelector(self._root, allow_not_found=True)
-        try:
-            names = [info.base_name for info in self._system.get_file_info(found)]
-        except OSError as error:
-            raise Unreachable(f"the lake at {path} cannot be read: {error}") from None
-        spans = {name: span_of(name) for name in names if name.endswith(".parquet")}
-        #: files that a reader of `events/*.parquet` takes for the lake's
-        self.foreign = sorted(name for name, span in spans.items() if span is None)
-        self.spans = sorted(filter(None, spans.values()))
         self._kept: tuple[Span, pa.Table] | None = None
+
+    @cached_property
+    def _names(self) -> list[str]:
+        try:
+            found = self._system.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+        except OSError as error:
+            raise Unreachable(f"the lake at {self._place} cannot be read: {error}") from None
+        return sorted(info.base_name for info in found if info.base_name.endswith(".parquet"))
+
+    def strays(self) -> list[str]:
+        """Files that a reader of `events/*.parquet` takes for the lake's."""
+        said = "is none of the lake's files, but readers take it for one; remove it"
+        return [f"{name} {said}" for name in self._names if span_of(name) is None]
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        return sorted(filter(None, map(span_of, self._names)))
 
     def rows(self, lo: int, hi: int) -> pa.Table:
         """The events of a range; files whose names say that they have none of it are not opened."""
@@ -40,8 +53,12 @@ class LakeReader:
         if not parts:
             return SCHEMA.empty_table()
         whole = pa.concat_tables(parts)
-        sequences = whole[SEQUENCE]
-        return whole.filter(pc.and_(pc.greater(sequences, lo), pc.less_equal(sequences, hi)))
+        return whole.filter(_within(whole, lo, hi))
+
+    def count(self, lo: int, hi: int) -> int:
+        """How many events of a range are there."""
+        numbers = [self._read(span, [SEQUENCE]) for span in self.between(lo, hi)]
+        return sum(pc.sum(_within(part, lo, hi)).as_py() or 0 for part in numbers)
 
     def between(self, lo: int, hi: int) -> list[Span]:
         """The files that have something of a range, by their names."""
@@ -61,20 +78,31 @@ class LakeReader:
 
     def _file(self, span: Span) -> pa.Table:
         if self._kept is None or self._kept[0] != span:
-            try:
-                rows = pq.read_table(f"{self._root}/{span.file}", columns=list(NAMES), filesystem=self._system)
-            except (OSError, pa.ArrowException) as error:
-                raise Damaged(span, str(error).splitlines()[0]) from None
-            self._kept = span, conformed(rows)
+            self._kept = span, conformed(self._read(span, list(NAMES)))
         return self._kept[1]
+
+    def _read(self, span: Span, columns: list[str]) -> pa.Table:
+        try:
+            rows = pq.read_table(f"{self._root}/{span.file}", columns=columns, filesystem=self._system)
+        except (OSError, pa.ArrowException) as error:
+            raise Damaged(span, f"cannot be read: {str(error).splitlines()[0]}") from None
+        for sequence in pc.min_max(rows[SEQUENCE]).as_py().values():
+            # Ranges are looked for by the names of files: it would be in none of them.
+            if sequence is not None and not span.first <= sequence <= span.last:
+                raise Damaged(span, f"has sequence {sequence}, which does not belong in it")
+        return rows
 
 
 class Damaged(Exception):
     """A file that is not as it was written."""
 
-    def __init__(self, span: Span, why: str) -> None:
-        super().__init__(f"{span.file} cannot be read: {why}")
+    def __init__(self, span: Span, what: str) -> None:
+        super().__init__(f"{span.file} {what}")
         self.span = span
+
+
+def _within(rows: pa.Table, lo: int, hi: int) -> pa.ChunkedArray:
+    return pc.and_(pc.greater(rows[SEQUENCE], lo), pc.less_equal(rows[SEQUENCE], hi))
 
 
 def _system(path: str) -> tuple[fs.FileSystem, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -33,9 +33,13 @@ _CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
 _PATIENCE_S = 0.25
 _PAUSE_S = 0.1
-#: a step that fails so often, for no reason that one can wait for, is a defect
+#: a step that fails so often, for no reason that one can wait for and however few its events, is a defect
 _ATTEMPTS_MAX = 6
-_EVENTS_MIN = 10_000
+#: how small steps become that fail, in case their events are too large for some memory, and how soon
+_EVENTS_MIN = 100
+_SHRINKING = 4
+#: so many steps must succeed before a larger one is tried again
+_CALM_STEPS = 16
 
 
 class Lane:
@@ -44,12 +48,15 @@ class Lane:
     def __init__(self, loading: Loading, settings: Load) -> None:
         self.loading = loading
         self.name = loading.sink.name
-        self.events_max = settings.batch_events_max
+        self.events_max = self._events_max = settings.batch_events_max
+        self._calm = 0
         self._pause_max_s = settings.pause_max / SECOND
         self.ready = False
         #: nothing is tried before
         self.not_before = 0.0
         self.failures = self.attempts = 0
+        #: through where it was loaded when its repair began
+        self.loaded = 0
         #: what is waited for, once it has been told
         self.told = ""
 
@@ -62,6 +69,19 @@ class Lane:
     def succeeded(self) -> None:
         self.failures = self.attempts = 0
         self.told = ""
+
+    def shrink(self) -> bool:
+        """Smaller steps; False: they are as small as they get."""
+        before, self.events_max = self.events_max, max(_EVENTS_MIN, self.events_max // _SHRINKING)
+        self._calm = 0
+        return self.events_max < before
+
+    def grow(self) -> None:
+        """After a step of about its size. One that works is kept for a while."""
+        self._calm += 1
+        if self._calm >= _CALM_STEPS:
+            self.events_max = min(_SHRINKING * self.events_max, self._events_max)
+            self._calm = 0
 
 
 class Loader:
@@ -110,7 +130,7 @@ class Loader:
         if stop.is_set() or time.monotonic() < lane.not_before:
             return False
         try:
-            if not self._prepare(lane):
+            if not self._prepare(lane, repairs):
                 return False
             worked = self._repair(lane, repairs) if lane.name in repairs else self._step(lane, through)
             lane.succeeded()
@@ -125,14 +145,19 @@ class Loader:
         done = lane.loading.step(lane.events_max, through)
         if done:
             log.debug("%s: through %d in %.3f s", lane.name, lane.loading.position, time.monotonic() - started)
-            lane.events_max = min(2 * lane.events_max, self._settings.batch_events_max)
         if done < lane.events_max and through is None:
             # Few have come: more of them together cost hardly more.
             lane.not_before = started + self._settings.interval / SECOND
+        if 2 * done >= lane.events_max:
+            lane.grow()
         return bool(done)
 
     def _repair(self, lane: Lane, repairs: dict[str, int]) -> bool:
         since = repairs[lane.name]
+        if lane.loading.position < lane.loaded:
+            # A repair failed amid, and has moved the cursor back.
+            return bool(lane.loading.step(lane.events_max, lane.loaded))
+        lane.loaded = lane.loading.position
         if since <= lane.loading.position:
             repairs[lane.name] = lane.loading.repair(max(0, since - 1), lane.events_max) + 1
         if repairs[lane.name] > lane.loading.position:
@@ -140,8 +165,11 @@ class Loader:
             self._tell(f"{lane.name}: what was loaded through sequence {lane.loading.position} is the ledger's again")
         return True
 
-    def _prepare(self, lane: Lane) -> bool:
-        """Whether this process is the one that loads the store; it stands by while another does."""
+    def _prepare(self, lane: Lane, repairs: Mapping[str, int]) -> bool:
+        """Whether this process is the one that loads the store; it stands by while another does.
+
+        Not with a repair: the other, such as one that `up` runs, may go on for ever.
+        """
         if self._lost:
             self._spark.restart()
             self._lost = False
@@ -152,6 +180,8 @@ class Loader:
                 each.ready = False
         if not lane.ready:
             if not lease.hold(self._listener, LEASES[lane.name]):
+                if lane.name in repairs:
+                    raise Unreachable(f"{lane.name}: another loader has it, of `up` or `load`; stop it, then repair")
                 self._tell_once(lane, "the lease", "another loader has it; standing by")
                 lane.loading.look()
                 lane.not_before = time.monotonic() + _POLL_S
@@ -189,8 +219,7 @@ class Loader:
             self._lost = True
             self._tell("Spark's JVM is gone; starting another ...")
             log.debug("Spark's JVM was gone at: %s", reason(error))
-            # In case the step was too large for its memory.
-            lane.events_max = max(_EVENTS_MIN, lane.events_max // 2)
+            lane.shrink()
             return
         error = not_mirrored(error) or error
         if isinstance(error, TidelockError | psycopg.OperationalError | psycopg.InterfaceError):
@@ -198,14 +227,14 @@ class Loader:
                 raise error
             self._tell_once(lane, "outage", f"waiting: {' '.join(str(error).split())}")
             return
-        lane.attempts += 1
+        if not lane.shrink():
+            lane.attempts += 1
         if lane.attempts >= _ATTEMPTS_MAX:
             log.debug("it failed so", exc_info=error)
             said = f"the step after sequence {lane.loading.position} failed {lane.attempts} times"
             raise Unreachable(f"{lane.name}: {said}: {reason(error)}") from error
         log.warning("%s: the step after %d failed, trying again: %s", lane.name, lane.loading.position, reason(error))
         log.debug("it failed so", exc_info=error)
-        lane.events_max = max(_EVENTS_MIN, lane.events_max // 2)
 
     def _tell_once(self, lane: Lane, waiting_for: str, text: str) -> None:
         if lane.told != waiting_for:

@@ -26,6 +26,10 @@ class Sink(Protocol):
     def name(self) -> str:
         """Of its cursor, too."""
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a repair takes the place of what was there; else that is removed first, and missing for a while."""
+
     def open(self) -> None:
         """Make what has to be there."""
 
@@ -92,8 +96,19 @@ class Loading:
         hi = self._source.frontier(lo, events_max, self.position) or self.position
         lo, hi = self.sink.widened(lo, hi)
         hi = min(hi, self.position)
-        self._publish(self.sink.stage_repair(lo, hi, self._source), self.position)
+        staged, end = self.sink.stage_repair(lo, hi, self._source), self.position
+        if not self.sink.replaces:
+            self._move_back(lo)
+        self._publish(staged, end)
+        self.position = end
         return hi
+
+    def _move_back(self, lo: int) -> None:
+        """In a commit of its own: if the repair is killed amid, the next steps insert what it has removed."""
+        start = self._source.commit_end(lo)
+        self._store.move(self.position, start)
+        self._store.commit()
+        self.position = start
 
     def _publish(self, staged: Staged, to: int) -> None:
         self._store.move(self.position, to)

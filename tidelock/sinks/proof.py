@@ -11,11 +11,14 @@ from tidelock.columns import STRING
 from tidelock.fold.store import Store
 from tidelock.ledger.findings import Check, Findings
 from tidelock.sinks.columns import LEDGER, SEQUENCE, conformed, select_sql
-from tidelock.sinks.lakereader import Damaged, LakeReader
+from tidelock.sinks.lakereader import Damaged
 from tidelock.sinks.source import QUERIES
 from tidelock.where.sql import literal
 
-_PAGE_EVENTS = 50_000
+_PAGE_EVENTS_MIN, _PAGE_EVENTS_MAX = 100, 50_000
+#: what a page of the ledger may take, about: events may be large
+_PAGE_BYTES = 64 * 2**20
+_GROWTH = 10
 _SHOWN_MAX = 80
 _COMPARED = [column.name for column in LEDGER]
 
@@ -35,6 +38,9 @@ class Copy(Protocol):
     def last(self) -> tuple[int, int] | None:
         """Sequence and commit of its last event."""
 
+    def strays(self) -> list[str]:
+        """What readers take for events but no range can have: in words, with what to do."""
+
 
 class StoreProof:
     """Compares a store with the ledger, page by page."""
@@ -49,25 +55,27 @@ class StoreProof:
         # The cursor first: what it says is there stays there.
         found = self._store.query(QUERIES.text("position").format(name=literal(STRING, self._copy.name)))
         through = int(found["sequence"][0].as_py()) if found.num_rows else 0
-        lo = 0
+        lo, size = 0, _PAGE_EVENTS_MIN
         while lo < through:
-            hi = self._number("frontier", lo=lo, events_max=_PAGE_EVENTS, through=through)
+            hi = self._number("frontier", lo=lo, events_max=size, through=through)
             if hi is None:
                 # The ledger ends before the store does.
                 break
-            self._page(lo, hi)
+            page = self._page(lo, hi)
+            fit = page.num_rows * _PAGE_BYTES // max(page.nbytes, 1)
+            size = max(_PAGE_EVENTS_MIN, min(fit, _GROWTH * size, _PAGE_EVENTS_MAX))
             lo = hi
             progress(lo, through)
         self._beyond(lo)
         self._store.rollback()
-        if isinstance(self._copy, LakeReader):
-            for name in self._copy.foreign:
-                self.findings.differ(0, f"{name} is none of the lake's files, but readers take it for one; remove it")
+        for what in self._copy.strays():
+            self.findings.differ(0, what)
 
     def check(self) -> Check:
         return self.findings.check(f"the same {self._events:,} events in the same order, with the same commit digests")
 
-    def _page(self, lo: int, hi: int) -> None:
+    def _page(self, lo: int, hi: int) -> pa.Table:
+        """Compare a range; what the ledger has of it."""
         sql = f"{select_sql(LEDGER, exact=True)} WHERE {SEQUENCE} > {lo} AND {SEQUENCE} <= {hi} ORDER BY {SEQUENCE}"
         wanted = conformed(self._store.query(sql), LEDGER)
         self._store.rollback()
@@ -76,10 +84,11 @@ class StoreProof:
             found = self._copy.rows(lo, hi).select(_COMPARED)
         except Damaged as damage:
             self._differ(max(lo + 1, damage.span.first), str(damage))
-            return
+            return wanted
         if not found.equals(wanted):
             for sequence, what in differences(wanted, found):
                 self._differ(sequence, what)
+        return wanted
 
     def _beyond(self, through: int) -> None:
         """What lies beyond the cursor came of a step that is not finished; beyond the ledger it proves a cut tail."""

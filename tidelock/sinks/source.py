@@ -16,7 +16,8 @@ from tidelock.sinks.columns import COLUMNS, SEQUENCE, Column, conformed, select_
 
 QUERIES = load("tidelock.sinks", "sql/load.sql")
 
-_FETCH_ROWS = 10_000
+#: at a time, into the memory of an executor: events may be large
+_FETCH_ROWS = 1_000
 _LAST = 2**63 - 1
 
 #: above, through

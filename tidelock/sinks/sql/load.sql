@@ -36,3 +36,8 @@ WHERE last_sequence > {lo} AND first_sequence <= {hi}
 -- name: commit_end
 -- The last end of a commit up to a sequence.
 SELECT max(last_sequence) AS sequence FROM commits WHERE last_sequence <= {sequence}
+
+-- name: recorded
+-- How many events a range has: within a commit no number is left out.
+SELECT coalesce(sum(least(last_sequence, {hi}) - greatest(first_sequence, {lo}::bigint + 1) + 1), 0) AS events FROM commits
+WHERE last_sequence > {lo} AND first_sequence <= {hi}
