@@ -12,13 +12,7 @@ from tests.spark.folding import Folding
 from tidelock import settings
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
-
-CONF = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-}
+from tidelock.ops.bench.standalone import CONF
 
 
 def main(master: str, data: str) -> None:

@@ -60,35 +60,35 @@ def measure_ledger(
         limits.jdbc_s()
         limits.parquet_s()
         # Java compiles what runs often: it takes about so long until nothing gets faster any more.
-        first = runs.fold(spark, backlog, _definitions(live=True), range_events, _watched)
+        first = runs.fold(spark, backlog, definitions(live=True), range_events, watched)
         say(f"  fold, for the first time in its JVM: {events / first.seconds:,.0f} ev/s")
         rounds.run()
-        changes = runs.fold(spark, backlog, _definitions(live=True), range_events, _watched)
+        changes = runs.fold(spark, backlog, definitions(live=True), range_events, watched)
         folded = backlog.folded()
         say(f"  fold: {events / changes.seconds:,.0f} ev/s")
         rounds.run()
-        alone = runs.fold(spark, backlog, _definitions(live=False), range_events, _watched)
+        alone = runs.fold(spark, backlog, definitions(live=False), range_events, watched)
         backlog.folded()
         say(f"  fold, live = false: {events / alone.seconds:,.0f} ev/s")
         rounds.run()
     return _figures(customers, events, rounds, first, changes, folded, alone)
 
 
-def _definitions(*, live: bool) -> Definitions:
+def definitions(*, live: bool) -> Definitions:
     return parse_definitions({"meters": {"api_calls": {"lateness": "1h", "live": live}}})
 
 
 @contextmanager
-def _watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
+def watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
     """The first step that runs reads the range and prepares it: Spark does nothing before it must."""
     ran = iter(["read"])
     with ExitStack() as stack:
-        watched = watch.watching
-        stack.enter_context(watched(folder, {"_run": lambda: next(ran, "counters"), "_named": "versions"}))
-        stack.enter_context(watched(folding, {"chained": "versions", "appended": "versions"}))
-        stack.enter_context(watched(folder, {"_adjusted": "versions", "_watched": "versions"}))
-        stack.enter_context(watched(folder, {"_awaited": "stored", "_show": "stored"}))
-        stack.enter_context(watched(store, {"apply": "write", "_record": "record"}))
+        timed = watch.watching
+        stack.enter_context(timed(folder, {"_run": lambda: next(ran, "counters"), "_named": "versions"}))
+        stack.enter_context(timed(folding, {"chained": "versions", "appended": "versions"}))
+        stack.enter_context(timed(folder, {"_adjusted": "versions", "_watched": "versions"}))
+        stack.enter_context(timed(folder, {"_awaited": "stored", "_show": "stored"}))
+        stack.enter_context(timed(store, {"apply": "write", "_record": "record"}))
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,8 @@ from pathlib import Path
 _PROC = Path("/proc")
 #: which of its clocks: the scheduler's, to the nanosecond
 _SCHEDULED = 2
+#: where /proc has the time of a process, in user and system mode, and of its children that ended
+_TICKS = slice(11, 15)
 
 
 def peak_mb(pid: int) -> int | None:
@@ -30,6 +33,19 @@ def processor_s(pid: int) -> float:
     """What the process has worked, its threads together."""
     # The process's own clock (clock_getcpuclockid): /proc counts in hundredths, in which little work is none.
     return time.clock_gettime((~pid << 3) | _SCHEDULED)
+
+
+def tree_processor_s(pid: int) -> float:
+    """What a process, all below it, and those below it that have ended have worked; 0 where Linux does not tell."""
+    ticks = 0
+    for each in (pid, *(child for child, _ in descendants(pid))):
+        with suppress(OSError):
+            ticks += sum(map(int, (_PROC / str(each) / "stat").read_text().rpartition(")")[2].split()[_TICKS]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def parent(pid: int) -> int:
+    return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:

@@ -89,9 +89,11 @@ def fold(
     return _fold(spark, backlog, definitions, events_max, watched, None, elsewhere)
 
 
-def warm(spark: Spark, backlog: Backlog, definitions: Definitions, watched: Watched) -> None:
+def warm(
+    spark: Spark, backlog: Backlog, definitions: Definitions, watched: Watched, events: int = _WARM_EVENTS
+) -> None:
     """Every step once, over a range that is large enough to be read as the large ones are."""
-    _fold(spark, backlog, definitions, min(_WARM_EVENTS, backlog.events), watched, 1)
+    _fold(spark, backlog, definitions, min(events, backlog.events), watched, 1)
 
 
 def _fold(

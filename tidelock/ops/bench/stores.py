@@ -9,23 +9,20 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from tidelock.definitions import Definitions, parse_definitions
+from tidelock.definitions import parse_definitions
 from tidelock.errors import Difference, Unreachable
-from tidelock.fold.folder import Folder
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
 from tidelock.ops.bench import runs
 from tidelock.ops.bench.backlog import Backlog
+from tidelock.ops.bench.fold import watched
 from tidelock.ops.bench.limits import check_duckdb
 from tidelock.ops.bench.rounds import Say
-from tidelock.ops.bench.runs import Figures
-from tidelock.ops.bench.stopwatch import Stopwatch
+from tidelock.ops.bench.runs import Figures, Run
 from tidelock.settings import Settings
 from tidelock.settings.stores import ClickHouse, Lake
 from tidelock.sinks.clickhouse import ClickHouseSink
@@ -35,6 +32,10 @@ from tidelock.sinks.loading import Loading, Sink
 from tidelock.sinks.source import LedgerSource
 
 _CUSTOMERS = 10_000
+#: of folds from either side, the first of which only warms up
+_ROUNDS = 3
+#: what is folded: columns that every event has, and a member of its data
+_METERS: dict[str, dict[str, str]] = {"fold": {}, "foldMembers": {"value": "data.ms"}}
 
 
 def measure(settings: Settings, events: int, say: Say, *, place: Path | None) -> Figures:
@@ -47,7 +48,7 @@ def measure(settings: Settings, events: int, say: Say, *, place: Path | None) ->
             return measured(bench.spark, backlog, bench.settings, say)
 
 
-def measured(spark: Spark, backlog: Backlog, settings: Settings, say: Say) -> Figures:
+def measured(spark: Spark, backlog: Backlog, settings: Settings, say: Say, rounds: int = _ROUNDS) -> Figures:
     events, data = backlog.events, settings.data
     found: Figures = {"events": events}
 
@@ -74,7 +75,9 @@ def measured(spark: Spark, backlog: Backlog, settings: Settings, say: Say) -> Fi
     found["lakeRatioToDuckdb"] = round(_ratio(found, "lakeEventsPerSecond", "duckdbEventsPerSecond"), 3)
     clickhouse = ClickHouseSink(ClickHouse(url=f"chdb:{data / 'chdb'}"))
     tell("clickhouseEventsPerSecond", "chDB", _load_s(spark, backlog.database, clickhouse, settings))
-    return found | _replayed(spark, backlog, settings, lakes[-1], say)
+    for name, meter in _METERS.items():
+        found |= _replayed(spark, backlog, settings, lakes[-1], say, name, meter, rounds)
+    return found
 
 
 def _load_s(spark: Spark, database: Database, sink: Sink, settings: Settings) -> float:
@@ -98,34 +101,46 @@ def _duckdb_s(source: Path, target: Path, threads: int) -> float:
     return float(json.loads(ran.stdout))
 
 
-def _replayed(spark: Spark, backlog: Backlog, settings: Settings, lake: Lake, say: Say) -> Figures:
-    """The same fold from the ledger and from the lake, each after a run that warms it up; the same tables."""
-    ranges = LakeRanges(spark, lake, backlog.events)
-    seconds: dict[str, list[float]] = {"ledger": [], "lake": []}
+def _replayed(
+    spark: Spark,
+    backlog: Backlog,
+    settings: Settings,
+    lake: Lake,
+    say: Say,
+    name: str,
+    meter: dict[str, str],
+    rounds: int,
+) -> Figures:
+    """The same fold from the ledger and from the lake, in turns; the same tables."""
+    definitions = parse_definitions({"meters": {"api_calls": {"lateness": "1h", "live": False, **meter}}})
+    ranges = LakeRanges(spark, lake, backlog.database, backlog.events)
+    found: dict[str, list[Run]] = {"ledger": [], "lake": []}
     tables = set()
-    for _ in range(3):
-        for name, elsewhere in (("ledger", None), ("lake", ranges)):
-            run = runs.fold(spark, backlog, _definitions(), settings.fold.range_events_max, _unwatched, elsewhere)
-            seconds[name].append(run.seconds)
+    for _ in range(rounds):
+        for side, elsewhere in (("ledger", None), ("lake", ranges)):
+            run = runs.fold(spark, backlog, definitions, settings.fold.range_events_max, watched, elsewhere)
+            found[side].append(run)
             tables.add(_digest(backlog.database))
-            say(f"  folded from the {name}: {backlog.events / run.seconds:,.0f} ev/s")
+            told = " of data's members" if meter else ""
+            say(f"  folded{told} from the {side}: {backlog.events / run.seconds:,.0f} ev/s")
     if len(tables) > 1:
         raise Difference("a fold from the lake made other tables than one from the ledger")
-    from_ledger, from_lake = (min(seconds[name][1:]) for name in ("ledger", "lake"))
+    # The first ones warm up.
+    from_ledger, from_lake = (
+        min(found[side][1:] or found[side], key=lambda run: run.seconds) for side in ("ledger", "lake")
+    )
     return {
-        "foldEventsPerSecond": round(backlog.events / from_ledger),
-        "foldFromLakeEventsPerSecond": round(backlog.events / from_lake),
-        "foldFromLakeRatio": round(from_ledger / from_lake, 3),
+        f"{name}EventsPerSecond": round(backlog.events / from_ledger.seconds),
+        f"{name}ReadSeconds": _read_s(from_ledger),
+        f"{name}FromLakeEventsPerSecond": round(backlog.events / from_lake.seconds),
+        f"{name}FromLakeReadSeconds": _read_s(from_lake),
+        f"{name}FromLakeRatio": round(from_ledger.seconds / from_lake.seconds, 3),
     }
 
 
-def _definitions() -> Definitions:
-    return parse_definitions({"meters": {"api_calls": {"lateness": "1h", "live": False}}})
-
-
-@contextmanager
-def _unwatched(_: Stopwatch, __: Folder, ___: Store) -> Iterator[None]:
-    yield
+def _read_s(run: Run) -> float:
+    """Until the events are in Spark, prepared; what the driver reads is read before the first step."""
+    return round(sum(run.steps.get(step, 0.0) for step in ("read", "rest")), 2)
 
 
 def _digest(database: Database) -> str:

@@ -162,7 +162,7 @@ def ingest(
     from tidelock.ops.bench.ingest import measure
 
     scratch_settings(config)
-    figures = measure(_numbers(sizes, "sizes", 0), rounds, events, terminal.say, config=config, place=data)
+    figures = measure(numbers(sizes, "sizes", 0), rounds, events, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(*figures)
         return
@@ -194,7 +194,7 @@ def fold(
     """
     from tidelock.ops.bench.fold import measure
 
-    settings, customers = scratch_settings(config), _numbers(counters, "counters", 1)
+    settings, customers = scratch_settings(config), numbers(counters, "counters", 1)
     figures = measure(settings, customers, events, terminal.say, place=data)
     if json:
         terminal.write_json(*figures)
@@ -311,7 +311,7 @@ def live(
     """
     from tidelock.ops.bench.live import measure, rows
 
-    settings, counts = scratch_settings(config), _numbers(subscribers, "subscribers", 1)
+    settings, counts = scratch_settings(config), numbers(subscribers, "subscribers", 1)
     figures = measure(settings, counts, messages, seconds, rate, terminal.say, config=config, place=data)
     if json:
         terminal.write_json(figures)
@@ -354,7 +354,7 @@ def shown(figure: object) -> str:
     return f"{figure:,}" if isinstance(figure, int | float) else "unknown"
 
 
-def _numbers(text: str, field: str, least: int) -> list[int]:
+def numbers(text: str, field: str, least: int) -> list[int]:
     parts = [part.strip().replace("_", "") for part in text.split(",")]
     if not all(part.isdecimal() and least <= int(part) <= _NUMBER_MAX for part in parts):
         raise SettingsError(f"{text!r} is not a list of numbers such as {least},1000000", field=field)

@@ -19,8 +19,15 @@ _ROWS = {
     "bytesPerEvent": "    bytes of an event",
     "clickhouseEventsPerSecond": "the ledger into chDB, end to end, events/s",
     "foldEventsPerSecond": "folded from the ledger, events/s",
+    "foldReadSeconds": "    seconds until its events are read and prepared",
     "foldFromLakeEventsPerSecond": "folded from the lake, events/s",
+    "foldFromLakeReadSeconds": "    seconds until its events are read and prepared",
     "foldFromLakeRatio": "    against the ledger",
+    "foldMembersEventsPerSecond": "a member of data folded from the ledger, events/s",
+    "foldMembersReadSeconds": "    seconds until its events are read and prepared",
+    "foldMembersFromLakeEventsPerSecond": "the same from the lake, events/s",
+    "foldMembersFromLakeReadSeconds": "    seconds until its events are read and prepared",
+    "foldMembersFromLakeRatio": "    against the ledger",
 }
 
 

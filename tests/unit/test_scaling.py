@@ -1,0 +1,22 @@
+"""What `bench cluster` says of workers: how much sooner it was, and how much sooner it could have been."""
+
+from tidelock.ops.bench.cluster import Folded, scaling
+from tidelock.ops.bench.runs import Run
+
+
+def folded(workers: int, seconds: float, executors_s: float) -> Folded:
+    run = Run(seconds, {"read": 2.0, "counters": 3.0, "versions": 1.0, "write": 0.5}, (0.1,), None, None)
+    worked = {"executors": executors_s, "jvm": 1.0, "python": 1.0, "postgres": 1.0}
+    return Folded("cluster", workers, run, worked)
+
+
+def test_only_what_executors_do_can_be_shared_out() -> None:
+    one, two = folded(1, 10.0, 8.0), folded(2, 8.0, 9.0)
+    assert scaling(one, two) == {"speedup": 1.25, "speedupMost": 1.67}
+    assert scaling(one, one) == {"speedup": 1.0, "speedupMost": 1.0}
+
+
+def test_the_phases_and_the_cores_are_told() -> None:
+    figures = folded(2, 8.0, 9.0).figures(1_000)
+    assert (figures["sparkSeconds"], figures["driverSeconds"], figures["postgresSeconds"]) == (5.0, 1.0, 0.5)
+    assert (figures["eventsPerSecond"], figures["coresBusy"]) == (125, 1.5)
