@@ -8,6 +8,7 @@ async with AsyncClient("http://127.0.0.1:8080") as client:
         ...
 """
 
+from tidelock.client.explained import ExplainedEvent, Explanation, Part
 from tidelock.client.following import Update
 from tidelock.client.shapes import Usage, UsagePeriod, Verdict
 from tidelock.client.talking import AsyncClient, Client
@@ -18,8 +19,11 @@ from tidelock.triggers.signatures import verify as verify_webhook
 __all__ = [
     "AsyncClient",
     "Client",
+    "ExplainedEvent",
+    "Explanation",
     "InvalidSignature",
     "NoAnswer",
+    "Part",
     "Refused",
     "Update",
     "Usage",

@@ -65,16 +65,18 @@ class Following:
         return Update(said["operation"], said["data"], said["fields"], time)
 
 
-async def read_shape(client: httpx.AsyncClient, table: str) -> tuple[list[str], list[str]]:
+def shape_request(table: str) -> dict[str, Any]:
+    return {"query": _SHAPE, "variables": {"table": table}}
+
+
+def read_shape(answer: Mapping[str, Any], table: str) -> tuple[list[str], list[str]]:
     """The key and the columns of a table. Raises Refused where there is none of that name."""
-    answer = await client.post("/graphql", json={"query": _SHAPE, "variables": {"table": table}})
-    said = answer.json().get("data") or {}
-    queries = {
-        field["name"]: field["args"]
-        for field in (said.get("__schema") or {"queryType": {"fields": []}})["queryType"]["fields"]
-    }
-    if said.get("__type") is None or f"{table}_by_pk" not in queries:
-        raise Refused(answer.status_code, "unknown_table", f"there is no table {table!r} to follow")
+    if answer.get("errors"):
+        raise graphql_refusal(answer["errors"])
+    said = answer["data"]
+    queries = {field["name"]: field["args"] for field in said["__schema"]["queryType"]["fields"]}
+    if said["__type"] is None or f"{table}_by_pk" not in queries:
+        raise Refused(404, "unknown_table", f"there is no table {table!r} to follow")
     columns = [field["name"] for field in said["__type"]["fields"]]
     key = [argument["name"] for argument in queries[f"{table}_by_pk"]]
     return list(dict.fromkeys(["tenant_id", *key])), columns

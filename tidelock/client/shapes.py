@@ -89,9 +89,9 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
             period_start=each["periodStart"],
             period_end=each["periodEnd"],
             group=each["group"],
-            value=_decimal(each["value"]),
-            adjustment=_decimal(each["adjustment"]),
-            total=_decimal(each["total"]),
+            value=decimal(each["value"]),
+            adjustment=decimal(each["adjustment"]),
+            total=decimal(each["total"]),
             watermark=each["watermark"],
         )
         for each in answer["items"]
@@ -111,7 +111,8 @@ def instant(given: datetime | str | None) -> str | None:
     return given.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _decimal(value: str | int | None) -> Decimal | None:
+def decimal(value: str | int | None) -> Decimal | None:
+    """A number as the API has it."""
     return None if value is None else Decimal(value)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from itertools import islice
 from random import Random
 from types import TracebackType
@@ -13,7 +14,8 @@ from typing import Any
 
 import httpx
 
-from tidelock.client.following import Following, Update, messages, read_shape
+from tidelock.client.explained import Explanation, explain_query, read_explanation
+from tidelock.client.following import Following, Update, messages, read_shape, shape_request
 from tidelock.client.shapes import (
     Event,
     Usage,
@@ -25,7 +27,7 @@ from tidelock.client.shapes import (
     read_usage,
     read_verdicts,
 )
-from tidelock.client.trouble import NoAnswer, Refused, asked_to_wait_s, pauses, settled
+from tidelock.client.trouble import AGAIN, NoAnswer, Refused, asked_to_wait_s, decoded, pauses, settled
 
 #: events of one request; each request is recorded at one moment of the ledger
 BATCH = 1_000
@@ -42,7 +44,7 @@ def _options(url: str, key: str | None, timeout_s: float) -> dict[str, Any]:
 
 def _usage_query(
     metric: str, customer_ref: str, start: datetime | str | None, end: datetime | str | None, *, groups: bool,
-    tenant: str | None,
+    as_of: int | None, tenant: str | None,
 ) -> dict[str, str]:  # fmt: skip
     given = {
         "metric": metric,
@@ -50,6 +52,7 @@ def _usage_query(
         "from": instant(start),
         "to": instant(end),
         "groupBy": "true" if groups else None,
+        "asOf": None if as_of is None else str(as_of),
         "tenantId": tenant,
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -94,11 +97,26 @@ class Client:
 
     def usage(
         self, metric: str, customer_ref: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
-        groups: bool = False, tenant: str | None = None,
+        groups: bool = False, as_of: int | None = None, tenant: str | None = None,
     ) -> Usage:  # fmt: skip
-        """What a customer used, from `start` to before `end`."""
-        query = _usage_query(metric, customer_ref, start, end, groups=groups, tenant=tenant)
+        """What a customer used, from `start` to before `end`; `as_of`: as it was shown at that sequence."""
+        query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
         return read_usage(self._asked("GET", "/v1/usage", params=query))
+
+    def explain(
+        self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,
+        no_group: bool = False, as_of: int | None = None, tenant: str | None = None, limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Explanation:  # fmt: skip
+        """Why a customer's number is what it is, in the latest period or in that which `period` lies in.
+
+        Its events come in pages: `next` is the `cursor` of the one after.
+        """
+        query = explain_query(
+            metric, customer_ref, period, group, no_group=no_group, as_of=as_of, tenant=tenant, limit=limit,
+            cursor=cursor,
+        )  # fmt: skip
+        return read_explanation(self._asked("GET", "/v1/explain", params=query, numbers=Decimal))
 
     def rows(self, table: str, where: Mapping[str, Any] | None = None) -> Iterator[Mapping[str, Any]]:
         """The rows of a table, page by page."""
@@ -110,14 +128,14 @@ class Client:
                 return
             query["cursor"] = page["next"]
 
-    def _asked(self, method: str, path: str, **given: Any) -> Any:
+    def _asked(self, method: str, path: str, *, numbers: Callable[[str], Any] = float, **given: Any) -> Any:
         why = ""
         for pause_s in (*pauses(self._tries, self._chance), None):
             asked_s = 0.0
             try:
                 answer = self._http.request(method, path, **given)
                 if settled(answer):
-                    return answer.json()
+                    return decoded(answer, numbers)
                 why, asked_s = f"it answered {answer.status_code}", asked_to_wait_s(answer)
             except httpx.TransportError as error:
                 why = str(error) or type(error).__name__
@@ -155,36 +173,51 @@ class AsyncClient:
 
     async def usage(
         self, metric: str, customer_ref: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
-        groups: bool = False, tenant: str | None = None,
+        groups: bool = False, as_of: int | None = None, tenant: str | None = None,
     ) -> Usage:  # fmt: skip
         """As `Client.usage`."""
-        query = _usage_query(metric, customer_ref, start, end, groups=groups, tenant=tenant)
+        query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
         return read_usage(await self._asked("GET", "/v1/usage", params=query))
+
+    async def explain(
+        self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,
+        no_group: bool = False, as_of: int | None = None, tenant: str | None = None, limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Explanation:  # fmt: skip
+        """As `Client.explain`."""
+        query = explain_query(
+            metric, customer_ref, period, group, no_group=no_group, as_of=as_of, tenant=tenant, limit=limit,
+            cursor=cursor,
+        )  # fmt: skip
+        return read_explanation(await self._asked("GET", "/v1/explain", params=query, numbers=Decimal))
 
     async def subscribe(
         self, table: str, *, where: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None
-    ) -> AsyncIterator[Update]:
+    ) -> AsyncGenerator[Update, None]:
         """A table's rows, then every change, each once, for as long as it is iterated.
 
-        A connection that breaks is made anew, and it goes on where it was. Raises Refused when the server says no to
-        it, as to a filter on a column that is not there. Close it with `contextlib.aclosing` if you leave it early.
+        A connection that breaks, or that a busy server ends, is made anew, and it goes on where it was. Raises Refused
+        when the server says no to it, as to a filter on a column that is not there, and NoAnswer when it cannot be
+        reached at first. Close it with `contextlib.aclosing` if you leave it early.
         """
-        key, every = await self._shape(table)
+        key, every = read_shape(await self._asked("POST", "/graphql", json=shape_request(table)), table)
         seen = Following(table, key, every if columns is None else columns, where)
         failures = 0
         while True:
             try:
                 async for said in self._stream(seen.request()):
-                    failures = 0
+                    # What comes once more, to go on from, is no progress.
                     if (update := seen.take(said)) is not None:
+                        failures = 0
                         yield update
             except httpx.TransportError:
                 pass
             except Refused as refused:
-                if refused.code != "resume_expired":
+                if refused.code == "resume_expired":
+                    seen.forget()
+                    yield Update("RESET", {}, (), "0")
+                elif refused.code not in AGAIN:
                     raise
-                seen.forget()
-                yield Update("RESET", {}, (), "0")
             await asyncio.sleep(list(pauses(TRIES, self._chance))[min(failures, TRIES - 2)])
             failures += 1
 
@@ -198,22 +231,14 @@ class AsyncClient:
             async for said in messages(answer):
                 yield said
 
-    async def _shape(self, table: str) -> tuple[list[str], list[str]]:
-        for pause_s in pauses(self._tries, self._chance):
-            try:
-                return await read_shape(self._http, table)
-            except httpx.TransportError:
-                await asyncio.sleep(pause_s)
-        return await read_shape(self._http, table)
-
-    async def _asked(self, method: str, path: str, **given: Any) -> Any:
+    async def _asked(self, method: str, path: str, *, numbers: Callable[[str], Any] = float, **given: Any) -> Any:
         why = ""
         for pause_s in (*pauses(self._tries, self._chance), None):
             asked_s = 0.0
             try:
                 answer = await self._http.request(method, path, **given)
                 if settled(answer):
-                    return answer.json()
+                    return decoded(answer, numbers)
                 why, asked_s = f"it answered {answer.status_code}", asked_to_wait_s(answer)
             except httpx.TransportError as error:
                 why = str(error) or type(error).__name__

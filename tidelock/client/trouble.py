@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 import httpx
 
 #: the server cannot take it now; nothing was recorded, or a retry says `duplicate`
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: why the server ends a subscription that can go on where it was
+AGAIN = frozenset({"closed", "internal_error", "overloaded", "slow_subscriber", "unavailable"})
 _FIRST_S, _LAST_S = 0.1, 10.0
 _RETRY_AFTER_S_MAX = 60.0
 
@@ -40,6 +44,14 @@ def settled(answer: httpx.Response) -> bool:
     if answer.status_code in _LATER:
         return False
     raise refusal(answer)
+
+
+def decoded(answer: httpx.Response, numbers: Callable[[str], Any] = float) -> Any:
+    """What a settled answer says, numbers with a point as `numbers`. Raises Refused for no JSON, as a proxy's page."""
+    try:
+        return json.loads(answer.content, parse_float=numbers)
+    except ValueError:
+        raise refusal(answer) from None
 
 
 def refusal(answer: httpx.Response) -> Refused:

@@ -1,0 +1,143 @@
+"""Explanations, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from tidelock.client.shapes import decimal, instant
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEvent:
+    """An event, and what became of it in a counter."""
+
+    ingress_sequence: int
+    occurred_at: str
+    #: folded, adjusted, error, filtered or deleted
+    part: str
+    #: what the meter took for its quantity
+    counted: Decimal | None
+    #: by how much it changed the total, and to what
+    change: Decimal | None
+    total: Decimal | None
+    group: str | None
+    #: of an error
+    code: str | None
+    message: str | None
+    #: the whole event by the names of the API; numbers with a point in its data are Decimal, as they were sent
+    event: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What some events of a counter come to."""
+
+    count: int
+    sum: Decimal
+    max: Decimal | None
+    min: Decimal | None
+    last: Decimal | None
+    first_sequence: int | None
+    last_sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a counter is what it is."""
+
+    metric: str
+    customer_ref: str
+    aggregation: str
+    period: str
+    #: the meter's definition, and the numbers, in words
+    definition: str
+    why: str
+    period_start: str
+    period_end: str
+    group: str | None
+    value: Decimal | None
+    adjustment: Decimal | None
+    total: Decimal | None
+    watermark: str | None
+    #: every event up to this one is explained
+    through_sequence: int
+    #: counted in time, and too late
+    folded: Part
+    adjusted: Part
+    #: code -> how many could not be counted for that reason
+    errors: Mapping[str, int]
+    filtered: int
+    deleted: int
+    #: recorded, and not explained yet
+    pending: int
+    #: whether the counter that is shown has the same numbers; None: as of a sequence there is none
+    agrees: bool | None
+    items: list[ExplainedEvent]
+    #: `cursor` of the page after; None: these are all
+    next: str | None
+
+
+def explain_query(
+    metric: str, customer_ref: str, period: datetime | date | str | None, group: str | None, *, no_group: bool,
+    as_of: int | None, tenant: str | None, limit: int | None, cursor: str | None,
+) -> dict[str, str]:  # fmt: skip
+    given = {
+        "metric": metric,
+        "customerRef": customer_ref,
+        "period": instant(period) if isinstance(period, datetime | str | None) else period.isoformat(),
+        "group": group,
+        "groupNull": "true" if no_group else None,
+        "asOf": as_of,
+        "tenantId": tenant,
+        "limit": limit,
+        "cursor": cursor,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def read_explanation(answer: Mapping[str, Any]) -> Explanation:
+    plain = (
+        "metric", "customerRef", "aggregation", "period", "definition", "why", "periodStart", "periodEnd", "group",
+        "watermark", "throughSequence", "filtered", "deleted", "pending", "agrees", "next",
+    )  # fmt: skip
+    return Explanation(
+        **{_snake(name): answer[name] for name in plain},
+        value=decimal(answer["value"]),
+        adjustment=decimal(answer["adjustment"]),
+        total=decimal(answer["total"]),
+        folded=_part(answer["folded"]),
+        adjusted=_part(answer["adjusted"]),
+        errors=answer["errors"]["codes"],
+        items=[_event(item) for item in answer["items"]],
+    )
+
+
+def _part(said: Mapping[str, Any]) -> Part:
+    return Part(
+        said["count"], Decimal(said["sum"]), decimal(said["max"]), decimal(said["min"]), decimal(said["last"]),
+        said["firstSequence"], said["lastSequence"],
+    )  # fmt: skip
+
+
+def _event(item: Mapping[str, Any]) -> ExplainedEvent:
+    told = ("part", "counted", "change", "total", "group", "code", "message")
+    return ExplainedEvent(
+        ingress_sequence=item["ingressSequence"],
+        occurred_at=item["occurredAt"],
+        part=item["part"],
+        counted=decimal(item["counted"]),
+        change=decimal(item["change"]),
+        total=decimal(item["total"]),
+        group=item["group"],
+        code=item["code"],
+        message=item["message"],
+        event={name: value for name, value in item.items() if name not in told},
+    )
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
