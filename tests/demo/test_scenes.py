@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tidelock.ops.demo.history import history
 from tidelock.ops.demo.scenes import Event, producers
 
 MINUTES = 3
@@ -51,3 +52,13 @@ def test_orders_and_what_they_caused_are_one_chain_across_streams() -> None:
 
 def test_the_same_seed_says_the_same() -> None:
     assert [str(request) for request in turns()] == [str(request) for request in turns()]
+
+
+def test_what_was_before_the_demo_is_the_same_at_every_start_of_a_day() -> None:
+    told = [event for request in history(START_MS) for event in request]
+    again = [event for request in history(START_MS + 3_600_000) for event in request]
+    assert told == again
+    assert len({event["idempotencyKey"] for event in told}) == len(told)
+    assert max(event["ts"] for event in told) < START_MS
+    months = {event["ts"] // (31 * 86_400_000) for event in told if event["stream"] == "api_calls"}
+    assert len(months) >= 5

@@ -16,6 +16,7 @@ import uvloop
 
 from tidelock.ops import terminal
 from tidelock.ops.demo import triggers
+from tidelock.ops.demo.history import history
 from tidelock.ops.demo.receiver import Receiver
 from tidelock.ops.demo.scenes import Request, producers
 
@@ -59,6 +60,8 @@ class Feed:
             await asyncio.sleep(_PAUSE_S)
 
     async def _send(self) -> None:
+        for request in history(time.time_ns() // 1_000_000):
+            await self._post(request)
         sending = producers(Random().randrange(2**32), f"{int(time.time()):x}")
         while True:
             turn_ends = time.monotonic() + _TURN_S

@@ -1,0 +1,29 @@
+"""Servers as the end-to-end tests have them, and a browser."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from shutil import which
+
+import pytest
+from playwright.sync_api import Browser, Error, sync_playwright
+
+from tests.e2e.conftest import start, threaded
+
+__all__ = ["browser", "start", "threaded"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The browser of the machine, else the one that `make setup` brought. For files without asynchronous tests."""
+    found = which("chromium") or which("chromium-browser") or which("google-chrome")
+    with sync_playwright() as playwright:
+        try:
+            launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except Error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip("there is no Chromium here; `make setup` brings one, or install the package chromium")
+        yield launched
+        launched.close()

@@ -1,0 +1,107 @@
+"""A demo that runs, as a newcomer starts it, and a browser to look at it with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
+
+DESKTOP: ViewportSize = {"width": 1280, "height": 860}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+#: what everything may take on a busy machine
+PATIENCE_MS = 60_000
+
+
+def until(found: Callable[[], Any], what: str, seconds: float = 180) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.25)
+    return result
+
+
+class Demo:
+    """Its API."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client = httpx.Client(base_url=url, timeout=30)
+
+    def get(self, path: str, **given: str | int) -> Any:
+        return self._client.get(path, params=given).raise_for_status().json()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def items(self, path: str, **given: str | int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(path, **given)["items"]
+        return found
+
+
+@contextmanager
+def running_demo(jars: Path, place: Path) -> Iterator[Demo]:
+    """`tidelock demo`, from the moment its numbers move; ended by Ctrl-C, as it says it can be."""
+    place.chmod(0o755)
+    data, said = place / "demo", place / "said"
+    shutil.copytree(jars / "jars", data / "jars")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "tidelock", "demo", "--fresh", "--data", str(data), "--port", str(port)]
+    environ = {name: value for name, value in os.environ.items() if not name.endswith("DATABASE_URL")}
+    with said.open("w") as output:
+        process = subprocess.Popen(command, stderr=output, env=environ)
+        try:
+            until(lambda: "Numbers move" in said.read_text() or process.poll() is not None, "numbers move")
+            assert process.poll() is None, said.read_text()
+            with closing(Demo(f"http://127.0.0.1:{port}")) as demo:
+                yield demo
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = process.wait(60)
+    assert code == 0, said.read_text()
+    assert "Stopped." in said.read_text()
+
+
+class Watched:
+    """A page of the console, with what went wrong in it, and what it asked of other machines."""
+
+    def __init__(self, browser: Browser, demo: Demo) -> None:
+        self._context = browser.new_context(viewport=DESKTOP, color_scheme="light", base_url=demo.url)
+        self._context.set_default_timeout(PATIENCE_MS)
+        self.page: Page = self._context.new_page()
+        self.errors: list[str] = []
+        self.abroad: list[str] = []
+        self._home = (demo.url, demo.url.replace("http:", "ws:"), "data:", "blob:")
+        self._context.on("request", self._asked)
+        self._context.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.errors.append(f"{self.page.url}: {error}"))
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith(self._home):
+            self.abroad.append(request.url)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.errors.append(f"{self.page.url}: {message.text}")
+
+    def open(self, path: str) -> Page:
+        """The page when it is drawn, and its first rows and charts have come."""
+        self.page.goto(path)
+        self.page.wait_for_selector(".tl-page")
+        self.page.wait_for_load_state("networkidle")
+        return self.page
+
+    def close(self) -> None:
+        self._context.close()

@@ -1,0 +1,281 @@
+"""The console in a browser, over one server: a ledger, rows that were folded by hand, and at last API keys."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+
+from tests.conftest import Databases
+from tests.e2e.conftest import Threaded
+from tests.live.folding import TICK, Folding, put
+from tidelock.console.navigation import ENTRIES
+from tidelock.definitions import parse_definitions
+from tidelock.fold.store import Store
+from tidelock.fold.tables import SCHEMA, tables_of
+from tidelock.ledger.apikeys import create_key
+from tidelock.ledger.database import Database
+
+DEFINITIONS = parse_definitions(
+    {
+        "streams": {"orders": {"key": "id", "columns": {"id": "string", "state": "string"}}},
+        "meters": {
+            "api_calls": {"period": "day"},
+            "regions": {"stream": "api_calls", "period": "day", "group_by": ["data.region"]},
+        },
+        "windows": {"volume": {"stream": "orders", "window": {"tumbling": "1m"}, "select": {"n": "count(*)"}}},
+    }
+)
+RUN = "run/42 & more"
+PATIENCE_MS = 30_000
+
+
+@dataclass
+class Console:
+    """A server with a console."""
+
+    url: str
+    database: Database
+    api: httpx.Client
+    #: sequences of the run, in order: an order, a payment of it, and what was shipped then
+    run: list[int] = field(default_factory=list)
+
+    def send(self, *events: dict[str, Any]) -> list[int]:
+        answer = self.api.post("/v1/events", json={"events": list(events)}).json()
+        assert answer["accepted"] == len(events), answer
+        return [result["ingressSequence"] for result in answer["results"]]
+
+
+class FoldingBehind(Folding):
+    """A fold by hand of a ledger that is there already: its commits are not made up."""
+
+    def _record(self) -> int:
+        self.sequence, self.time = self.sequence + 1, self.time + TICK
+        return self.time
+
+
+@pytest.fixture(scope="module")
+def console(databases: Databases, threaded: Threaded) -> Iterator[Console]:
+    with (
+        databases() as database,
+        threaded(database_url=database.url, definitions=DEFINITIONS, key_cache_s=0) as url,
+        httpx.Client(base_url=url) as api,
+        closing(Store(database, SCHEMA, "fold")) as store,
+    ):
+        console = Console(url, database, api)
+        console.send(*({"stream": "api_calls", "customerRef": f"cus_{n % 3}", "quantity": n} for n in range(120)))
+        first = f"order-{uuid.uuid4()}"
+        console.run = console.send(
+            {"stream": "orders", "data": {"id": "o1", "state": "<b>open</b>"}, "causalityKey": RUN,
+             "idempotencyKey": first},
+            {"stream": "payments", "causalityKey": RUN, "causationId": first, "idempotencyKey": "paid"},
+            {"stream": "shipments", "causalityKey": RUN, "causationId": "paid"},
+        )  # fmt: skip
+        FoldingBehind(store, DEFINITIONS).fold(
+            [put("o1", "default", table=tables_of(DEFINITIONS)["orders"], id="o1", state="<b>open</b>")]
+        )
+        yield console
+
+
+@pytest.fixture
+def page(console: Console, browser: Browser) -> Iterator[Page]:
+    """A page that must not complain, nor ask any other machine. The browser is opened last: its loop is in the way."""
+    context = browser.new_context(base_url=console.url, color_scheme="light")
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    complaints: list[str] = []
+    home = (console.url, console.url.replace("http:", "ws:"), "data:", "blob:")
+    context.on("request", lambda asked: None if asked.url.startswith(home) else complaints.append(asked.url))
+    context.on("console", lambda said: complaints.append(said.text) if _complains(said) else None)
+    page = context.new_page()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    context.close()
+    assert not complaints
+
+
+def _complains(said: ConsoleMessage) -> bool:
+    """Of a key that was refused the browser tells too; it should be."""
+    return said.type in ("error", "warning") and "/login" not in said.location["url"]
+
+
+def opened(page: Page, path: str) -> Page:
+    page.goto(path)
+    page.locator(".tl-page").wait_for()
+    return page
+
+
+def test_every_page_opens_and_is_marked_in_the_menu(page: Page) -> None:
+    for entry in ENTRIES:
+        opened(page, entry.path)
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.locator(".tl-side [aria-current=page]")).to_have_text(entry.title)
+        expect(page.get_by_text("This page failed")).to_have_count(0)
+
+
+def test_the_overview_moves_with_the_ledger(page: Page, console: Console) -> None:
+    opened(page, "/")
+    (sequence,) = console.send({"stream": "api_calls", "customerRef": "new", "quantity": 1})
+    expect(page.locator(".tl-stat", has_text="Ledger").locator(".tl-stat-figure")).to_have_text(f"{sequence:,}")
+    expect(page.locator(".tl-table tbody tr").first).to_contain_text("fold")
+    expect(page.locator(".tl-share", has_text="accepted").locator(".tl-share-figure")).not_to_have_text("0")
+
+
+def test_events_come_live_until_they_are_paused(page: Page, console: Console) -> None:
+    opened(page, "/events")
+    rows = page.locator(".tl-table tbody tr")
+    (live,) = console.send({"stream": "api_calls", "customerRef": "live"})
+    expect(rows.first).to_contain_text(f"{live:,}")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".tl-live")).to_have_text("paused")
+    (later,) = console.send({"stream": "api_calls", "customerRef": "later"})
+    page.wait_for_timeout(1500)
+    expect(rows.first).to_contain_text(f"{live:,}")
+    page.get_by_role("button", name="Go live").click()
+    expect(rows.first).to_contain_text(f"{later:,}")
+
+
+def test_events_are_paged_in_both_directions(page: Page) -> None:
+    opened(page, "/events?stream=api_calls")
+    rows = page.locator(".tl-table tbody tr")
+    expect(rows).to_have_count(50)
+    newest = rows.first.inner_text()
+    page.get_by_role("button", name="Older").click()
+    expect(page.locator(".tl-live")).to_have_text("paused")
+    expect(rows.first).not_to_have_text(re.compile(re.escape(newest.split()[0])))
+    page.get_by_role("button", name="Older").click()
+    expect(rows.last).to_contain_text("cus_0")
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+    page.get_by_role("button", name="Newer").click()
+    page.get_by_role("button", name="Newer").click()
+    expect(rows).to_have_count(50)
+
+
+def test_an_event_is_found_by_filter_and_its_causes_are_followed(page: Page, console: Console) -> None:
+    ordered, paid, shipped = console.run
+    opened(page, "/events")
+    page.get_by_label("Causality key").fill(RUN)
+    rows = page.locator(".tl-table tbody tr")
+    expect(rows).to_have_count(3)
+    page.get_by_label("Stream").fill("shipments")
+    expect(rows).to_have_count(1)
+    expect(page).to_have_url(re.compile("stream=shipments"))
+    rows.first.click()
+    page.wait_for_url(f"**/events/{shipped}")
+    expect(page.locator(".tl-node")).to_have_count(3)
+    expect(page.locator(".tl-edge")).to_have_count(2)
+    expect(page.locator(".tl-node-here")).to_have_attribute("data-sequence", str(shipped))
+    page.locator(f'.tl-node[data-sequence="{paid}"] .tl-node-room').click()
+    page.wait_for_url(f"**/events/{paid}")
+    page.locator(f'.tl-node[data-sequence="{ordered}"] .tl-node-room').click()
+    page.wait_for_url(f"**/events/{ordered}")
+    expect(page.locator(".tl-code pre")).to_contain_text('"state": "<b>open</b>"')
+    derived = page.locator(".tl-derived", has_text="latest row of its key")
+    expect(derived.locator("tbody tr")).to_contain_text("<b>open</b>")
+
+
+def test_an_event_that_is_not_there_says_so(page: Page) -> None:
+    for name in ("999999999", "0", "nonsense", "9" * 40):
+        opened(page, f"/events/{name}")
+        expect(page.locator(".tl-empty-title")).to_have_text(f"There is no event {name}")
+
+
+def test_a_chosen_theme_is_kept(page: Page) -> None:
+    opened(page, "/streams")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    page.locator("[data-tl-theme]").click()
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    opened(page, "/verify")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    page.emulate_media(color_scheme="dark")
+    page.locator("[data-tl-theme]").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+
+
+def test_numbers_are_shown_as_they_were_recorded_and_a_page_comes_before_its_slow_parts(
+    page: Page, console: Console
+) -> None:
+    body = b'{"stream": "api_calls", "customerRef": "exact", "data": {"amount": 1234567890123456.789, "p": 1.10}}'
+    sent = console.api.post("/v1/events", content=body, headers={"content-type": "application/json"}).json()
+    opened(page, f"/events/{sent['results'][0]['ingressSequence']}")
+    expect(page.locator(".tl-code", has_text="1234567890123456.789")).to_contain_text('"p": 1.10')
+    opened(page, "/counters/explain?metric=regions&customerRef=cus_0")
+    expect(page.get_by_role("heading", name="By group")).to_be_visible()
+
+
+def test_on_a_phone_the_menu_is_at_the_bottom(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, "/")
+    expect(page.locator(".tl-side")).to_be_hidden()
+    page.locator(".tl-more summary").click()
+    page.locator(".tl-sheet").get_by_text("Verify").click()
+    page.wait_for_url("**/verify")
+    for entry in ENTRIES:
+        opened(page, entry.path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, f"{entry.path} is too wide"
+
+
+def test_the_ledger_is_checked_and_a_difference_named(page: Page, console: Console) -> None:
+    opened(page, "/verify")
+    page.get_by_role("button", name="Check now").click()
+    title = page.locator(".tl-verify-title")
+    expect(title).to_have_text("The ledger is what was recorded", timeout=60_000)
+    expect(page.locator(".tl-check .tl-good")).to_have_count(6)
+    with console.database.connect_sync() as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("UPDATE events SET customer_ref = 'forged' WHERE ingress_sequence = 5")
+    page.get_by_role("button", name="Check now").click()
+    expect(title).to_have_text("The ledger is not what was recorded", timeout=60_000)
+    expect(page.locator(".tl-finding", has_text="First difference")).to_contain_text("sequence 5")
+    expect(page.locator(".tl-mend").first).to_be_visible()
+
+
+def test_with_keys_one_is_asked_for_and_its_tenant_followed(
+    page: Page, console: Console, make_key: Callable[..., str]
+) -> None:
+    """The last of all: from the first key on, everybody needs one."""
+    key = make_key("acme", ["read", "ingest"])
+    console.api.post(
+        "/v1/events", json={"stream": "s", "customerRef": "ours"}, headers={"authorization": f"Bearer {key}"}
+    )
+    page.goto("/events?stream=s")
+    page.wait_for_url("**/login?next=**")
+    page.get_by_label("API key").fill("tdl_wrong")
+    page.get_by_role("button", name="Open the console").click()
+    expect(page.get_by_role("alert")).to_contain_text("not known")
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Open the console").click()
+    page.wait_for_url("**/events?stream=s")
+    expect(page.locator(".tl-tenant")).to_have_text("acme")
+    expect(page.locator(".tl-table tbody tr")).to_have_count(1)
+    opened(page, f"/events/{console.run[0]}")
+    expect(page.locator(".tl-empty-title")).to_contain_text("There is no event")
+    opened(page, "/verify")
+    expect(page.locator(".tl-empty-title")).to_have_text("This needs another key")
+    page.get_by_label("Sign out").click()
+    page.wait_for_url("**/login")
+    page.goto("/")
+    page.wait_for_url("**/login")
+
+
+@pytest.fixture
+def make_key(console: Console) -> Callable[..., str]:
+    async def make(tenant: str, scopes: list[str]) -> str:
+        async with await console.database.connect() as connection:
+            return (await create_key(connection, tenant, scopes))[1]
+
+    def made(tenant: str, scopes: list[str]) -> str:
+        with ThreadPoolExecutor(1) as elsewhere:
+            return elsewhere.submit(asyncio.run, make(tenant, scopes)).result()
+
+    return made

@@ -1,0 +1,58 @@
+"""Counters: each group can be opened, pages are of one moment, and what costs much is asked for once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tidelock.console.explained import Events, _group_row
+from tidelock.console.pages.counters import CounterList
+
+ASKED = {"metric": "calls", "customerRef": "c", "period": "2026-11-02"}
+FOUND: Any = {"periodStart": "2026-11-01T00:00:00Z", "throughSequence": 70, "items": [], "next": None}
+
+
+@pytest.mark.parametrize(
+    ("group", "asked_by", "name"),
+    [("eu", {"group": ["eu"]}, "eu"), ("", {"group": [""]}, "(empty)"), (None, {"groupNull": ["true"]}, "none")],
+)
+def test_every_group_can_be_opened(group: str | None, asked_by: dict[str, list[str]], name: str) -> None:
+    row = _group_row({"group": group, "total": "1", "value": "1", "adjustment": None}, FOUND, ASKED)
+    asked = parse_qs(urlsplit(row["_href"]).query, keep_blank_values=True)
+    assert {given: asked[given] for given in asked.keys() & {"group", "groupNull"}} == asked_by
+    assert row["group"] == name
+
+
+async def test_later_pages_are_of_the_moment_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asking:
+        async def exact(self, path: str, **given: Any) -> Any:
+            self.given = given
+            return FOUND
+
+    visit: Any = type("Visiting", (), {"api": Asking()})()
+    events = Events(visit, ASKED, FOUND)
+    monkeypatch.setattr(events, "_fill", lambda _: None)
+    await events._read()
+    assert (visit.api.given["asOf"], visit.api.given["period"]) == (70, FOUND["periodStart"])
+
+
+async def test_a_customer_of_every_meter_is_looked_for_once() -> None:
+    class Asked(CounterList):
+        reads = 0
+
+        async def _read(self) -> None:
+            self.reads += 1
+            self._known = True
+
+    visit: Any = SimpleNamespace(tenant=None)
+    counters: Any = Asked(visit, {})
+    counters._metric, counters._customer = SimpleNamespace(value=""), SimpleNamespace(value="c")
+    for _ in range(3):
+        await counters._again()
+    assert counters.reads == 1
+    counters._metric.value = "calls"
+    await counters._again()
+    assert counters.reads == 2, "a meter's are found by key"

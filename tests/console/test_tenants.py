@@ -1,0 +1,121 @@
+"""What pages show follows the tenant of the key, live messages and triggers too. Rows are folded by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.conftest import Databases
+from tests.e2e.conftest import Threaded
+from tests.live.folding import Folding, folding, put
+from tidelock.definitions import parse_definitions
+from tidelock.fold.tables import tables_of
+from tidelock.ledger.apikeys import create_key
+
+DEFINITIONS = parse_definitions(
+    {"streams": {"orders": {"key": "id", "columns": {"id": "string", "state": "string"}}}, "meters": {"calls": {}}}
+)
+ORDERS = tables_of(DEFINITIONS)["orders"]
+PATIENCE_MS = 30_000
+READER, TELLER = ("read",), ("read", "triggers")
+
+SignIn = Callable[[tuple[str, ...]], Page]
+
+
+@dataclass
+class Shared:
+    """A ledger that two tenants share."""
+
+    url: str
+    folded: Folding
+    #: by its scopes, of acme
+    keys: dict[tuple[str, ...], str]
+
+    def put(self, tenant: str, order: str) -> None:
+        self.folded.fold([put(order, tenant, table=ORDERS, id=order, state="open")])
+
+
+@pytest.fixture(scope="module")
+def shared(databases: Databases, threaded: Threaded) -> Iterator[Shared]:
+    with databases() as database, threaded(database_url=database.url, definitions=DEFINITIONS, key_cache_s=0) as url:
+
+        async def key(*scopes: str) -> str:
+            async with await database.connect() as connection:
+                return (await create_key(connection, "acme", scopes))[1]
+
+        with folding(database, DEFINITIONS) as folded:
+            keys: dict[tuple[str, ...], str] = {scopes: asyncio.run(key(*scopes)) for scopes in (READER, TELLER)}
+            made = Shared(url, folded, keys)
+            made.put("acme", "ours")
+            made.put("globex", "theirs")
+            yield made
+
+
+@pytest.fixture
+def signed_in(shared: Shared, browser: Browser) -> Iterator[SignIn]:
+    context = browser.new_context(base_url=shared.url)
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+
+    def sign_in(scopes: tuple[str, ...]) -> Page:
+        page = context.new_page()
+        page.goto("/login")
+        page.get_by_label("API key").fill(shared.keys[scopes])
+        page.get_by_role("button", name="Open the console").click()
+        page.locator(".tl-page").wait_for()
+        return page
+
+    yield sign_in
+    context.close()
+
+
+def test_a_subscription_shows_no_other_tenants_rows(signed_in: SignIn, shared: Shared) -> None:
+    page = signed_in(READER)
+    page.goto("/subscriptions?table=orders")
+    page.get_by_role("button", name="Rows of now first").click()
+    page.get_by_role("button", name="Start").click()
+    rows = page.locator(".tl-messages tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("ours")
+    shared.put("globex", "theirs-too")
+    shared.put("acme", "ours-too")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("ours-too")
+
+
+def test_a_key_that_may_only_read_is_told_what_triggers_need(signed_in: SignIn) -> None:
+    page = signed_in(READER)
+    page.goto("/triggers")
+    expect(page.locator(".tl-empty-text")).to_contain_text("scope triggers")
+
+
+def test_what_is_wrong_with_a_new_trigger_is_said_beside_its_form(
+    signed_in: SignIn,
+) -> None:
+    page = signed_in(TELLER)
+    page.goto("/triggers")
+    expect(page.locator(".tl-empty-title")).to_have_text("No trigger yet")
+    page.goto("/triggers/+new?table=orders")
+    expect(page.get_by_label("Tenant")).to_have_count(0)
+    page.get_by_label("Name").fill("no spaces")
+    page.get_by_label("Webhook").fill("http://127.0.0.1/hook")
+    page.get_by_role("button", name="Make the trigger").click()
+    expect(page.locator(".tl-form [role=alert]")).to_contain_text("name")
+    page.get_by_label("Name").fill("told")
+    page.get_by_role("button", name="Make the trigger").click()
+    expect(page.locator(".tl-form [role=alert]")).to_contain_text("private")
+
+
+def test_a_counter_that_is_not_there_says_what_to_do(signed_in: SignIn) -> None:
+    page = signed_in(READER)
+    page.goto("/counters")
+    expect(page.get_by_text("No counter is like that.")).to_be_visible()
+    expect(page.get_by_label("Tenant")).to_have_count(0)
+    page.goto("/counters/explain?metric=calls&customerRef=nobody")
+    expect(page.locator(".tl-empty-title")).to_have_text("There is nothing to explain")
+    page.goto("/windows")
+    expect(page.locator(".tl-empty-title")).to_have_text("No window is defined")

@@ -1,0 +1,104 @@
+"""NiceGUI, which is one a process: set up once, and running while some server has visitors."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.resources import files
+
+from fastapi import FastAPI
+from nicegui import Client, core, ui
+from nicegui import app as nicegui_app
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from tidelock.console.navigation import ENTRIES
+from tidelock.console.site import asset_url
+from tidelock.ops.problems import problem
+
+# Messages that are kept for a browser which was away for a moment: those of some seconds.
+_HISTORY_MESSAGES = 50
+
+_using = 0
+_lifetime: AbstractAsyncContextManager[object] | None = None
+_changing = asyncio.Lock()
+
+
+def _set_up() -> FastAPI:
+    config = nicegui_app.config
+    # One kind of connection: what does not let WebSockets through does not let subscriptions through either.
+    config.socket_io_js_transports = ["websocket"]
+    core.sio.eio.transports = ["websocket"]
+    # What was chosen in this browser goes before the system's; theme.js has looked already.
+    chosen = "setDark(document.documentElement.dataset.theme === 'dark');"
+    config.vue_config_script = config.vue_config_script.replace("setDark(dark);", chosen)
+    for entry in ENTRIES:
+        importlib.import_module(f"tidelock.console.pages.{entry.module}")
+    carrier = FastAPI()
+    ui.run_with(
+        carrier,
+        title="Tidelock",
+        favicon=(files("tidelock.console") / "assets" / "mark.svg").read_text(),
+        dark=None,
+        language="en-US",
+        binding_refresh_interval=None,
+        message_history_length=_HISTORY_MESSAGES,
+        tailwind=False,
+        show_welcome_message=False,
+    )
+    styles = "".join(f'<link rel="stylesheet" href="{asset_url(name)}">' for name in ("theme.css", "pages.css"))
+    ui.add_head_html(f'<script src="{asset_url("theme.js")}"></script>{styles}', shared=True)
+    nicegui_app.add_exception_handler(404, _not_found)
+    return carrier
+
+
+async def _not_found(_: Request, __: Exception) -> Response:
+    """A path that is no page is answered as everywhere, and costs no visit."""
+    return problem(404, "not_found", "there is nothing at this path; the console is at /")
+
+
+_carrier = _set_up()
+
+#: what answers requests for pages, their files and their socket
+app: ASGIApp = nicegui_app
+
+
+def visitors() -> int:
+    """Pages that are open, and those that have just been asked for."""
+    return len(Client.instances)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[None]:
+    """NiceGUI runs while somebody is in here."""
+    global _using
+    async with _changing:
+        if _using == 0:
+            await _start()
+        _using += 1
+    try:
+        yield
+    finally:
+        async with _changing:
+            _using -= 1
+            if _using == 0:
+                await _stop()
+
+
+async def _start() -> None:
+    global _lifetime
+    _lifetime = _carrier.router.lifespan_context(_carrier)
+    await _lifetime.__aenter__()
+
+
+async def _stop() -> None:
+    assert _lifetime is not None
+    for client in list(Client.instances.values()):
+        client.delete()
+    await core.sio.shutdown()
+    # Whoever starts it again in this process needs it again.
+    core.sio.eio.start_service_task = True
+    await _lifetime.__aexit__(None, None, None)

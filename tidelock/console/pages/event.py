@@ -1,0 +1,194 @@
+"""One event: who it is, when it was, what caused it, and every derived row it touched."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+from nicegui import ui
+
+from tidelock.console.api import ApiError
+from tidelock.console.causes import graph
+from tidelock.console.exact import write
+from tidelock.console.frame import Visit, page
+from tidelock.console.icons import svg
+from tidelock.console.parts.tables import Column, rows_table
+from tidelock.console.parts.texts import chip, empty, facts, json_block, link, panel, row
+from tidelock.console.parts.times import ago, milliseconds, whole_time
+from tidelock.console.touched import Lookup, lookups
+
+Json = dict[str, Any]
+
+# Events of a run that are drawn, and derived rows that are shown of one table.
+_RUN_MAX, _ROWS_MAX = 60, 10
+_SEQUENCE_MAX = 2**63 - 2
+_NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
+
+
+@page("/events/{sequence}", title="Event", about="Who it is, when it was, what caused it, and what it became")
+async def event(visit: Visit, sequence: str) -> None:
+    found = await _read(visit, int(sequence)) if sequence.isdecimal() and 0 < int(sequence) <= _SEQUENCE_MAX else None
+    if found is None:
+        with panel():
+            empty("search", f"There is no event {sequence}", "Sequences begin at 1; yours may be of another tenant.")
+            link("All events", "/events")
+        return
+    _steps(found)
+    outcomes = ui.element("div").classes("tl-row tl-tools")
+    with row():
+        _identity(found)
+        _clocks(found)
+    with row():
+        await _run(visit, found)
+        with panel("Data"):
+            json_block(found["data"]) if found["data"] is not None else ui.label("It has none.").classes("tl-faint")
+    await _touched(visit, found, outcomes)
+
+
+async def _read(visit: Visit, sequence: int) -> Json | None:
+    items = (await visit.api.exact("/admin/events", after=sequence - 1, before=sequence + 1, limit=1))["items"]
+    return items[0] if items else None
+
+
+def _steps(found: Json) -> None:
+    sequence = found["ingressSequence"]
+    with row("tl-tools"):
+        ui.label(f"{found['stream']} · {sequence:,}").classes("tl-event-name")
+        ui.element("div").classes("tl-grow")
+        for icon, text, href in (("left", "Before", sequence - 1), ("right", "After", sequence + 1)):
+            with ui.element("a").classes("tl-button").props(f'href="/events/{href}"'):
+                ui.html(svg(icon), sanitize=False)
+                ui.label(text)
+
+
+def _identity(found: Json) -> None:
+    with panel("Identity"):
+        facts(
+            [
+                ("Key", found["idempotencyKey"]),
+                ("Key from", _KEY_SOURCES[found["keySource"]]),
+                ("Tenant", found["tenantId"]),
+                ("Stream", found["stream"]),
+                ("Customer", found["customerRef"]),
+                ("Resource", found["resourceId"]),
+                ("Quantity", found["quantity"]),
+                ("Operation", found["op"]),
+                ("Source", found["source"]),
+                ("Commit", f"{found['commitId']:,}"),
+            ]
+        )
+
+
+_KEY_SOURCES = {
+    "client": "the producer, who sent it",
+    "derived": "tenant, stream, customer, resource and time",
+    "none": "nothing: a retry would be a second event",
+}
+
+
+def _clocks(found: Json) -> None:
+    """The three of them, with what lies between."""
+    occurred, received = milliseconds(found["occurredAt"]), milliseconds(found["receivedAt"])
+    ordered = milliseconds(found["sourceTimestamp"])
+    with panel("Three clocks"), ui.element("div").classes("tl-clocks"):
+        _clock("Occurred", found["occurredAt"], "the producer's clock")
+        _between((received - occurred) / 1000, "later", "earlier: the producer's clock is ahead")
+        _clock("Received", found["receivedAt"], "the database's clock")
+        _between((ordered - received) / 1000, "later, to keep the order", "")
+        _clock("Source timestamp", whole_time(found["sourceTimestamp"]), f"{found['sourceTimestamp']}, the order")
+
+
+def _clock(name: str, instant: str, note: str) -> None:
+    with ui.element("div").classes("tl-clock"):
+        ui.label(name).classes("tl-clock-name")
+        ui.label(instant).classes("tl-mono")
+        ui.label(note).classes("tl-faint")
+
+
+def _between(seconds: float, later: str, earlier: str) -> None:
+    if abs(seconds) < 0.0005:
+        text = "the same instant"
+    else:
+        length = f"{abs(seconds) * 1000:.0f} ms" if abs(seconds) < 1 else ago(abs(seconds))
+        text = f"{length} {later if seconds > 0 else earlier}"
+    ui.label(text).classes("tl-between")
+
+
+async def _run(visit: Visit, found: Json) -> None:
+    key = found["causalityKey"]
+    with panel("Causality", None if key is None else key):
+        if key is None:
+            text = "It was sent without a causalityKey, so nothing is known of what caused it."
+            ui.label(text).classes("tl-faint")
+            return
+        path = f"/v1/causality/{quote(key, safe='')}"
+        told = await visit.api.get(path, limit=_RUN_MAX, tenantId=found["tenantId"])
+        here = found["ingressSequence"]
+        with ui.element("div").classes("tl-scroll"):
+            ui.html(graph(told["items"], here), sanitize=False)
+        cut = f"the first {_RUN_MAX} events" if told["next"] else f"{len(told['items'])} events"
+        with row("tl-tools"):
+            ui.label(f"{cut} of this run, in the ledger's order").classes("tl-faint")
+            link("All of them", f"/events?causalityKey={quote(key)}")
+
+
+async def _touched(visit: Visit, found: Json, outcomes: ui.element) -> None:
+    definitions = await visit.api.get("/admin/definitions")
+    asked = [(each, await _rows(visit, each, found["tenantId"])) for each in lookups(found, definitions)]
+    given = [(each, rows) for each, rows in asked if rows]
+    if any(each.table == "error_rows" and rows[0]["source"] == found["stream"] for each, rows in given):
+        # What does not fit its stream touches no table; rows of its key are others' work.
+        given = [(each, rows) for each, rows in given if each.tone == "warn"]
+    with outcomes:
+        chip("accepted", "good", title="Everything in the ledger was accepted once; repeats of it were duplicates")
+        for each, _ in given:
+            if each.tone == "warn":
+                chip(each.name, "warn", title=each.what)
+    with panel("Derived rows", "what the fold made of it, as it is now"):
+        if not given:
+            empty("layers", "No derived row", _why_none(found, definitions))
+        for each, rows in given:
+            _rows_of(each, rows)
+
+
+async def _rows(visit: Visit, asked: Lookup, tenant: str) -> list[Json]:
+    try:
+        found = await visit.api.exact(f"/v1/tables/{asked.table}", where=asked.query, limit=_ROWS_MAX, tenantId=tenant)
+    except ApiError as error:
+        # A value that does not fit its column is an error row, and in no table.
+        if error.status in (404, 422):
+            return []
+        raise
+    items: list[Json] = found["items"]
+    return items
+
+
+def _rows_of(asked: Lookup, rows: list[Json]) -> None:
+    with ui.element("div").classes("tl-derived"):
+        with row("tl-tools"):
+            ui.label(asked.name).classes("tl-derived-name")
+            ui.label(asked.what).classes("tl-faint")
+        shown = [name for name in rows[0] if name != "tenant_id"]
+        columns = [Column(name, name, "number" if _figure(rows[0][name]) else "text") for name in shown]
+        cells = [{"$": at, **{name: _cell(item[name]) for name in shown}} for at, item in enumerate(rows)]
+        rows_table(columns, cells, key="$")
+
+
+def _figure(value: Any) -> bool:
+    """Whether it is a number: exact ones are texts."""
+    return not isinstance(value, bool) and _NUMBER.fullmatch(str(value)) is not None
+
+
+def _cell(value: Any) -> Any:
+    return write(value) if isinstance(value, dict | list | bool | float) else value
+
+
+def _why_none(found: Json, definitions: Json) -> str:
+    stream = found["stream"]
+    used = stream in definitions["streams"] or any(
+        each["stream"] == stream for kind in ("meters", "windows") for each in definitions[kind].values()
+    )
+    if not used:
+        return f"No meter or window reads {stream}, and it has no key, so it is in the ledger only."
+    return "The fold has not come to it yet, or its windows are still open."

@@ -1,0 +1,146 @@
+"""Subscriptions: a place to try one out. A table, a filter, the GraphQL of it, and what comes."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from tidelock.console.catalogue import Columns, columns_of, live_tables
+from tidelock.console.filters import Json, Unfit, read_where, subscription
+from tidelock.console.frame import Visit, page
+from tidelock.console.listening import Listening, Message
+from tidelock.console.parts.forms import button, choice
+from tidelock.console.parts.messages import MessageList
+from tidelock.console.parts.segments import Segments
+from tidelock.console.parts.texts import empty, panel, row
+from tidelock.console.parts.wheres import WhereField
+
+#: how often what has come is shown
+_SHOWN_S = 0.4
+_FROM = {"now": "From now on", "rows": "Rows of now first"}
+#: what one most likely wants to see move
+_LIKELY = "trades"
+
+
+@page("/subscriptions", title="Subscriptions", about="Pick a table, build a filter, and watch what happens to its rows")
+async def subscriptions(visit: Visit) -> None:
+    tables = await live_tables(visit.api)
+    if not tables:
+        text = "Tables come from streams with a key, meters and windows. Define one in tidelock.toml and start again."
+        empty("broadcast", "There is no table to follow", text)
+        return
+    await Playground(visit, tables).show()
+
+
+class Playground:
+    """One visitor's subscription, begun and stopped at will."""
+
+    def __init__(self, visit: Visit, tables: list[str]) -> None:
+        self._visit = visit
+        self._tables = tables
+        self._listening = Listening(visit.api)
+        self._columns = Columns({}, {})
+
+    async def show(self) -> None:
+        asked = self._visit.query.get("table", _LIKELY)
+        table = asked if asked in self._tables else self._tables[0]
+        self._columns = await columns_of(self._visit.api, table)
+        with row("tl-explain"):
+            with panel("What to listen to", classes="tl-broad"):
+                self._draw_form(table)
+            with panel("In GraphQL", "At /graphql, by WebSocket or server-sent events"):
+                self._text = ui.element("div").classes("tl-code tl-asked").props('data-is="graphql"')
+                with self._text:
+                    self._code = ui.html("", sanitize=True, tag="pre")
+        with panel():
+            self._draw_head()
+            self._messages = MessageList()
+        self._changed()
+        ui.timer(_SHOWN_S, self._turn)
+        # Whoever closes the page has stopped listening.
+        ui.context.client.on_delete(self._listening.stop)
+
+    def _draw_form(self, table: str) -> None:
+        with row("tl-tools"):
+            self._table = choice("Table", self._tables, table, act=self._choose)
+            self._from = Segments(_FROM, "now", lambda _: None, label="Begin")
+        self._where = WhereField(
+            self._columns, self._given(), self._changed, hint="Every row. Add a condition to see fewer."
+        )
+        with row("tl-tools"):
+            self._button = button("Start", self._toggle, icon="play", primary=True)
+            self._state = ui.label("not listening").classes("tl-live").props('data-is="listening"')
+
+    def _draw_head(self) -> None:
+        with row("tl-tools"):
+            ui.label("Messages").classes("tl-h2")
+            self._counts = ui.label("").classes("tl-about").props('data-is="counts"')
+            ui.element("div").classes("tl-grow")
+            button("Clear", self._clear)
+
+    def _given(self) -> Json:
+        try:
+            return read_where(self._visit.query.get("where", ""))
+        except Unfit:
+            return {}
+
+    async def _choose(self) -> None:
+        self._listening.stop()
+        self._columns = await columns_of(self._visit.api, self._table.value)
+        self._where.use(self._columns)
+        self._changed()
+
+    def _changed(self) -> None:
+        """The filter is another: show what would be asked, or what is wrong."""
+        try:
+            self._code.set_content(_escaped(self._document()))
+            self._where.tell(None)
+        except Unfit as unfit:
+            self._where.tell(unfit)
+
+    def _document(self, after: str | None = None) -> str:
+        return subscription(self._table.value, list(self._columns.types), self._where.where(), after)
+
+    async def _toggle(self) -> None:
+        if self._listening.active:
+            self._listening.stop()
+            return
+        await self._visit.tried(self._start)
+
+    async def _start(self) -> None:
+        try:
+            # Everything since the head of now: a table may have more rows than anybody would read.
+            after = None if self._from.value == "rows" else await self._head()
+            document = self._document(after)
+        except Unfit as unfit:
+            self._where.tell(unfit)
+            return
+        self._where.tell(None)
+        self._listening.start(document, self._table.value)
+
+    async def _head(self) -> str:
+        health = await self._visit.api.get("/admin/event-health")
+        return str(int(health["head"]["sourceTimestamp"] or 0) + 1)
+
+    def _clear(self) -> None:
+        self._listening.forget()
+        self._show([])
+
+    def _turn(self) -> None:
+        """Show what has come since the last time."""
+        news = self._listening.news()
+        if news is not None:
+            self._show(news)
+        active = self._listening.active
+        self._button.set("Stop" if active else "Start", "stop" if active else "play")
+        self._state.set_text("listening" if active else self._listening.trouble or "not listening")
+        self._state.classes(add="tl-on") if active else self._state.classes(remove="tl-on")
+
+    def _show(self, messages: list[Message]) -> None:
+        self._messages.show(messages)
+        counted = self._listening.counts
+        told = ", ".join(f"{count:,} {operation}" for operation, count in counted.items() if count)
+        self._counts.set_text(f"{told}; the last {len(messages)} are shown" if told else "")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

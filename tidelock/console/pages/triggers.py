@@ -1,0 +1,194 @@
+"""Triggers: who is told of what, and what became of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from nicegui import ui
+
+from tidelock.console.deliveries import Deliveries, delivery_page
+from tidelock.console.frame import Visit, page
+from tidelock.console.parts.asking import ask
+from tidelock.console.parts.forms import button, field
+from tidelock.console.parts.tables import Column, Row, rows_table
+from tidelock.console.parts.texts import chip, code_block, empty, link, panel, row
+from tidelock.console.parts.turning import Turning
+from tidelock.console.triggerform import TriggerForm
+
+Json = dict[str, Any]
+
+_ROWS = 50
+#: no trigger can be called so
+NEW = "/triggers/+new"
+
+
+@page("/triggers", title="Triggers", about="Rows that enter or leave a condition are told to a URL")
+async def triggers(visit: Visit) -> None:
+    await TriggerList(visit).show()
+
+
+@page(NEW, title="New trigger", about="Whenever a row begins to match, or no longer does, a webhook is sent")
+async def new_trigger(visit: Visit) -> None:
+    _way("New")
+    await TriggerForm(visit).show()
+
+
+@page("/triggers/{name}", title="Trigger", about="What it watches, and what became of what it told")
+async def one_trigger(visit: Visit, name: str) -> None:
+    found = await visit.api.get(f"/v1/triggers/{quote(name, safe='')}")
+    _way(name)
+    TriggerView(visit, found).show()
+    await Deliveries(visit, name).show()
+
+
+@page("/triggers/{name}/{event_id}", title="Delivery", about="What was sent, and what was answered")
+async def one_delivery(visit: Visit, name: str, event_id: str) -> None:
+    _way(name, event_id)
+    await delivery_page(visit, name, event_id)
+
+
+def _way(name: str, event_id: str | None = None) -> None:
+    with ui.element("div").classes("tl-crumbs"):
+        link("Triggers", "/triggers")
+        if event_id is None:
+            ui.label(name)
+        else:
+            link(name, f"/triggers/{quote(name, safe='')}")
+            ui.label(event_id)
+
+
+class TriggerList:
+    """Triggers by name, a page of the API's at a time."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._turning = Turning(visit, self._read)
+
+    async def show(self) -> None:
+        self._tenant: ui.input | None = None
+        # First of all: who may not see triggers is told that, and nothing else.
+        found = await self._page()
+        with row("tl-tools"):
+            if self._visit.tenant is None:
+                self._tenant = field("Tenant", hint="exactly", act=self._turning.restart)
+            ui.element("div").classes("tl-grow")
+            button("New trigger", lambda: ui.navigate.to(NEW), icon="plus", primary=True)
+        with panel() as self._panel:
+            tenant = [Column("tenant", "Tenant", wide=True)] if self._visit.tenant is None else []
+            columns = [
+                Column("name", "Name"),
+                Column("state", "State", "chip"),
+                Column("table", "Table"),
+                Column("match", "Match", "mono", wide=True),
+                *tenant,
+                Column("webhook", "Webhook", "mono", wide=True),
+            ]
+            self._table = rows_table(columns, [], key="name", nothing="No trigger is like that.")
+            self._turning.draw()
+        self._empty = ui.element("div")
+        with self._empty, panel():
+            text = "A trigger posts to a URL when a row of a table enters a condition, and when it leaves it."
+            empty("bolt", "No trigger yet", f"{text} Make one with the button above.")
+        self._fill(found)
+
+    async def _page(self) -> Json:
+        tenant = self._tenant.value if self._tenant is not None else None
+        found: Json = await self._visit.api.get(
+            "/v1/triggers", limit=_ROWS, cursor=self._turning.cursor, tenantId=tenant or None
+        )
+        return found
+
+    async def _read(self) -> None:
+        self._fill(await self._page())
+
+    def _fill(self, found: Json) -> None:
+        rows = [_row(item) for item in found["items"]]
+        self._table.rows = rows
+        self._turning.took(found)
+        narrowed = self._tenant is not None and bool(self._tenant.value)
+        there_are_none = not rows and not narrowed and not self._turning.has_back
+        self._empty.set_visibility(there_are_none)
+        if self._panel.parent_slot is not None:
+            self._panel.parent_slot.parent.set_visibility(not there_are_none)
+
+
+def _row(item: Json) -> Row:
+    return {
+        "_href": f"/triggers/{quote(item['name'], safe='')}",
+        "name": item["name"],
+        "state": "on" if item["enabled"] else "off",
+        "state_tone": "good" if item["enabled"] else "plain",
+        "table": item["table"],
+        "match": json.dumps(item["match"]),
+        "tenant": item["tenantId"],
+        "webhook": item["webhook"],
+    }
+
+
+class TriggerView:
+    """A trigger, and what can be done with it."""
+
+    def __init__(self, visit: Visit, trigger: Json) -> None:
+        self._visit = visit
+        self._trigger = trigger
+        self._path = f"/v1/triggers/{quote(trigger['name'], safe='')}"
+
+    def show(self) -> None:
+        trigger = self._trigger
+        with panel():
+            with row("tl-tools"):
+                ui.label(trigger["name"]).classes("tl-name")
+                self._state = ui.element("div").classes("tl-row")
+                ui.element("div").classes("tl-grow")
+                self._switch = button("", self._toggle)
+                button("Delete", self._delete, icon="bin", danger=True)
+            with ui.element("dl").classes("tl-facts"):
+                self._fact("Table", trigger["table"], tenant=trigger["tenantId"])
+                self._fact("Webhook", trigger["webhook"])
+                self._fact("Made at sequence", str(trigger["createdSequence"]))
+            with row():
+                with ui.element("div").classes("tl-form-line tl-grow"):
+                    ui.label("A row enters when").classes("tl-label")
+                    code_block(_pretty(trigger["match"]))
+                with ui.element("div").classes("tl-form-line tl-grow"):
+                    ui.label("and leaves when").classes("tl-label")
+                    code_block(_pretty(trigger["unmatch"]) if trigger["unmatch"] else "that is no longer true")
+        self._show_state()
+
+    def _fact(self, name: str, value: str, tenant: str | None = None) -> None:
+        with ui.element("dt"):
+            ui.label(name)
+        with ui.element("dd"):
+            ui.label(value if tenant is None else f"{value} of tenant {tenant}")
+
+    def _show_state(self) -> None:
+        enabled = self._trigger["enabled"]
+        self._state.clear()
+        with self._state:
+            chip("on" if enabled else "off", "good" if enabled else "plain")
+        self._switch.set("Disable" if enabled else "Enable", "pause" if enabled else "play")
+
+    async def _toggle(self) -> None:
+        async def change() -> None:
+            self._trigger = await self._visit.api.send("PATCH", self._path, {"enabled": not self._trigger["enabled"]})
+            self._show_state()
+
+        if not self._trigger["enabled"]:
+            await self._visit.tried(change)
+            return
+        text = "What happens while it is off is not told, not even later. Enabled again it begins anew."
+        if await ask("Disable this trigger?", text, "Disable"):
+            await self._visit.tried(change)
+
+    async def _delete(self) -> None:
+        text = f"{self._trigger['name']} ends, and what it had still to tell is not sent."
+        if await ask("Delete this trigger?", text, "Delete", danger=True) and await self._visit.tried(
+            lambda: self._visit.api.send("DELETE", self._path)
+        ):
+            ui.navigate.to("/triggers")
+
+
+def _pretty(where: Json) -> str:
+    return json.dumps(where, indent=2, ensure_ascii=False)

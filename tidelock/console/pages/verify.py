@@ -1,0 +1,167 @@
+"""Verify: the checks of the ledger, run beside everything else, and what to do where one finds a difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from tidelock.console.api import ApiError
+from tidelock.console.frame import Visit, page
+from tidelock.console.icons import svg
+from tidelock.console.parts.forms import button
+from tidelock.console.parts.texts import chip, code_block, empty, panel, row
+from tidelock.console.parts.times import clock_time, milliseconds
+
+Json = dict[str, Any]
+
+_TURN_S = 0.7
+#: check -> what it proves, and what to do where it finds a difference
+_CHECKS = {
+    "chain": (
+        "Every commit's digest covers the one before it: nothing was changed, moved or slipped in.",
+        "Somebody wrote to the database past Tidelock. Restore a backup from before it, and ask who may write there.",
+    ),
+    "density": (
+        "No number is missing but those that a commit recorded as left out.",
+        "Rows were deleted. Restore a backup; the mirror and the lake have the same events to compare with.",
+    ),
+    "order": (
+        "Source timestamps only grow, and control events stand alone.",
+        "The order was tampered with. Restore a backup from before it.",
+    ),
+    "content": (
+        "Each event still has the content that it was hashed with.",
+        "A row was changed. Restore a backup; the mirror and the lake hold the event as it was recorded.",
+    ),
+    "identities": (
+        "Each key belongs to the event that was recorded under it.",
+        "Duplicates may be taken for new events, or new ones for duplicates. Restore the table `identities`.",
+    ),
+    "anchor": (
+        "The file outside the database agrees: the end was not cut off.",
+        "The database is older than the file: was a backup restored? Then move the file away, and keep it.",
+    ),
+}
+_ALL = "tidelock verify"
+
+
+@page("/verify", title="Verify", about="Whether the ledger is what was recorded")
+async def verify(visit: Visit) -> None:
+    try:
+        state = await visit.api.get("/admin/verify")
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        with panel():
+            text = "The chain covers every tenant's events, so it is checked with a key of every tenant only."
+            empty(
+                "shield", "This needs another key", text, "tidelock keys create --tenant '*' --scope admin --scope read"
+            )
+        return
+    _Board(visit, state)
+
+
+class _Board:
+    """The run, as it is."""
+
+    def __init__(self, visit: Visit, state: Json) -> None:
+        self._visit = visit
+        self._shown: Json | None = None
+        with panel():
+            with row("tl-tools"):
+                self._title = ui.label("").classes("tl-verify-title")
+                ui.element("div").classes("tl-grow")
+                may = "admin" in visit.scopes
+                self._button = button("Check now", self._press, icon="shield", primary=True) if may else None
+            self._bar = ui.linear_progress(0, show_value=False, size="6px").classes("tl-progress")
+            self._note = ui.label("").classes("tl-faint")
+            self._first = ui.element("div")
+            self._results = ui.element("div").classes("tl-checks")
+        with panel("Everything else", "what needs Spark or the other stores runs in a terminal"):
+            ui.label(
+                "It checks the same and more: the tables against the ledger folded anew, and Kafka, ClickHouse and the "
+                "lake against it, event by event."
+            )
+            code_block(_ALL)
+        self._show(state)
+        visit.every(_TURN_S, self._turn)
+
+    async def _turn(self) -> None:
+        self._show(await self._visit.api.get("/admin/verify"))
+
+    async def _press(self) -> None:
+        running = self._shown is not None and self._shown["state"] == "running"
+
+        async def act() -> None:
+            self._show(await self._visit.api.send("DELETE" if running else "POST", "/admin/verify"))
+
+        await self._visit.tried(act)
+
+    def _show(self, state: Json) -> None:
+        if state == self._shown:
+            return
+        settled = self._shown is None or self._shown["state"] != state["state"]
+        self._shown = state
+        running = state["state"] == "running"
+        self._title.set_text(_title(state))
+        self._note.set_text(_note(state))
+        self._bar.set_visibility(running)
+        self._bar.set_value(state["done"] / state["total"] if state["total"] else 0)
+        if self._button is not None:
+            self._button.set("Stop" if running else "Check now", "close" if running else "shield")
+        if settled:
+            self._settle(state)
+
+    def _settle(self, state: Json) -> None:
+        self._first.clear()
+        self._results.clear()
+        if state["first"] is not None:
+            with self._first, ui.element("div").classes("tl-finding tl-bad"):
+                ui.html(svg("alert"), sanitize=False)
+                with ui.element("div").classes("tl-finding-text"):
+                    ui.label("First difference").classes("tl-finding-title")
+                    ui.label(state["first"])
+        with self._results:
+            found = {check["name"]: check for check in state["checks"]}
+            for name in dict.fromkeys([*found, *_CHECKS]):
+                _check(name, found.get(name), running=state["state"] == "running")
+
+
+def _check(name: str, found: Json | None, *, running: bool) -> None:
+    proves, mend = _CHECKS.get(name, ("", ""))
+    with ui.element("div").classes("tl-check"):
+        if found is None:
+            chip("running" if running else "not run", "calm" if running else "plain")
+        else:
+            chip("ok" if found["ok"] else "differs", "good" if found["ok"] else "bad")
+        with ui.element("div").classes("tl-check-text"):
+            ui.label(name).classes("tl-finding-title")
+            ui.label(found["detail"] if found else proves).classes("tl-muted")
+            if found and not found["ok"] and mend:
+                ui.label(mend).classes("tl-mend")
+
+
+def _title(state: Json) -> str:
+    match state["state"]:
+        case "running":
+            return "Checking"
+        case "done":
+            return "The ledger is what was recorded" if state["ok"] else "The ledger is not what was recorded"
+        case "failed":
+            return "The check could not be done"
+        case "stopped":
+            return "Stopped"
+        case _:
+            return "Not checked since this server started"
+
+
+def _note(state: Json) -> str:
+    if state["state"] == "running":
+        return f"{state['done']:,} of {state['total']:,} sequences" if state["total"] else "starting"
+    if state["error"] is not None:
+        return str(state["error"])
+    if state["finishedAt"] is None:
+        return "It reads every event once, in a process of its own; senders and readers go on."
+    seconds = (milliseconds(state["finishedAt"]) - milliseconds(state["startedAt"])) / 1000
+    return f"{clock_time(state['finishedAt'])} UTC, after {seconds:.1f} s"

@@ -1,0 +1,174 @@
+"""Windows: how far time has come, what was late, and what was closed."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from nicegui import ui
+
+from tidelock.console.catalogue import query
+from tidelock.console.eventtimes import picture
+from tidelock.console.frame import Visit, page
+from tidelock.console.lastevents import LastEvents
+from tidelock.console.parts.eventtime import EventTimePicture
+from tidelock.console.parts.forms import button, choice
+from tidelock.console.parts.newest import NewestRows
+from tidelock.console.parts.segments import Segments
+from tidelock.console.parts.tables import Column
+from tidelock.console.parts.texts import empty, grid, panel, row, stat
+from tidelock.console.parts.times import ago, clock_time, since
+from tidelock.console.timed import TimedOutput, outputs_of
+from tidelock.sections import shown
+
+Json = dict[str, Any]
+
+_EVERY_S = 3.0
+#: how many events are drawn, and how many before them only tell where the watermark was
+_DRAWN = {"150": "150", "400": "400", "900": "900"}
+_WARM = 100
+_LATE = """query($where: late_rows_bool_exp) {
+  late_rows(where: $where, order_by: {ingress_sequence: desc}, limit: 1000) { ingress_sequence watermark reason }
+}"""
+_WINDOW = """[windows.volume_1m]
+stream = "trades"
+window = { tumbling = "1m" }
+eventtime = { enabled = true, late_tolerance = "5s" }
+group_by = ["symbol"]
+select = { volume = "sum(quantity)", trades = "count(*)" }"""
+
+
+@page("/windows", title="Windows", about="When events happened against when they were recorded")
+async def windows(visit: Visit) -> None:
+    outputs = outputs_of(await visit.api.get("/admin/definitions"))
+    if not outputs:
+        text = "A window gathers events by the time they happened. Define one in tidelock.toml and start again:"
+        empty("window", "No window is defined", text, _WINDOW)
+        return
+    wanted = visit.query.get("window", next(iter(outputs)))
+    if wanted not in outputs:
+        empty("window", "There is no such window", f"{shown(wanted)} is not defined; there are: {', '.join(outputs)}.")
+        return
+    tenants = await _tenants(visit, wanted)
+    tenant = visit.tenant or visit.query.get("tenantId") or (tenants[0] if tenants else None)
+    _choices(visit, outputs, wanted, tenants, tenant)
+    await WindowView(visit, outputs[wanted], tenant).show()
+
+
+async def _tenants(visit: Visit, window: str) -> list[str]:
+    """Whose rows there are, the latest first."""
+    if visit.tenant is not None:
+        return [visit.tenant]
+    told = (await visit.api.get("/admin/event-health", window=window))["windows"]
+    return [each["tenantId"] for each in sorted(told, key=lambda each: each["maxTimestampSeen"] or "", reverse=True)]
+
+
+def _choices(visit: Visit, outputs: Json, window: str, tenants: list[str], tenant: str | None) -> None:
+    def go() -> None:
+        asked = {"window": chosen.value}
+        # Another window may have other tenants.
+        if visit.tenant is None and of_tenant is not None and chosen.value == window:
+            asked["tenantId"] = of_tenant.value
+        ui.navigate.to(f"/windows?{urlencode(asked)}")
+
+    with row("tl-tools"):
+        chosen = choice("Window", list(outputs), window, act=go)
+        of_tenant = None
+        if visit.tenant is None and tenant is not None:
+            of_tenant = choice("Tenant", list(dict.fromkeys([*tenants, tenant])), tenant, act=go)
+        ui.label(outputs[window].words).classes("tl-about tl-grow")
+
+
+class WindowView:
+    """One window, or ordered output, of one tenant."""
+
+    def __init__(self, visit: Visit, output: TimedOutput, tenant: str | None) -> None:
+        self._visit = visit
+        self._output = output
+        self._tenant = tenant
+        self._events = None if tenant is None else LastEvents(visit.api, output.stream, tenant)
+
+    async def show(self) -> None:
+        with grid():
+            self._watermark = stat("Watermark")
+            self._seen = stat("Latest event time")
+            self._late = stat("Late rows")
+            self._held = stat("Held back")
+        if self._output.drawn:
+            with panel():
+                with row("tl-tools"):
+                    with ui.element("div").classes("tl-grow"):
+                        ui.label(f"The last events of {self._output.stream}").classes("tl-h2")
+                        ui.label("When they happened (up) against when they were recorded (right)").classes("tl-about")
+                    self._drawn = Segments(_DRAWN, "400", self._resize, label="Events drawn")
+                    self._pause = button("Pause", self._toggle, icon="pause")
+                self._picture = EventTimePicture()
+                self._nothing = ui.label("").classes("tl-about")
+        else:
+            with panel():
+                ui.label(self._output.undrawn).classes("tl-about")
+        of_tenant = {} if self._tenant is None else {"tenant_id": {"_eq": self._tenant}}
+        rows = NewestRows(self._visit, self._output.table, self._output.columns, self._output.newest, of_tenant)
+        await rows.show("Rows", self._output.rows_about, nothing=self._output.nothing)
+        if self._output.tolerance is not None:
+            late = {"window": {"_eq": self._output.window}, **of_tenant}
+            found = NewestRows(self._visit, "late_rows", _LATE_COLUMNS, "ingress_sequence", late)
+            about = "What came at or behind the watermark, or behind a drain; it is in no window"
+            await found.show("Late rows", about, nothing="Nothing came too late.", leads="/events/{ingress_sequence}")
+        self._timer = self._visit.every(_EVERY_S, self._read)
+
+    async def _read(self) -> None:
+        health = await self._visit.api.get("/admin/event-health", window=self._output.window, tenantId=self._tenant)
+        self._show_state(health["windows"][0] if health["windows"] else None)
+        if self._output.drawn and self._events is not None:
+            await self._draw(self._events, health["head"]["ingressSequence"])
+
+    def _show_state(self, state: Json | None) -> None:
+        if state is None:
+            self._watermark.set("–", "nothing has come yet")
+            return
+        mark, seen = state["watermark"], state["maxTimestampSeen"]
+        self._watermark.set(clock_time(mark) or "–", f"{ago(since(mark))} behind now" if mark else "")
+        self._seen.set(clock_time(seen) or "–", "of what was not late")
+        late = state["lateDroppedCount"]
+        self._late.set(f"{late:,}", "in no window", "warn" if late else "plain")
+        raised = state["watermarkEmittedCount"]
+        self._held.set(f"{state['bufferSize']:,}", f"the watermark was raised {raised:,} times")
+
+    async def _draw(self, last: LastEvents, head: int) -> None:
+        output, drawn = self._output, int(self._drawn.value)
+        assert output.eventtime is not None
+        assert output.tolerance is not None
+        await last.read(head, drawn + _WARM)
+        events = last.items
+        self._nothing.set_text("" if events else f"No event of {output.stream} is among the last million.")
+        if not events:
+            return
+        where = {
+            "window": {"_eq": output.window},
+            "tenant_id": {"_eq": self._tenant},
+            "ingress_sequence": {"_gte": str(events[0]["ingressSequence"])},
+        }
+        late = (await query(self._visit.api, _LATE, {"where": where}))["late_rows"]
+        warm = max(0, len(events) - drawn) if last.more else 0
+        known = {int(each["ingress_sequence"]): each for each in late}
+        self._picture.show(picture(events, output.eventtime, output.tolerance, known, warm=warm), output.size)
+
+    async def _resize(self, _: str) -> None:
+        await self._visit.tried(self._read)
+
+    def _toggle(self) -> None:
+        if self._timer.active:
+            self._timer.deactivate()
+            self._pause.set("Go on", "play")
+        else:
+            self._timer.activate()
+            self._pause.set("Pause", "pause")
+
+
+_LATE_COLUMNS = [
+    Column("ingress_sequence", "Sequence", "mono"),
+    Column("event_time", "Happened", "time"),
+    Column("watermark", "Watermark then", "time"),
+    Column("reason", "Reason", "chip"),
+]

@@ -1,0 +1,61 @@
+"""Times as people read them: in UTC, as short as they can be."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tidelock.instants import format_instant, parse_rfc3339
+
+_SECOND = 1_000_000_000
+
+
+def clock_time(instant: str | None) -> str | None:
+    """The time of day, with milliseconds where it has a fraction; of another day than today the day too."""
+    if instant is None:
+        return None
+    moment = _moment(instant)
+    text = f"{moment:%H:%M:%S}" + (f".{moment.microsecond // 1000:03d}" if "." in instant else "")
+    return text if moment.date() == datetime.now(UTC).date() else f"{moment:%d %b} {text}"
+
+
+def whole_time(nanoseconds: str | int) -> str:
+    """A source timestamp as an instant."""
+    return format_instant(int(nanoseconds))
+
+
+def period_name(period: str, start: str) -> str:
+    """What a period is called: Nov 2026, 16 Nov 2026, week of 16 Nov 2026, 16 Nov 15:00."""
+    moment = _moment(start)
+    match period:
+        case "month":
+            return f"{moment:%b %Y}"
+        case "day":
+            return f"{moment.day} {moment:%b %Y}"
+        case "week":
+            return f"week of {moment.day} {moment:%b %Y}"
+        case _:
+            return f"{moment.day} {moment:%b %H:%M}"
+
+
+def ago(seconds: float) -> str:
+    """How long, in the largest unit that says something."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"
+
+
+def since(instant: str, now: datetime | None = None) -> float:
+    """Seconds that have passed."""
+    return ((now or datetime.now(UTC)) - _moment(instant)) / timedelta(seconds=1)
+
+
+def milliseconds(instant: str | int) -> float:
+    """As charts take it: an instant as text, or nanoseconds as number or digits."""
+    text = str(instant)
+    nanoseconds = int(text) if text.lstrip("-").isdigit() else parse_rfc3339(text)
+    return nanoseconds / 1_000_000
+
+
+def _moment(instant: str) -> datetime:
+    return datetime.fromtimestamp(parse_rfc3339(instant) // 1000 / 1_000_000, UTC)

@@ -1,0 +1,202 @@
+"""The site: which requests are the console's, who may come in, and when NiceGUI starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import mimetypes
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidelock.console import login
+from tidelock.console.api import Api
+from tidelock.console.navigation import entry_of
+from tidelock.console.sessions import COOKIE, Sessions
+from tidelock.errors import RequestError, Unreachable
+from tidelock.ops.access import Access, Grant
+from tidelock.ops.docs import asks_for_pages
+from tidelock.settings import Settings
+
+#: where the console's own files are
+ASSETS = "/_console/"
+#: the console of this server, in the scope of each request that NiceGUI gets
+SITE = "tidelock.site"
+
+_LOGIN, _LOGOUT = "/login", "/logout"
+_NICEGUI = ("/_nicegui/", "/_nicegui_ws/")
+_KEY_BYTES_MAX = 4096
+_MISSING = "The console is not installed. Get it with:\n\n    pip install 'tidelock[console]'\n\nThe API is at /docs.\n"
+# A page in a foreign page's frame could be clicked on by who does not see it.
+_UNFRAMED = [(b"content-security-policy", b"frame-ancestors 'none'"), (b"x-frame-options", b"DENY")]
+_CROWDED = "the console has as many visitors as it takes at a time; try again in a minute"
+
+
+class Site:
+    """The console of one server. NiceGUI is one a process: several servers in it share it."""
+
+    #: set once, by `attach`
+    _api: ASGIApp
+    _access: Access
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._sessions = Sessions(
+            sessions_max=settings.console_sessions_max, lifetime_s=settings.console_session_lifetime / 1e9
+        )
+        self._opening = asyncio.Lock()
+        self._open = AsyncExitStack()
+        self._pages: ASGIApp | None = None
+        self._visitors: Callable[[], int] = lambda: 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, send = scope["path"], _unframed(send)
+        if scope["type"] == "http" and path.startswith(ASSETS):
+            await _asset(path.removeprefix(ASSETS))(scope, receive, send)
+        elif path.startswith(_NICEGUI):
+            await self._admit(scope)
+            await (await self._started())(scope, receive, send)
+        elif scope["type"] == "http" and (path in (_LOGIN, _LOGOUT) or (entry_of(path) and asks_for_pages(scope))):
+            await (await self._answer(Request(scope, receive)))(scope, receive, send)
+        else:
+            raise HTTPException(404)
+
+    def attach(self, api: ASGIApp, access: Access) -> None:
+        """What pages ask, and who judges visitors."""
+        self._api = api
+        self._access = access
+
+    async def close(self) -> None:
+        """End what the first visitor started."""
+        await self._open.aclose()
+
+    def api(self, connection: HTTPConnection) -> Api:
+        """The API for whoever this is, for as long as they are signed in."""
+        token = connection.cookies.get(COOKIE)
+        return Api(self._api, lambda: self._sessions.key(token, renew=False))
+
+    async def grant(self, connection: HTTPConnection) -> Grant:
+        """What whoever this is may do. Raises RequestError for a stranger."""
+        headers = dict(connection.scope["headers"])
+        key = self._sessions.key(connection.cookies.get(COOKIE))
+        if key is not None:
+            headers[b"authorization"] = f"Bearer {key}".encode()
+        return (await self._access.grant(headers)).need("read")
+
+    async def keyed(self) -> bool:
+        return await self._access.keys_needed()
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        if request.url.path == _LOGIN:
+            return await self._login(request)
+        if request.url.path == _LOGOUT:
+            return self._logout(request)
+        if request.method not in ("GET", "HEAD"):
+            raise HTTPException(405)
+        if importlib.util.find_spec("nicegui") is None:
+            return PlainTextResponse(_MISSING)
+        try:
+            await self.grant(request)
+        except RequestError as error:
+            if error.http_status != 401:
+                raise
+            wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(_LOGIN if wanted == "/" else f"{_LOGIN}?next={quote(wanted)}", 303)
+        pages = await self._started()
+        if self._visitors() >= self._settings.console_visitors_max:
+            raise Unreachable(_CROWDED)
+        return pages
+
+    async def _login(self, request: Request) -> Response:
+        wanted = login.local_path(request.query_params.get("next"))
+        if not await self.keyed():
+            return RedirectResponse(wanted, 303)
+        if request.method != "POST":
+            return login.page(wanted)
+        form = parse_qs((await _small_body(request)).decode("latin-1"))
+        key = form.get("key", [""])[0].strip()
+        try:
+            (await self._access.grant({b"authorization": f"Bearer {key}".encode()})).need("read")
+        except RequestError as error:
+            return login.page(wanted, login.trouble(error, key), status=error.http_status)
+        self._sessions.close(request.cookies.get(COOKIE))
+        response = RedirectResponse(wanted, 303)
+        response.set_cookie(COOKIE, self._sessions.open(key), httponly=True, samesite="lax", secure=_secure(request))
+        return response
+
+    def _logout(self, request: Request) -> Response:
+        self._sessions.close(request.cookies.get(COOKIE))
+        response = RedirectResponse(_LOGIN, 303)
+        response.delete_cookie(COOKIE)
+        return response
+
+    async def _admit(self, scope: Scope) -> None:
+        """Files of NiceGUI are no secret; its socket is for those who may have the pages."""
+        if scope["type"] == "websocket":
+            await self.grant(HTTPConnection(scope))
+
+    async def _started(self) -> ASGIApp:
+        async with self._opening:
+            if self._pages is None:
+                # Here and in a thread: nobody who has no console open should wait for its modules.
+                pages = await asyncio.to_thread(_load)
+                await self._open.enter_async_context(pages.running())
+                self._pages, self._visitors = pages.app, pages.visitors
+        found = self._pages
+
+        async def with_site(scope: Scope, receive: Receive, send: Send) -> None:
+            assert found is not None
+            await found({**scope, SITE: self, "root_path": ""}, receive, send)
+
+        return with_site
+
+
+def _load() -> Any:
+    return importlib.import_module("tidelock.console.nice")
+
+
+def _secure(request: Request) -> bool:
+    """Whether the browser came by TLS, to this server or to what stands before it. Whoever lies harms themselves."""
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    return "https" in (request.url.scheme, forwarded.lower())
+
+
+def _unframed(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *_UNFRAMED]}
+        await send(message)
+
+    return sent
+
+
+async def _small_body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _KEY_BYTES_MAX:
+            raise HTTPException(413)
+    return body
+
+
+def _asset(name: str) -> Response:
+    """One of the console's own files."""
+    found = files("tidelock.console") / "assets" / name.rpartition("/")[2]
+    if not found.is_file():
+        raise HTTPException(404)
+    media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return Response(found.read_bytes(), media_type=media_type, headers={"cache-control": "public, max-age=31536000"})
+
+
+def asset_url(name: str) -> str:
+    """The address of one of the console's own files, which is another one once the file is."""
+    content = (files("tidelock.console") / "assets" / name).read_bytes()
+    return f"{ASSETS}{hashlib.sha256(content).hexdigest()[:12]}/{name}"
