@@ -11,15 +11,15 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench soak docs clean
+.PHONY: help setup run test lint format bench soak docs pictures clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with everything the project needs
 
-# The lock file decides every version; uv itself is the one thing pip brings. A Java and
-# a Node come only where there are none.
+# The lock file decides every version; uv itself is the one thing pip brings. A Java, a Node
+# and a browser come only where there are none.
 $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,13 +29,18 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 		$(BIN)/uv sync --frozen --all-extras $$without $$node --inexact --quiet
 # Clients in JavaScript that the tests subscribe with: tests say so where they are missing, and fail for it with CI=true.
 	@npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true
+# A browser that the tests of the console look with, likewise: the machine's, else Playwright's own, else the system's.
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
+		|| $(BIN)/playwright install $$(test "$$(id -u)" != 0 || echo --with-deps) chromium >/dev/null 2>&1 \
+		|| { apt-get update -qq && apt-get install -qq -y chromium; } >/dev/null 2>&1 \
+		|| { echo "no Chromium could be had: the console's tests in a browser are left out" >&2; test "$$CI" != true; }
 	@touch $@
 
 run: setup ## run Tidelock here with a live feed, on http://127.0.0.1:8080
 	@$(BIN)/tidelock demo
 
 test: lint ## lint, type check and run the whole test suite
-	@$(BIN)/python -m pytest -m "not soak"
+	@$(BIN)/python -m pytest -m "not soak" -n 2
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .
@@ -60,7 +65,14 @@ soak: setup ## the long proofs (kills, many examples); takes a while
 
 docs: setup ## write the generated reference pages and pictures anew
 	@$(BIN)/python -m tidelock.settings > docs/settings.md
+	@$(BIN)/python -m tidelock.reference commands > docs/commands.md
+	@$(BIN)/python -m tidelock.reference api > docs/api.md
 	@$(BIN)/python docs/pictures/event_time.py > docs/pictures/event-time.svg
+
+# With TIDELOCK_DEMO_URL, of a demo that has run for a while: its charts have more to show.
+pictures: setup ## take the docs' pictures of the console anew, while the demo runs
+	@mkdir -p docs/images
+	@TIDELOCK_PICTURES=docs/images $(BIN)/python -m pytest -q tests/console/test_pictures.py -k every_page
 
 clean: ## remove .venv and what tests left
 	@rm -rf $(VENV) $(CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -6,10 +6,13 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 
 import psycopg
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tidelock import settings
 from tidelock.fold import runner
@@ -25,7 +28,25 @@ from tidelock.sinks.kafkasource import kafka_jars
 
 Databases = Callable[[], AbstractContextManager[Database]]
 
+_ROOT = Path(__file__).parent.parent
 _numbers = itertools.count(1)
+
+
+class Files(LoadScopeScheduling):
+    """A file's tests stay together, for what they share, and so do files that need Spark, which takes long to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::")[0]
+        return "spark" if _needs_spark(path) else path
+
+
+@cache
+def _needs_spark(path: str) -> bool:
+    return "spark: Spark" in (_ROOT / path).read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return Files(config, log)
 
 
 @pytest.fixture(scope="session")

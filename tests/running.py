@@ -1,4 +1,4 @@
-"""A fold that runs: the product's own loop on a thread, over the Spark that all tests share."""
+"""What runs on a thread: a fold over the Spark that all tests share, and whatever else has a loop."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 
 
-class RunningFold:
-    """One at a time: those of one Spark share its views."""
+class Running:
+    """The product's own loop on a thread; whatever it ended with is its `error`."""
 
-    def __init__(self, spark: Spark, database: Database, definitions: Definitions, **options: Any) -> None:
+    def __init__(self, name: str, told: list[str], runner: Any) -> None:
         #: what it said
-        self.told: list[str] = []
+        self.told = told
         self.error: BaseException | None = None
-        given = {"range_events_max": 100_000, "rebuild": False, "control": _no_control, "tidy": lambda _: None}
-        self.runner = Runner(spark, database, definitions, tell=self.told.append, **(given | options))
+        self.runner = runner
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fold")
+        self._thread = threading.Thread(target=self._run, name=name)
 
     def start(self) -> None:
         self._thread.start()
@@ -36,8 +35,11 @@ class RunningFold:
         assert not self._thread.is_alive(), "it stops when it is told to"
 
     def wait(self, sequence: int, seconds: float = 120) -> None:
-        """Until everything through a sequence is in the tables."""
-        self.until(lambda: self.runner.position >= sequence, f"folded through {sequence}", seconds)
+        """Until it has done everything through a sequence."""
+        self.until(lambda: self.runner.position >= sequence, f"done through {sequence}", seconds)
+
+    def until_told(self, words: str, seconds: float = 60) -> None:
+        self.until(lambda: any(words in text for text in self.told), f"it says {words!r}", seconds)
 
     def until(self, true: Callable[[], object], what: str, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
@@ -58,13 +60,22 @@ class RunningFold:
             self.error = error
 
 
+class RunningFold(Running):
+    """One at a time: those of one Spark share its views."""
+
+    def __init__(self, spark: Spark, database: Database, definitions: Definitions, **options: Any) -> None:
+        told: list[str] = []
+        given = {"range_events_max": 100_000, "rebuild": False, "control": _no_control, "tidy": lambda _: None}
+        super().__init__("fold", told, Runner(spark, database, definitions, tell=told.append, **(given | options)))
+
+
 @contextmanager
 def folding(spark: Spark, database: Database, definitions: Definitions, **options: Any) -> Iterator[RunningFold]:
     """A fold that has begun and ends with the block, without an error."""
     fold = RunningFold(spark, database, definitions, **options)
     fold.start()
     try:
-        fold.until(lambda: any(text.startswith("folding from") for text in fold.told), "it folds", 120)
+        fold.until_told("folding from", 120)
         yield fold
     finally:
         fold.stop()

@@ -14,15 +14,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
 STAGES = ["ingest", "ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "console"]
 #: above every stage
-TOP = {"app", "cli", "client", "eventtimes", "spark", "__main__"}
+TOP = {"app", "cli", "client", "eventtimes", "reference", "spark", "__main__"}
 LINES_MAX = 400
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
     "psycopg": {"ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "app"},
-    "fastapi": {"ops", "app"},
-    "starlette": {"ops", "app"},
+    "fastapi": {"ops", "console", "app"},
+    "starlette": {"ops", "console", "app"},
+    "nicegui": {"console"},
     "uvicorn": {"ops", "app"},
-    "typer": {"ops", "cli"},
+    "typer": {"ops", "cli", "reference"},
     "rich": {"ops", "cli"},
     "prometheus_client": {"ops", "app"},
     "pyarrow": {"fold", "changes", "live", "sinks", "spark", "ops"},

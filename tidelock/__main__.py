@@ -1,5 +1,22 @@
-"""`python -m tidelock` is the command `tidelock`."""
+"""The command `tidelock`, which is also `python -m tidelock`."""
 
-from tidelock.cli import main
+import sys
 
-main()
+_WRONG_USE = 2
+
+
+def main() -> None:
+    try:
+        from tidelock import cli
+    except ModuleNotFoundError as missing:
+        # The base install is the client; whoever types the command should hear more than the name of a module.
+        print(
+            f"Error: the command needs the server, and {missing.name} is not installed: pip install 'tidelock[server]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(_WRONG_USE) from None
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -22,6 +22,7 @@ import uvloop
 
 from tidelock.changes.retention import prune
 from tidelock.clock import Clock, database_clock
+from tidelock.console.site import Site
 from tidelock.errors import SettingsError, TidelockError
 from tidelock.fold.plugins import check_event_times, load_plugins
 from tidelock.ingest.intake import Intake
@@ -44,6 +45,7 @@ from tidelock.ops.listener import bind, listen, url_of
 from tidelock.ops.place import found_ledger, migrate_ledger, open_database
 from tidelock.ops.server import Parts, make_app
 from tidelock.ops.stores import check_stores, configured, lake_ranges
+from tidelock.ops.verifying import Verifying
 from tidelock.settings import Settings
 from tidelock.triggers.workers import TriggerWorkers
 
@@ -58,7 +60,7 @@ NO_CHILDREN: Mapping[str, Sequence[str]] = {}
 
 _PARTITIONS_S = 30.0
 # Connections for short questions (keys, health), and for followers that catch up.
-_LOOKS_MAX, _PAGES_MAX = 4, 4
+_SHORT_MAX = {"looks": 4, "pages": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +118,12 @@ async def open_server(
         listening = stack.enter_context(bind(settings.host, settings.port))
         ledger = await stack.enter_async_context(open_ledger(settings, streams_open=streams_open, clock=clock))
         keys_needed = await _check_binding(ledger)
-        # Apart from each other: a long list must hold up neither keys and health nor the live feed.
-        reads, looks, pages = (
-            Connections(ledger.database, size_max=size, name=f"tidelock {name}")
-            for name, size in (("lists", settings.read_connections_max), ("looks", _LOOKS_MAX), ("pages", _PAGES_MAX))
+        # Apart: a long list must hold up neither keys and health nor the live feed, and an explanation no list.
+        sizes = {"lists": settings.read_connections_max, "explain": settings.explain_connections_max, **_SHORT_MAX}
+        reads, explains, looks, pages = (
+            Connections(ledger.database, size_max=size, name=f"tidelock {name}") for name, size in sizes.items()
         )
-        for connections in (reads, looks, pages):
+        for connections in (reads, explains, looks, pages):
             stack.push_async_callback(connections.close)
         feed = Feed(
             ledger.database,
@@ -149,10 +151,14 @@ async def open_server(
         kafka = ["kafka"] if settings.kafka.brokers else []
         others = map(reader_probe, [*kafka, *configured(settings)])
         probes = [fold_probe(needed=fold_needed), triggers_probe, *others]
+        site, verifying = Site(settings), Verifying(ledger.database, settings.anchor_path)
+        stack.push_async_callback(site.close)
+        stack.push_async_callback(verifying.close)
         parts = Parts(
-            settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, looks, ledger.database, workers, probes
-        )
-        app = make_app(parts)
+            settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, explains, looks, ledger.database,
+            workers, verifying, probes,
+        )  # fmt: skip
+        app = make_app(parts, site if settings.console else None)
         await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings))
         yield Serving(url_of(listening), keys_needed, ledger, task)

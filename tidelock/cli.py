@@ -17,12 +17,14 @@ from tidelock.ops import terminal
 from tidelock.ops.commands import (
     backfilling,
     bench,
+    bench_cluster,
     bench_stores,
     checking,
     connecting,
     developing,
     draining,
     examining,
+    explaining,
     files,
     folding,
     keys,
@@ -89,16 +91,18 @@ def tidelock(
     context.obj = _load_composition
 
 
+# In this order the help shows its panels: run, events, tables, look after.
 for commands in (
     running,
+    files,
+    backfilling,
+    tables,
+    explaining,
+    draining,
     folding,
     mirroring,
     loading,
-    files,
-    backfilling,
     reading,
-    tables,
-    draining,
     checking,
     examining,
 ):
@@ -109,6 +113,7 @@ app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
 bench.app.add_typer(bench_stores.app)
+bench.app.add_typer(bench_cluster.app)
 app.add_typer(bench.app, name="bench", rich_help_panel="Look after")
 app.add_typer(developing.app, name="dev", rich_help_panel="Look after")
 

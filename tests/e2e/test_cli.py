@@ -23,8 +23,8 @@ from tidelock.settings import TABLE
 
 DAY = "2026-01-01T00:00:00Z"
 COMMANDS = [
-    "up", "serve", "migrate", "import", "export", "tail", "trace", "status", "usage", "changes", "drain", "verify",
-    "keys", "salts",
+    "up", "serve", "migrate", "import", "export", "tail", "trace", "status", "usage", "explain", "changes", "drain",
+    "verify", "keys", "salts",
 ]  # fmt: skip
 
 

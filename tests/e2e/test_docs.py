@@ -8,11 +8,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from graphql import parse, validate
 
+from tests.faults.processes import until
 from tests.faults.servers import ROOT, Server, running
 from tests.live.javascript import clients, has_javascript
 from tidelock.definitions import parse_definitions
@@ -25,6 +28,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").rglob("*.md"), key=lambda page: (page.name == "security.md", page)),
     *sorted((ROOT / "bench").rglob("*.md")),
+    ROOT / "CONTRIBUTING.md",
 ]
 #: pages whose snippets need what the page declares
 DECLARING = ("README.md", "event-time.md", "reading.md", "subscriptions.md")
@@ -69,6 +73,9 @@ def test_every_snippet_of_a_language_runs_as_written(server: Server, jars: Path,
     for page, kind, text in found:
         if text.startswith("make ") or (kind == "js" and not has_javascript()):
             continue
+        if page == "README.md":
+            # As for one who reads on before going on.
+            until(lambda: folded(server), "what was sent is folded", 120)
         script = text.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
         script = script.replace("curl -s ", "curl -sS --fail-with-body ")
         # What follows for ever is followed for some seconds.
@@ -79,6 +86,12 @@ def test_every_snippet_of_a_language_runs_as_written(server: Server, jars: Path,
         )  # fmt: skip
         expected = CURL_TIMEOUT if "curl -sN " in text else 0
         assert ran.returncode == expected, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
+
+
+def folded(server: Server) -> bool:
+    with suppress(OSError), urlopen(f"{server.url}/readyz", timeout=10) as answer:
+        return [reader["lagSequences"] for reader in json.load(answer)["readers"] if reader["name"] == "fold"] == [0]
+    return False
 
 
 def test_every_graphql_snippet_is_valid() -> None:
@@ -108,6 +121,12 @@ def test_every_toml_snippet_is_a_configuration_that_works(tmp_path: Path) -> Non
         path.write_text(text)
         load(path, {}, {})
         parse_definitions(tomllib.loads(text))
+
+
+def test_every_page_is_listed_where_one_looks_for_it() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
+    assert set((ROOT / "docs").rglob("*.md")) - {index} <= listed
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)

@@ -38,7 +38,8 @@ async def test_health_tells_where_the_ledger_stands(start: Start) -> None:
         empty = {"head": {"ingressSequence": 0, "sourceTimestamp": "0"}, "readers": []}
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).json() == empty
-        assert (await client.get("/admin/event-health")).json() == {**empty, "windows": []}
+        numbers = {"source": "local", "since": None, "skipped": 0}
+        assert (await client.get("/admin/event-health")).json() == {**empty, "sequence": numbers, "windows": []}
         answer = (await client.post("/v1/events", json=[{"stream": "s"}, {"stream": "s"}])).json()["results"][1]
         head = {name: answer[name] for name in ("ingressSequence", "sourceTimestamp")}
         assert (await client.get("/readyz")).json()["head"] == head

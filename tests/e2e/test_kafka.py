@@ -86,6 +86,7 @@ def test_without_brokers_the_mirror_says_how_to_name_them(database: Database) ->
     ("options", "said"),
     [
         ({"acks": "1"}, "`acks` in `kafka.options` cannot be changed"),
+        ({"batch.size": "1"}, "`batch.size` in `kafka.options` cannot be changed"),
         ({"bootstrap.servers": "x"}, "is the setting `kafka.brokers`"),
         ({"no.such.option": "1"}, 'No such configuration property: "no.such.option"'),
     ],

@@ -35,6 +35,8 @@ async def test_status_and_metrics_say_where_numbers_come_from_and_since_when(
             found = await asyncio.to_thread(status, url, sequences.url)
             assert (found["source"], found["skipped"], found["lastNumber"]) == ("remote", 98, 101)
             assert isinstance(found["since"], str)
+            health = (await client.get(f"{server.url}/admin/event-health")).json()["sequence"]
+            assert health == {name: found[name] for name in ("source", "since", "skipped")}
             metrics = (await client.get(f"{server.url}/metrics")).text
             assert "tidelock_sequence_remote 1.0" in metrics
             assert 'tidelock_sequence_commits_total{outcome="remote"} 2.0' in metrics

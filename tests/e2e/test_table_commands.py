@@ -81,6 +81,59 @@ def test_usage_of_a_metric_that_nothing_defines_exits_with_two(used: Database) -
 
 
 @pytest.fixture
+def explained(database: Database) -> Database:
+    """A counter of three events, the last of them late."""
+    days = (("10", "5"), ("20", "2.5"), ("11", "1"))
+    fill(database, *({"stream": "calls", "customerRef": "c", "ts": f"2026-03-{d}T00:00:00Z", "quantity": q,
+                      "data": {"region": "[eu]"}} for d, q in days))  # fmt: skip
+
+    async def work(connection: folded.Connection) -> None:
+        await connection.execute("INSERT INTO cursors VALUES ('fold', 3)")
+        await folded.counter(connection, "default", "calls", "c", MARCH, "7.5", total="8.5")
+        await connection.execute("UPDATE tidelock_tables.counters SET watermark_ts = 1773964800000000000")
+
+    prepare(database, work)
+    return database
+
+
+def test_explain_tells_people_why_and_shows_the_events(explained: Database) -> None:
+    found = run(explained, "explain", "calls", "c", "--period", "2026-03-31")
+    assert found.exit_code == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert lines[0] == f"calls of c, {MARCH} to 2026-04-01T00:00:00Z, through sequence 3"
+    assert lines[3] == "8.5 = 7.5 in time + 1 by what came late"
+    assert lines[4].startswith("8.5 is made of 2 events in time, which alone make 7.5, and of 1 event")
+    assert lines[-1].split() == ["3", "2026-03-11T00:00:00Z", "adjusted", "1", "1", "8.5"]
+    few = run(explained, "explain", "calls", "c", "--events", "1").stdout
+    assert "There are more events" in few
+    assert "adjusted        1" not in few
+    assert "sequence  occurred" not in run(explained, "explain", "calls", "c", "--events", "0").stdout
+
+
+def test_explain_is_the_answer_of_the_api_for_programs(explained: Database) -> None:
+    (found,) = json_lines(run(explained, "explain", "calls", "c", "--as-of", "2", "--group", "[eu]", "--json"))
+    assert (found["total"], found["throughSequence"], found["pending"], len(found["items"])) == ("7.5", 2, 1, 2)
+    (then,) = json_lines(run(explained, "usage", "calls", "c", "--as-of", "1", "--json"))
+    assert (then["items"][0]["total"], then["throughSequence"]) == ("5", 1)
+
+
+def test_explain_exits_with_one_where_the_counter_is_another(explained: Database) -> None:
+    with explained.connect_sync() as connection:
+        connection.execute("UPDATE tidelock_tables.counters SET value = 9")
+    found = run(explained, "explain", "calls", "c")
+    assert (found.exit_code, "tidelock recompute --check" in found.stderr) == (1, True)
+    assert "8.5 = 7.5 in time" in found.stdout
+
+
+def test_what_cannot_be_explained_exits_with_two(explained: Database) -> None:
+    for flags in (["--as-of", "4"], ["--as-of", "0"], ["--period", "soon"], ["--group", "a", "--no-group"]):
+        assert run(explained, "explain", "calls", "c", *flags).exit_code == 2, flags
+    nobody = run(explained, "explain", "calls", "nobody")
+    assert (nobody.exit_code, "has no event of stream" in nobody.stderr) == (2, True)
+    assert run(explained, "usage", "calls", "c", "--as-of", "4").exit_code == 2
+
+
+@pytest.fixture
 def changed(database: Database) -> Database:
     def row(number: int, price: str) -> dict[str, Any]:
         return {"id": number, "price": Decimal(price), "at": 10**9}

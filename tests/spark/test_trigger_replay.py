@@ -32,7 +32,7 @@ from tests.spark.definition_changes import (
 from tests.spark.folding import Folding
 from tests.spark.ledgers import COMPUTED
 from tests.spark.packs import drawn
-from tests.spark.test_trigger_law import number, packed_for
+from tests.spark.test_trigger_law import packed_for
 from tests.spark.timelines import timed_definitions, timed_ledgers
 from tests.triggers.folded import expected, hand_fold
 from tests.triggers.histories import DEFINITIONS, history
@@ -53,8 +53,6 @@ from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.outbox import Transition
 from tidelock.triggers.pasts import one_moment
 from tidelock.triggers.replays import Replay, WholePast
-
-__all__ = ["number"]
 
 RANGES = 30
 TOLD_MIN = 10

@@ -8,13 +8,15 @@ from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 _ASSETS = "/docs/assets"
 
 
-def install_docs(app: FastAPI) -> None:
-    """`/docs`, and a way there from `/`."""
+def install_docs(app: FastAPI, pages: ASGIApp | None = None) -> None:
+    """`/docs`, and a way there from `/`, where browsers get `pages` if there are any."""
 
     async def docs(_: Request) -> Response:
         return get_swagger_ui_html(
@@ -25,10 +27,23 @@ def install_docs(app: FastAPI) -> None:
             swagger_favicon_url=f"{_ASSETS}/favicon.png",
         )
 
-    async def home(_: Request) -> Response:
-        return RedirectResponse("/docs")
-
     assets = files("fastapi_offline").joinpath("static")
     app.mount(_ASSETS, StaticFiles(directory=str(assets)), name="assets")
     app.add_route("/docs", docs, include_in_schema=False)
-    app.add_route("/", home, include_in_schema=False)
+    app.router.routes.append(Route("/", _Home(pages), methods=["GET"], include_in_schema=False))
+
+
+class _Home:
+    """`/`: pages for browsers, else the way to the docs."""
+
+    def __init__(self, pages: ASGIApp | None) -> None:
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._pages if self._pages is not None and asks_for_pages(scope) else RedirectResponse("/docs")
+        await app(scope, receive, send)
+
+
+def asks_for_pages(scope: Scope) -> bool:
+    """Whether it is a browser that asks: programs are answered by the API alone."""
+    return b"text/html" in dict(scope["headers"]).get(b"accept", b"")

@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 
 from tidelock.fold.lease import ready as fold_ready
-from tidelock.instants import SECOND
+from tidelock.instants import SECOND, format_instant
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.queries import load
 from tidelock.ledger.reader import read_head
@@ -20,6 +20,7 @@ from tidelock.ops.windows import NO_WINDOWS, WantedWindows, WindowHealth, Window
 from tidelock.ops.windows import QUERIES as WINDOWS
 
 QUERIES = load("tidelock.ops", "sql/tables.sql")
+LEDGER = load("tidelock.ledger", "sql/ledger.sql")
 
 TRIGGERS = "triggers"
 
@@ -40,6 +41,20 @@ class ReaderHealth(msgspec.Struct, frozen=True, rename="camel"):
     lag_seconds: float
 
 
+class SequenceHealth(msgspec.Struct, frozen=True, rename="camel"):
+    """Where events have their numbers from."""
+
+    #: of the last commit: `remote` is the sequence database, `local` the ledger's own head
+    source: str
+    #: when the first commit had them from there; None: all had
+    since: str | None
+    #: numbers that no event has
+    skipped: int
+
+
+OWN_NUMBERS = SequenceHealth("local", None, 0)
+
+
 class Health(msgspec.Struct, frozen=True):
     """The ledger and its readers; `head` is null while it cannot be read."""
 
@@ -50,9 +65,11 @@ class Health(msgspec.Struct, frozen=True):
 class EventHealth(Health, frozen=True, rename="camel"):
     """The same with the state of every window; `windowsCut` is there, and true, where there are more than are told.
 
-    `kafka` tells where in Kafka the ledger is, where there is a mirror and all tenants may be read.
+    `sequence` tells where events have their numbers from: `remote` is a sequence database. `kafka` tells where in
+    Kafka the ledger is, where there is a mirror and all tenants may be read.
     """
 
+    sequence: SequenceHealth
     windows: list[WindowHealth]
     windows_cut: bool | msgspec.UnsetType = msgspec.UNSET
     kafka: list[MirroredPartition] | msgspec.UnsetType = msgspec.UNSET
@@ -74,14 +91,15 @@ class Checkup:
 
     health: Health
     waiting_for: Sequence[str] = ()
-    #: where they were asked for
+    #: this and the windows, where they were asked for
+    sequence: SequenceHealth = OWN_NUMBERS
     windows: Windows = NO_WINDOWS
 
     def event_health(self, mirrored: list[MirroredPartition] | None = None) -> EventHealth:
         told = [state.health() for state in self.windows.states]
         cut = True if self.windows.cut else msgspec.UNSET
         kafka = msgspec.UNSET if mirrored is None else mirrored
-        return EventHealth(self.health.head, self.health.readers, told, cut, kafka)
+        return EventHealth(self.health.head, self.health.readers, self.sequence, told, cut, kafka)
 
     def in_time(self, lag_max: int | None) -> bool:
         """Whether no reader is further behind than this, in nanoseconds."""
@@ -97,7 +115,8 @@ UNKNOWN = Health(None, [])
 async def read_health(
     connections: Connections, probes: Sequence[Probe], wanted: WantedWindows | None = None
 ) -> Checkup:
-    """Raises Unreachable when the ledger does not answer. Windows are looked at where they are wanted."""
+    """Raises Unreachable when the ledger does not answer. Windows are looked at where they are wanted, and with them
+    where numbers come from."""
 
     async def read(connection: psycopg.AsyncConnection[Any]) -> Checkup:
         head = await read_head(connection)
@@ -105,7 +124,9 @@ async def read_health(
         readers = [found.reader for found in probed if found.reader is not None]
         health = Health(HeadHealth(head.ingress_sequence, str(head.source_timestamp)), readers)
         waiting_for = [found.waiting_for for found in probed if found.waiting_for is not None]
-        return Checkup(health, waiting_for, NO_WINDOWS if wanted is None else await _windows(connection, wanted))
+        if wanted is None:
+            return Checkup(health, waiting_for)
+        return Checkup(health, waiting_for, await _sequence(connection), await _windows(connection, wanted))
 
     return await connections.ask(read)
 
@@ -142,6 +163,17 @@ def reader_probe(name: str) -> Probe:
 
 def _behind(name: str, head: Head, sequence: int, skipped: int, waited_ns: int | None) -> ReaderHealth:
     return ReaderHealth(name, sequence, lag(head, sequence, skipped), max(0, waited_ns or 0) / SECOND)
+
+
+async def _sequence(connection: psycopg.AsyncConnection[Any]) -> SequenceHealth:
+    row = await (await connection.execute(LEDGER["sequence_source"])).fetchone()
+    assert row is not None, "the ledger has one head"
+    return sequence_health(*row)
+
+
+def sequence_health(source: str, since: int, skipped: int) -> SequenceHealth:
+    """As the head has it; 0 is since ever."""
+    return SequenceHealth(source, format_instant(since) if since else None, skipped)
 
 
 async def _windows(connection: psycopg.AsyncConnection[Any], wanted: WantedWindows) -> Windows:

@@ -14,6 +14,7 @@ from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, Body, decode, de
 from tidelock.ingest.cloudevents import in_attributes
 from tidelock.ingest.intake import Intake
 from tidelock.ops.access import Access
+from tidelock.ops.activity import ActivityLog
 from tidelock.ops.metrics import Metrics
 from tidelock.ops.room import Held, Room
 from tidelock.settings import Settings
@@ -30,10 +31,13 @@ _encode = msgspec.json.Encoder().encode
 class IngestRoute:
     """`POST /v1/events`."""
 
-    def __init__(self, intake: Intake, access: Access, metrics: Metrics, settings: Settings) -> None:
+    def __init__(
+        self, intake: Intake, access: Access, metrics: Metrics, activity: ActivityLog, settings: Settings
+    ) -> None:
         self._intake = intake
         self._access = access
         self._metrics = metrics
+        self._activity = activity
         self._bytes_max = settings.request_bytes_max
         self._events_max = settings.request_events_max
         self._room = Room(settings.queue_bytes_max)
@@ -52,6 +56,7 @@ class IngestRoute:
         if media_type in (CLOUDEVENT, CLOUDEVENTS):
             answer = in_attributes(answer)
         self._metrics.answered(answer)
+        self._activity.answered(grant.tenant_id, answer)
         encoded = _encode(answer)
         length = str(len(encoded)).encode()
         start_headers = [(b"content-type", b"application/json"), (b"content-length", length)]

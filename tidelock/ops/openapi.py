@@ -39,7 +39,15 @@ _INGEST_ERRORS = (400, 401, 403, 413, 415, 429, 503)
 _GROUPS = {
     "Send": ("/v1/events",),
     "Read": ("/admin/events", "/v1/causality/{key}"),
-    "Tables": ("/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late", "/v1/errors", "/v1/tables/{table}"),
+    "Tables": (
+        "/v1/usage",
+        "/v1/explain",
+        "/v1/counters",
+        "/v1/adjustments",
+        "/v1/late",
+        "/v1/errors",
+        "/v1/tables/{table}",
+    ),
     "Triggers": (
         "/v1/triggers",
         "/v1/triggers/{name}",
@@ -48,7 +56,15 @@ _GROUPS = {
         "/v1/triggers/{name}/redeliver",
     ),
     "GraphQL": ("/graphql",),
-    "Operate": ("/admin/event-health", "/metrics", "/readyz", "/healthz"),
+    "Operate": (
+        "/admin/event-health",
+        "/admin/activity",
+        "/admin/definitions",
+        "/admin/verify",
+        "/metrics",
+        "/readyz",
+        "/healthz",
+    ),
 }
 _OPEN = ("/readyz", "/healthz")
 
@@ -67,6 +83,19 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
     "to": (_INSTANT, "Before"),
     "metric": (_NAME, "Name of a meter"),
     "window": (_NAME, "Only this window, or STREAM_ordered"),
+    "period": (
+        {"anyOf": [*_INSTANT["anyOf"], {"type": "string", "format": "date"}]},
+        "The period that this instant lies in, or bare date; absent, the latest there is",
+    ),
+    "group": ({"type": "string"}, "Only this group of a meter with group_by"),
+    "groupNull": (
+        {"type": "string", "enum": ["true", "false"], "default": "false"},
+        "Only the group of events that have no value in the group's column",
+    ),
+    "asOf": (
+        {**_SEQUENCE, "minimum": 1},
+        "As it was when the fold had come to this sequence, by the definitions of now",
+    ),
     "groupBy": ({"type": "string", "enum": ["true", "false"], "default": "false"}, "By the meter's groups"),
     "source": ({"type": "string"}, "Only those of this stream or meter"),
     "reason": ({"type": "string"}, "Only those with this reason: late or drained"),

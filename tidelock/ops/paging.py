@@ -38,8 +38,11 @@ class Paging:
 
     def encode(self, page: Page[Recorded]) -> bytes:
         """The page's body."""
-        following = self._cursor(page.events[-1].ingress_sequence) if page.more else None
-        return msgspec.json.encode({"items": page.events, "next": following})
+        return msgspec.json.encode({"items": page.events, "next": self.following(page)})
+
+    def following(self, page: Page[Recorded]) -> str | None:
+        """The cursor of the page after, where there is one."""
+        return self._cursor(page.events[-1].ingress_sequence) if page.more and page.events else None
 
     def _cursor(self, position: int) -> str:
         order = "desc" if self.descending else "asc"

@@ -42,8 +42,8 @@ class Parameters:
             raise RequestError(f"{name} is empty; leave it out to have all", field=name)
         return value
 
-    def sequence(self, name: str) -> int | None:
-        return self._integer(name, 0, SEQUENCE_MAX)
+    def sequence(self, name: str, *, minimum: int = 0) -> int | None:
+        return self._integer(name, minimum, SEQUENCE_MAX)
 
     def limit(self, *, default: int, maximum: int) -> int:
         limit = self._integer("limit", 1, maximum)
@@ -69,6 +69,13 @@ class Parameters:
         if not _INTEGER.fullmatch(value) or not minimum <= int(value) <= maximum:
             raise RequestError(f"{name} is a whole number from {minimum} to {maximum}", field=name)
         return int(value)
+
+
+def required(name: str, value: str | None) -> str:
+    """The value of a parameter that there must be."""
+    if value is None:
+        raise RequestError(f"{name} is missing", field=name)
+    return value
 
 
 def parse_instant(text: str) -> int:

@@ -9,6 +9,7 @@ import msgspec
 from tidelock.ingest.wire import KEY_BYTES_MAX, NAME_CHARACTERS_MAX
 from tidelock.ledger.causality import Caused
 from tidelock.model import Answer, Recorded
+from tidelock.ops.explain.shapes import Explanation
 from tidelock.ops.health import EventHealth, Health
 from tidelock.ops.problems import ErrorBody
 from tidelock.ops.usage import Usage
@@ -51,7 +52,7 @@ def ref(name: str) -> Json:
 
 def components() -> Json:
     """Every named schema: those of answers come from the types they are encoded from."""
-    types = [Answer, EventPage, CausalityPage, RowPage, Usage, ErrorBody, Health, EventHealth, Alive]
+    types = [Answer, EventPage, CausalityPage, RowPage, Usage, Explanation, ErrorBody, Health, EventHealth, Alive]
     _, answers = msgspec.json.schema_components(types, ref_template=_REF)
     sent = {"Event": _event(), "CloudEvent": _cloudevent(), "GraphQLRequest": _graphql_request()}
     return {**answers, **sent, "GraphQLAnswer": _graphql_answer()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI
 from starlette.convertors import Convertor, register_url_convertor
@@ -24,8 +24,10 @@ from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.live.hub import Hub
 from tidelock.ops.access import Access
+from tidelock.ops.activity import ActivityLog
 from tidelock.ops.clients import Places
 from tidelock.ops.docs import install_docs
+from tidelock.ops.explain.route import EXPLAIN, Explain
 from tidelock.ops.graphql import GraphQL
 from tidelock.ops.graphql_http import GraphQLRoute
 from tidelock.ops.graphql_sse import GraphQLStreams
@@ -33,6 +35,7 @@ from tidelock.ops.graphql_triggers import answering_triggers, trigger_fields
 from tidelock.ops.graphql_ws import GraphQLSockets
 from tidelock.ops.health import Probe
 from tidelock.ops.ingest import IngestRoute
+from tidelock.ops.inspection import Inspection, inspection_operations, inspection_schemas
 from tidelock.ops.lists import CAUSALITY, EVENTS, Lists
 from tidelock.ops.metrics import LiveState, Measured, Metrics
 from tidelock.ops.openapi import describe, graphql_operations, operation
@@ -45,6 +48,7 @@ from tidelock.ops.trigger_desk import TriggerDesk
 from tidelock.ops.trigger_metrics import Counts, TriggerMetrics
 from tidelock.ops.trigger_schemas import trigger_operations, trigger_schemas
 from tidelock.ops.triggers import Triggers
+from tidelock.ops.verifying import Verifying
 from tidelock.ops.vitals import HEALTH, Vitals
 from tidelock.settings import Settings
 
@@ -63,12 +67,23 @@ class Parts:
     keys: KeyNews
     #: for lists, which may take long
     reads: Connections
+    #: for explanations, which may take longer: lists must not wait behind them
+    explains: Connections
     #: for keys and health: they must not wait behind a long list
     looks: Connections
     database: Database
     triggers: Counts
+    verifying: Verifying
     #: the readers that health tells of
     probes: Sequence[Probe] = ()
+
+
+class Console(Protocol):
+    """Pages for people: it answers what no route of the API takes, and asks that API itself."""
+
+    def attach(self, api: ASGIApp, access: Access) -> None: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class _AnyKey(Convertor[str]):
@@ -86,7 +101,7 @@ class _AnyKey(Convertor[str]):
 register_url_convertor("anykey", _AnyKey())
 
 
-def make_app(parts: Parts) -> ASGIApp:
+def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     """The application over an open ledger."""
     settings = parts.settings
     # A path has one spelling; and the docs pages come from here, not from a CDN.
@@ -94,7 +109,8 @@ def make_app(parts: Parts) -> ASGIApp:
     access = Access(parts.looks, parts.keys, settings.key_cache_s)
     places = Places(settings.live_connections_max, "GraphQL clients of this tenant")
     metrics = Metrics(parts.sequencer, parts.feed, lambda: LiveState(parts.hub.state, places.taken))
-    ingest = IngestRoute(parts.intake, access, metrics, settings)
+    activity = ActivityLog()
+    ingest = IngestRoute(parts.intake, access, metrics, activity, settings)
     tail = TailRoute(parts.feed, parts.looks, access, settings)
     watched = TriggerMetrics(parts.triggers)
     metrics.registry.register(watched)
@@ -110,13 +126,16 @@ def make_app(parts: Parts) -> ASGIApp:
     desk = TriggerDesk(parts.sequencer, parts.database, parts.reads, settings)
     _add_graphql(app, parts, access, places, desk)
     _add_lists(app, Lists(parts.reads, access, settings))
-    _add_tables(app, Tables(parts.reads, access, settings))
+    _add_tables(app, Tables(parts.reads, parts.explains, access, settings), Explain(parts.explains, access, settings))
     _add_triggers(app, Triggers(desk, access, settings))
     _add_vitals(app, vitals)
-    install_docs(app)
+    _add_inspection(app, Inspection(parts.looks, access, settings, activity, parts.verifying))
+    if console is not None:
+        console.attach(app, access)
+    install_docs(app, console)
     install_problems(app, settings.retry_after_s)
-    describe(app, trigger_schemas())
-    app.router.default = _nothing_here
+    describe(app, {**trigger_schemas(), **inspection_schemas()})
+    app.router.default = console or _nothing_here
     return Measured(Shortcut(app, ingest, settings.retry_after_s), metrics)
 
 
@@ -149,7 +168,7 @@ def _add_lists(app: FastAPI, lists: Lists) -> None:
     )
 
 
-def _add_tables(app: FastAPI, tables: Tables) -> None:
+def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
     name = {"name": "table", "schema": {"type": "string", "minLength": 1}, "description": "The table"}
     usage = operation(
         "Usage of a customer",
@@ -160,6 +179,14 @@ def _add_tables(app: FastAPI, tables: Tables) -> None:
         otherwise={"window": "Length of the periods, which is the meter's own: hour, day, week or month"},
     )
     _add(app, "/v1/usage", tables.usage, usage)
+    explained = operation(
+        "Why a counter is what it is",
+        "Explanation",
+        parameters=EXPLAIN,
+        needed=("metric", "customerRef"),
+        errors=(*_READ_ERRORS, 404),
+    )
+    _add(app, "/v1/explain", explain.explain, explained)
     for path, handler, summary, listed in (
         ("/v1/counters", tables.counters, "Usage counters", COUNTER_LIST),
         ("/v1/adjustments", tables.adjustments, "What came too late for its counter", ADJUSTMENT_LIST),
@@ -175,6 +202,11 @@ def _add_tables(app: FastAPI, tables: Tables) -> None:
 def _add_triggers(app: FastAPI, triggers: Triggers) -> None:
     for path, method, handler, described in trigger_operations():
         _add(app, path, getattr(triggers, handler), described, method=method)
+
+
+def _add_inspection(app: FastAPI, inspection: Inspection) -> None:
+    for path, method, handler, described in inspection_operations():
+        _add(app, path, getattr(inspection, handler), described, method=method)
 
 
 def _add_vitals(app: FastAPI, vitals: Vitals) -> None:

@@ -16,14 +16,13 @@ from tidelock.ledger.outage import outage
 from tidelock.ledger.queries import load
 from tidelock.ledger.sequencedatabase import last_number
 from tidelock.model import Head
-from tidelock.ops.health import lag
+from tidelock.ops.health import LEDGER, SequenceHealth, lag, sequence_health
 from tidelock.ops.mirrored import MIRRORED, TOLD_MAX, MirroredPartition
 from tidelock.ops.windows import QUERIES as WINDOWS
 from tidelock.ops.windows import WantedWindows, WindowHealth
 from tidelock.settings import Settings
 
 QUERIES = load("tidelock.ops", "sql/status.sql")
-LEDGER = load("tidelock.ledger", "sql/ledger.sql")
 
 
 class Place(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,15 +44,9 @@ class HeadStatus(msgspec.Struct, frozen=True, rename="camel"):
     digest: str
 
 
-class SequenceStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Where events have their numbers from."""
+class SequenceStatus(SequenceHealth, frozen=True, rename="camel"):
+    """Where events have their numbers from, and how the sequence database is."""
 
-    #: of the last commit: `remote` is the sequence database, `local` the ledger's own head
-    source: str
-    #: when the first commit had them from there; None: all had
-    since: str | None
-    #: numbers that no event has
-    skipped: int
     #: the sequence database that the settings name, if they do
     database: str | None = None
     #: whether it answers now, and how far it is
@@ -158,7 +151,8 @@ def _head_status(head: Head) -> HeadStatus:
 
 
 def _sequence_status(settings: Settings, source: str, since: int, skipped: int) -> SequenceStatus:
-    known = SequenceStatus(source, format_instant(since) if since else None, skipped)
+    found = sequence_health(source, since, skipped)
+    known = SequenceStatus(found.source, found.since, found.skipped)
     url = settings.event_sequence_database_url
     if url is None:
         return known

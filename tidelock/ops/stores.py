@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,10 @@ from tidelock.settings import Settings
 if TYPE_CHECKING:
     # Spark's modules, and ClickHouse's, only when something is loaded.
     from tidelock.fold.session import Spark
+    from tidelock.ledger.findings import Check
     from tidelock.sinks.lakeranges import LakeRanges
     from tidelock.sinks.loading import Loading, Sink
-    from tidelock.sinks.proof import Copy, StoreProof
+    from tidelock.sinks.proof import Copy
 
 LAKE, CLICKHOUSE = "lake", "clickhouse"
 STORES = (CLICKHOUSE, LAKE)
@@ -98,20 +99,19 @@ def lake_ranges(spark: Spark, database: Database, settings: Settings) -> LakeRan
 
     with database.connect_sync(name="tidelock replay") as connection:
         through = positions(connection, [LAKE])[LAKE]
-    return LakeRanges(spark, settings.lake, through)
+    return LakeRanges(spark, settings.lake, database, through)
 
 
-def proofs(settings: Settings, database: Database, progress: Callable[[int, int], None]) -> Iterator[StoreProof]:
-    """Every store that is set, compared with the ledger."""
+def proven(name: str, settings: Settings, database: Database, progress: Callable[[int, int], None]) -> Check:
+    """A store that is set, compared with the ledger."""
     from tidelock.fold.store import Store
     from tidelock.fold.tables import SCHEMA
     from tidelock.sinks.proof import StoreProof
 
-    for name in configured(settings):
-        with closing(Store(database, SCHEMA, name)) as store:
-            proof = StoreProof(store, _copy(name, settings))
-            proof.compare(progress)
-            yield proof
+    with closing(Store(database, SCHEMA, name)) as store:
+        proof = StoreProof(store, _copy(name, settings))
+        proof.compare(progress)
+        return proof.check()
 
 
 def _sink(name: str, spark: Spark, settings: Settings) -> Sink:

@@ -12,14 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidelock.columns import STRING
-from tidelock.errors import RequestError
 from tidelock.fold.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
 from tidelock.ledger.connections import Connections
 from tidelock.live.shapes import Shapes
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops.access import Access
 from tidelock.ops.paging import key_cursor, read_key_cursor, read_limit
-from tidelock.ops.parameters import Parameters
+from tidelock.ops.parameters import Parameters, required
 from tidelock.ops.problems import JSON
 from tidelock.ops.rows import RowPage, Selection, read_rows
 from tidelock.ops.usage import Wanted, read_usage
@@ -27,7 +26,7 @@ from tidelock.settings import Settings
 from tidelock.where import TRUE, parse_where
 
 _OF_EVERY_TABLE = ("where", "tenantId", "limit", "cursor")
-USAGE = ("metric", "customerRef", "from", "to", "window", "groupBy", "tenantId")
+USAGE = ("metric", "customerRef", "from", "to", "window", "groupBy", "asOf", "tenantId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,10 @@ ANY_TABLE = Listed("").parameters
 class Tables:
     """The handlers of the fold's tables."""
 
-    def __init__(self, connections: Connections, access: Access, settings: Settings) -> None:
+    def __init__(self, connections: Connections, explains: Connections, access: Access, settings: Settings) -> None:
+        """`explains` are for what is read from the events themselves."""
         self._connections = connections
+        self._explains = explains
         self._access = access
         self._settings = settings
         self._shapes = Shapes(settings.definitions)
@@ -82,15 +83,24 @@ class Tables:
         parameters = Parameters(request.scope["query_string"], USAGE)
         wanted = Wanted(
             tenant_id=grant.reads(parameters.name("tenantId")) or DEFAULT_TENANT,
-            metric=_required("metric", parameters.name("metric")),
-            customer_ref=_required("customerRef", parameters.text("customerRef")),
+            metric=required("metric", parameters.name("metric")),
+            customer_ref=required("customerRef", parameters.text("customerRef")),
             since=parameters.instant("from"),
             until=parameters.instant("to"),
             window=parameters.name("window"),
             grouped=parameters.choice("groupBy", ("true", "false")) == "true",
+            as_of=parameters.sequence("asOf", minimum=1),
         )
-        async with self._connections.lend() as connection:
-            usage = await read_usage(connection, self._shapes, wanted, items_max=self._settings.usage_items_max)
+        settings = self._settings
+        connections = self._connections if wanted.as_of is None else self._explains
+        async with connections.lend() as connection:
+            usage = await read_usage(
+                connection,
+                self._shapes,
+                wanted,
+                items_max=settings.usage_items_max,
+                timeout_ns=settings.explain_timeout,
+            )
         return Response(msgspec.json.encode(usage), media_type=JSON)
 
     async def _list(self, request: Request, listed: Listed) -> Response:
@@ -136,9 +146,3 @@ def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: 
         where=TRUE if where is None else parse_where(where, {"tenant_id": STRING, **table.columns}),
         after=None if cursor is None else read_key_cursor(cursor, table.name),
     )
-
-
-def _required(name: str, value: str | None) -> str:
-    if value is None:
-        raise RequestError(f"{name} is missing", field=name)
-    return value

@@ -13,7 +13,15 @@ from tidelock.live.shapes import Shape, Shapes
 from tidelock.model import DEFAULT_TENANT
 from tidelock.settings import Settings
 from tidelock.triggers import registry
-from tidelock.triggers.deliveries import Attempt, DeliveryRow, Status, list_deliveries, read_attempts, redeliver
+from tidelock.triggers.deliveries import (
+    Attempt,
+    DeliveryRow,
+    Status,
+    list_deliveries,
+    read_attempts,
+    read_delivery,
+    redeliver,
+)
 from tidelock.triggers.drafts import Draft, Patch, changed_trigger, given_secrets, new_trigger
 from tidelock.triggers.ids import EVENT_ID
 from tidelock.triggers.registry import Recorder, Registered
@@ -92,6 +100,15 @@ class TriggerDesk:
         if found is None:
             raise NotFound(f"{known} has no event of that id, or none any more")
         return found
+
+    async def delivery(self, name: str, tenant_id: str | None, event_id: str) -> tuple[DeliveryRow, str, list[Attempt]]:
+        """What became of one event, the row that it tells of and its latest attempts. Raises NotFound."""
+        data, attempts = await self.attempts(name, tenant_id, event_id)
+        async with self._reads.lend() as connection:
+            row = await read_delivery(connection, name, event_id)
+        if row is None:
+            raise NotFound(f"{name} has no event of that id any more")
+        return row, data, attempts
 
     async def redeliver(self, name: str, tenant_id: str | None, event_ids: Sequence[str] | None) -> int:
         """Queue events again, those named or all that are dead; gives how many."""

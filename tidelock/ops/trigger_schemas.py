@@ -131,7 +131,7 @@ def trigger_schemas() -> Json:
         "Delivery": _object(_delivery()),
         "Attempts": _object(
             {
-                "eventId": {"type": "string"},
+                **_delivery(),
                 "data": {"type": "object", "description": "The row that it tells of"},
                 "items": {"type": "array", "items": ref("Attempt")},
                 "next": page,

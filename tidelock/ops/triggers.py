@@ -81,10 +81,10 @@ class Triggers:
 
     async def attempts(self, request: Request) -> Response:
         grant = await self._grant(request)
-        event_id = request.path_params["event_id"]
-        data, attempts = await self._desk.attempts(request.path_params["name"], grant.reads(None), event_id)
+        name, event_id = request.path_params["name"], request.path_params["event_id"]
+        row, data, attempts = await self._desk.delivery(name, grant.reads(None), event_id)
         items = [attempt_form(attempt) for attempt in attempts]
-        return _answer({"eventId": event_id, "data": msgspec.Raw(data.encode()), "items": items, "next": None})
+        return _answer({**delivery_form(row), "data": msgspec.Raw(data.encode()), "items": items, "next": None})
 
     async def redeliver(self, request: Request) -> Response:
         grant = await self._grant(request)

@@ -215,6 +215,11 @@ class Settings:
     usage_items_max: int = options.integer(
         10_000, "Most items in an answer of `/v1/usage`. A request for more is refused.", maximum=100_000
     )
+    explain_timeout: int = options.duration(
+        "30s",
+        "How long a request may read that explains a counter from its events, or tells usage as of a sequence.",
+        minimum="10ms",
+    )
     windows_told_max: int = options.integer(
         1_000,
         "Most windows, counted per tenant, that `/admin/event-health`, `/metrics` and `tidelock status` tell of. It is "
@@ -292,8 +297,24 @@ class Settings:
         unset="any time",
         minimum="1s",
     )
+    console: bool = options.flag(True, "Serve the console at `/`, where the extra `console` is installed.")
+    console_visitors_max: int = options.integer(
+        100, "Most pages of the console that are open at a time. Further ones are put off.", maximum=10_000
+    )
+    console_sessions_max: int = options.integer(
+        1_000, "Most visitors who stay signed in to the console. Beyond it the one who was away longest signs in again."
+    )
+    console_session_lifetime: int = options.duration(
+        "12h", "How long a visitor of the console stays signed in without opening a page.", minimum="1m"
+    )
     read_connections_max: int = options.integer(
         8, "Most database connections that lists are read with at a time. Requests beyond it wait.", maximum=1_000
+    )
+    explain_connections_max: int = options.integer(
+        2,
+        "Most database connections that counters are explained with, and usage told as of a sequence, at a time. "
+        "Requests beyond it wait.",
+        maximum=1_000,
     )
     connect_timeout_s: float = options.seconds(
         5, "How long connecting to the database may take, in seconds.", minimum=0.1, maximum=3_600

@@ -100,7 +100,7 @@ def check_url(url: str, *, allow_private: bool) -> str:
     if parts.fragment:
         raise _wrong("it must not have a fragment")
     if not allow_private and (why := _literal_refusal(parts.hostname)):
-        raise _wrong(f"its address is refused: it is {why}")
+        raise _wrong(f"its address is refused: it is {why}; for development, set `webhook_allow_private`")
     return url
 
 

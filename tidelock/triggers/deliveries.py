@@ -78,6 +78,13 @@ async def list_deliveries(
     return [DeliveryRow(*row) for row in await (await connection.execute(QUERIES["list"], wanted)).fetchall()]
 
 
+async def read_delivery(connection: psycopg.AsyncConnection[Any], trigger: str, event_id: str) -> DeliveryRow | None:
+    """What became of one event; None: the trigger has no such event, or none any more."""
+    found = await connection.execute(QUERIES["one"], {"trigger": trigger, "event_id": event_id})
+    row = await found.fetchone()
+    return None if row is None else DeliveryRow(*row)
+
+
 async def read_attempts(
     connection: psycopg.AsyncConnection[Any], trigger: str, event_id: str, limit: int = _ATTEMPTS_MAX
 ) -> tuple[str, list[Attempt]] | None:

@@ -108,7 +108,7 @@ async def read(connection: psycopg.AsyncConnection[Any], name: str, tenant_id: s
     """A trigger of a tenant, or of any (None). Raises NotFound: also for another's, whose names are theirs to know."""
     found = await _read(connection, name)
     if found is None or (tenant_id is not None and found.trigger.tenant_id != tenant_id):
-        raise NotFound(f"there is no trigger {name}")
+        raise NotFound(f"there is no trigger {name}; `tidelock triggers list` and GET /v1/triggers show all")
     return found
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from tidelock.errors import Difference
+from tidelock.errors import Difference, Unreachable
 from tidelock.ledger.queries import load
 from tidelock.ops import terminal
 from tidelock.ops.commands import folding
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
     from tidelock.ledger.database import Database
     from tidelock.ledger.findings import Check
-    from tidelock.mirror.proof import MirrorProof
-    from tidelock.sinks.proof import StoreProof
 
 app = typer.Typer()
+
+#: called with the sequence that is reached and the one to reach
+Progress = Callable[[int, int], None]
+Proof = Callable[[Settings, "Database", Progress], "Check"]
 
 
 @app.command(rich_help_panel="Look after")
@@ -44,7 +48,8 @@ def verify(
     the tables are what folding the ledger anew gives. What is set of Kafka, ClickHouse and a lake
     must hold the same events in the same order.
 
-    Exits with 1 and names the first difference. Writers may go on meanwhile.
+    Exits with 1 and names the first difference; with 3 where nothing differs, but something is away. Writers may go
+    on meanwhile.
 
     [dim]tidelock verify --anchor /mnt/elsewhere/anchor.jsonl[/]
     """
@@ -58,50 +63,67 @@ def verify(
             found = verification.verify(
                 database, settings.anchor_path, lambda done, total: work.told(done, done / max(total, 1))
             )
-        stores = _proven(settings, database)
+        away: dict[str, Unreachable] = {}
+        proven = _proven(settings, database, away)
         compared = _recomputed(context, settings, database) if tables else None
-    proven = [proof.check() for proof in stores]
     checks = [*found.report.checks, *proven, *([] if compared is None else [_check(compared)])]
     if json:
         terminal.write_json(Report.of(checks))
     else:
         terminal.show_table(
             ["check", "", "detail"],
-            [
-                (check.name, "[green]ok[/]" if check.ok else "[bold red]DIFFERS[/]", escape(check.detail))
-                for check in checks
-            ],
+            [(check.name, _outcome(check, away), escape(check.detail)) for check in checks],
         )
         terminal.say(f"[dim]{time.monotonic() - started:.1f} s[/]")
     if found.first is not None:
         raise Difference(f"the ledger is not what was recorded; first difference: {found.first}")
     for check in proven:
-        if not check.ok:
+        if not check.ok and check.name not in away:
             raise Difference(f"{check.name} is not what the ledger has; first difference: {check.detail}")
     if compared is not None and not compared.ok:
         raise Difference(f"the tables are not what the ledger gives; first difference: {compared.differences[0]}")
+    for error in away.values():
+        raise error
 
 
-def _proven(settings: Settings, database: Database) -> list[StoreProof | MirrorProof]:
-    """What is set of the mirror and the stores, each compared with the ledger."""
+def _outcome(check: Check, away: Collection[str]) -> str:
+    if check.name in away:
+        return "[bold yellow]AWAY[/]"
+    return "[green]ok[/]" if check.ok else "[bold red]DIFFERS[/]"
+
+
+def _proven(settings: Settings, database: Database, away: dict[str, Unreachable]) -> list[Check]:
+    """What is set of the mirror and the stores, each compared with the ledger; one that is away hides no other."""
+    from tidelock.ledger.findings import Check
     from tidelock.ops import stores
 
-    proven: list[StoreProof | MirrorProof] = []
-    if not settings.kafka.brokers and not stores.configured(settings):
-        return proven
+    proofs: dict[str, Proof] = {name: partial(stores.proven, name) for name in stores.configured(settings)}
+    if settings.kafka.brokers:
+        proofs = {"kafka": _mirror_proven} | proofs
+    if not proofs:
+        return []
+    checks = []
     with terminal.Work("comparing", "events") as work:
 
         def progress(done: int, total: int) -> None:
             work.told(done, done / max(total, 1))
 
-        if settings.kafka.brokers:
-            check_kafka(settings)
-            from tidelock.mirror.proof import MirrorProof
+        for name, proof in proofs.items():
+            try:
+                checks.append(proof(settings, database, progress))
+            except Unreachable as error:
+                away[name] = error
+                checks.append(Check(name, False, error.message))
+    return checks
 
-            mirror = MirrorProof(database, settings)
-            mirror.compare(progress)
-            proven.append(mirror)
-        return [*proven, *stores.proofs(settings, database, progress)]
+
+def _mirror_proven(settings: Settings, database: Database, progress: Progress) -> Check:
+    check_kafka(settings)
+    from tidelock.mirror.proof import MirrorProof
+
+    proof = MirrorProof(database, settings)
+    proof.compare(progress)
+    return proof.check()
 
 
 def _recomputed(context: typer.Context, settings: Settings, database: Database) -> Recomputation | None:

@@ -8,6 +8,7 @@ import typer
 
 from tidelock.ops import terminal
 from tidelock.ops.commands.folding import stop_on_signals
+from tidelock.ops.commands.running import Told, tell_programs
 from tidelock.ops.commands.session import Config, Data, read_settings
 
 app = typer.Typer(no_args_is_help=True, help="What one needs to try things out. Not for production.")
@@ -23,6 +24,7 @@ def kafka(
     config: Config = None,
     data: Data = None,
     port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0 takes a free one.")] = 9092,
+    json: Told = False,
 ) -> None:
     """Run a Kafka here: one broker, on this machine only, its messages in the data directory.
 
@@ -40,6 +42,10 @@ def kafka(
         terminal.say(f"[bold green]Kafka is up[/] at [bold]{broker.address}[/]. Ctrl-C stops it.")
         terminal.say(f"  [dim]mirror[/] TIDELOCK_KAFKA_BROKERS={broker.address} tidelock up")
         terminal.say(f"  [dim]log   [/] {broker.log}")
+        if json:
+            tell_programs("ready", "", brokers=broker.address, log=str(broker.log))
         while not stop.wait(0.2):
             broker.check()
     terminal.say("Stopped.")
+    if json:
+        tell_programs("stopped", "")

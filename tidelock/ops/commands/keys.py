@@ -61,7 +61,10 @@ def list_all(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show every key, revoked ones too, without their texts."""
+    """Show every key, revoked ones too, without their texts.
+
+    [dim]tidelock keys list --json | jq 'select(.revokedAt == null)'[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         found = asyncio.run(_list(database))
@@ -95,7 +98,10 @@ def revoke(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """End a key. Running servers hear of it at once."""
+    """End a key. Running servers hear of it at once.
+
+    [dim]tidelock keys revoke key_7f3a9c1e04b2[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         done = asyncio.run(_revoke(database, key_id))

@@ -49,7 +49,8 @@ def load(
 ) -> None:
     """Load the ledger into Parquet files and ClickHouse, in its order, on Spark. `up` does so when they are set.
 
-    One at a time loads a store; others stand by. While a store is away events wait in the ledger.
+    One at a time loads a store; others stand by. While a store is away events wait in the ledger. A repair does not
+    stand by: stop the other loader first.
 
     [dim]tidelock load lake --lake-path /srv/lake --once[/]
     """
@@ -81,4 +82,5 @@ def _check_first(first: int, positions: dict[str, int]) -> None:
     for name, position in positions.items():
         if first > position:
             upto = f"1 to {position}" if position else "none yet"
-            raise SettingsError(f"--from {first}: the sequences that were loaded into {name} are {upto}")
+            rest = f"`tidelock load {name} --once` loads the rest"
+            raise SettingsError(f"--from {first}: the sequences that were loaded into {name} are {upto}; {rest}")

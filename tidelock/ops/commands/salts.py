@@ -30,7 +30,10 @@ def list_all(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show the salts, the one that derives first."""
+    """Show the salts, the one that derives first.
+
+    [dim]tidelock salts list[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         _show(asyncio.run(_read(database)), reveal=reveal, json=json)
@@ -46,7 +49,10 @@ def add(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Make a salt known, step one: every process recognises what it derives, and derives nothing with it yet."""
+    """Make a salt known, step one: every process recognises what it derives, and derives nothing with it yet.
+
+    [dim]tidelock salts add[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with made_ledger(settings) as database:
         salts = asyncio.run(_add(database, salt))
@@ -63,7 +69,10 @@ def promote(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Let a known salt derive, step two. The others stay known: retries of what they derived are duplicates."""
+    """Let a known salt derive, step two. The others stay known: retries of what they derived are duplicates.
+
+    [dim]tidelock salts promote 1[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         _show(asyncio.run(_promote(database, position)), reveal=False, json=json)

@@ -40,15 +40,20 @@ def slice_of(
 ) -> Slice:
     from tidelock.ledger.reader import Slice
 
-    for name, value in (("tenant", tenant), ("stream", stream), ("customer", customer), ("causality", causality)):
-        # Python keeps bytes of an argument that are no UTF-8 as half surrogate pairs.
-        if value is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
-            raise SettingsError(f"{name}: {value!r} is no text; it must be UTF-8 without NUL")
+    check_texts(tenant=tenant, stream=stream, customer=customer, causality=causality)
     for name, sequence in (("after", after), ("before", before)):
         if sequence is not None and not 0 <= sequence <= _SEQUENCE_MAX:
             raise SettingsError(f"--{name} is a whole number from 0 to {_SEQUENCE_MAX}")
     first, last = _instant("--from", occurred_from), _instant("--to", occurred_to)
     return Slice(tenant, stream, customer, causality, first, last, after, before)
+
+
+def check_texts(**given: str | None) -> None:
+    """Raises SettingsError for what no database can be asked for."""
+    for name, value in given.items():
+        # Python keeps bytes of an argument that are no UTF-8 as half surrogate pairs.
+        if value is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+            raise SettingsError(f"{name}: {value!r} is no text; it must be UTF-8 without NUL")
 
 
 def _instant(flag: str, text: str | None) -> int | None:

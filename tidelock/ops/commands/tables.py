@@ -13,6 +13,7 @@ from rich.markup import escape
 from tidelock.errors import SettingsError
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops import terminal
+from tidelock.ops.commands.explaining import AsOf
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings
 from tidelock.ops.commands.slices import Tenant, slice_of
 
@@ -40,6 +41,7 @@ def usage(
         str | None, typer.Option("--to", metavar="TIME", help="Periods that start before: RFC 3339 or epoch ms.")
     ] = None,
     groups: Annotated[bool, typer.Option("--groups", help="By the meter's groups.")] = False,
+    as_of: AsOf = None,
     tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose customer.")] = DEFAULT_TENANT,
     config: Config = None,
     data: Data = None,
@@ -49,12 +51,13 @@ def usage(
     """Show what a customer used, period by period.
 
     [dim]tidelock usage api_calls cus_1 --from 2026-01-01T00:00:00Z[/]
+    [dim]tidelock usage api_calls cus_1 --as-of 41[/]
     """
     from tidelock.ops.usage import Wanted
 
     settings = read_settings(config, data=data, database_url=database_url)
     asked = slice_of(tenant, metric, customer, None, since, until)
-    wanted = Wanted(tenant, metric, customer, asked.occurred_from, asked.occurred_to, grouped=groups)
+    wanted = Wanted(tenant, metric, customer, asked.occurred_from, asked.occurred_to, grouped=groups, as_of=as_of)
     with found_ledger(settings) as database:
         found = asyncio.run(_usage(database, settings, wanted))
     if json:
@@ -106,7 +109,9 @@ async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usag
 
     async with await database.connect(name="tidelock usage") as connection:
         shapes = Shapes(settings.definitions)
-        return await read_usage(connection, shapes, wanted, items_max=settings.usage_items_max)
+        return await read_usage(
+            connection, shapes, wanted, items_max=settings.usage_items_max, timeout_ns=settings.explain_timeout
+        )
 
 
 async def _table(database: Database, settings: Settings, name: str) -> Table:

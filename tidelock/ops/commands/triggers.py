@@ -37,7 +37,10 @@ def list_all(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show every trigger."""
+    """Show every trigger.
+
+    [dim]tidelock triggers list --json | jq .name[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         found = asyncio.run(_list(settings, database, tenant))
@@ -120,7 +123,10 @@ def create(
 def delete(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """End a trigger. What it has still to tell is not told any more."""
+    """End a trigger. What it has still to tell is not told any more.
+
+    [dim]tidelock triggers delete big[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         asyncio.run(_delete(settings, database, name))
@@ -131,7 +137,10 @@ def delete(
 def enable(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """Let a trigger see changes from now on, as if it was made now."""
+    """Let a trigger see changes from now on, as if it was made now.
+
+    [dim]tidelock triggers enable big[/]
+    """
     _switch(read_settings(config, data=data, database_url=database_url), name, enabled=True, json=json)
 
 
@@ -139,7 +148,10 @@ def enable(
 def disable(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """Let a trigger see nothing and tell nothing until it is enabled."""
+    """Let a trigger see nothing and tell nothing until it is enabled.
+
+    [dim]tidelock triggers disable big[/]
+    """
     _switch(read_settings(config, data=data, database_url=database_url), name, enabled=False, json=json)
 
 
@@ -147,7 +159,12 @@ def disable(
 def send_test(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """Send one sample, whose event_type is TEST, and show what the receiver answers."""
+    """Send one sample, whose event_type is TEST, and show what the receiver answers.
+
+    Exits with 1 when it is not taken, with 3 when nobody answers.
+
+    [dim]tidelock triggers test big[/]
+    """
     from tidelock.ops.trigger_work import send_sample
 
     settings = read_settings(config, data=data, database_url=database_url)
@@ -180,7 +197,10 @@ def deliveries(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show what became of a trigger's webhooks, the newest first."""
+    """Show what became of a trigger's webhooks, the newest first.
+
+    [dim]tidelock triggers deliveries big --status dead[/]
+    """
     from tidelock.ops.triggers import delivery_form
     from tidelock.triggers.deliveries import STATUSES
 
@@ -214,7 +234,12 @@ def attempts(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show every attempt to deliver one webhook, the newest first, with what the receiver answered."""
+    """Show every attempt to deliver one webhook, the newest first, with what the receiver answered.
+
+    `triggers deliveries` shows the ids.
+
+    [dim]tidelock triggers attempts big 0f9d1c22a1f04d5e8b3c6a7d9e8f7a6b[/]
+    """
     from tidelock.ops.triggers import attempt_form
 
     settings = read_settings(config, data=data, database_url=database_url)
@@ -247,7 +272,10 @@ def redeliver(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Deliver webhooks again, with the same ids: those that are dead, or those named."""
+    """Deliver webhooks again, with the same ids: those that are dead, or those named.
+
+    [dim]tidelock triggers redeliver big[/]
+    """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
         queued = asyncio.run(_redeliver(settings, database, name, event_id or None))

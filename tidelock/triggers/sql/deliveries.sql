@@ -7,6 +7,13 @@ WHERE trigger_id = (SELECT id FROM triggers WHERE name = %(trigger)s)
     AND status = ANY(%(statuses)s) AND position < %(before)s
 ORDER BY position DESC LIMIT %(limit)s;
 
+-- name: one
+-- What became of one event of a trigger.
+SELECT position, event_id, event_type, key, source_timestamp, status, attempts, next_attempt_at, queued_at, settled_at,
+    last.outcome, last.http_status, last.response
+FROM outbox LEFT JOIN delivery_attempts AS last ON last.outbox_id = outbox.id AND last.number = outbox.attempts
+WHERE event_id = %(event_id)s AND trigger_id = (SELECT id FROM triggers WHERE name = %(trigger)s);
+
 -- name: event
 -- One event of a trigger, with its row.
 SELECT id, data::text FROM outbox
