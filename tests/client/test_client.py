@@ -93,6 +93,20 @@ def test_a_time_without_a_zone_is_refused_before_it_is_sent(server: Server) -> N
         client.send([{"stream": "s", "ts": datetime(2026, 1, 1)}])
 
 
+def test_decimals_and_times_inside_data_are_sent_as_they_are_written(server: Server) -> None:
+    price, when = Decimal("0.10000000000000000001"), datetime(2026, 1, 1, tzinfo=UTC)
+    with Client(server.url) as client:
+        client.send([{"stream": "client_data", "data": {"price": price, "at": [when]}}])
+    recorded = httpx.get(f"{server.url}/admin/events?stream=client_data").json()["items"]
+    assert recorded[0]["data"] == {"price": "0.10000000000000000001", "at": ["2026-01-01T00:00:00Z"]}
+
+
+@pytest.mark.parametrize("value", [float("nan"), Decimal("Infinity"), {1}], ids=["nan", "infinity", "set"])
+def test_what_no_event_can_hold_is_refused_before_it_is_sent(server: Server, value: object) -> None:
+    with Client(server.url) as client, pytest.raises((TypeError, ValueError)):
+        client.send([{"stream": "never", "data": {"a": value}}])
+
+
 async def test_lost_answers_make_no_double(server: Server) -> None:
     events = [{"stream": "lossy", "data": {"number": number}} for number in range(200)]
     async with dropping(server.port, Random(5), 0.4) as (url, lost), AsyncClient(url, tries=30) as client:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
@@ -72,6 +73,27 @@ def running_demo(jars: Path, place: Path) -> Iterator[Demo]:
             code = process.wait(60)
     assert code == 0, said.read_text()
     assert "Stopped." in said.read_text()
+
+
+def pages(demo: Demo) -> dict[str, str]:
+    """The address of every page, by its name."""
+    sequence = demo.items("/admin/events", stream="trades", limit=1)[0]["ingressSequence"]
+    letter = demo.items("/v1/triggers/order_filled/deliveries", status="dead")[0]["eventId"]
+    return {
+        "overview": "/",
+        "events": "/events",
+        "event": f"/events/{sequence}",
+        "counters": "/counters",
+        "explain": "/counters/explain?" + urlencode({"metric": "api_calls", "customerRef": "cus_1"}),
+        "windows": "/windows",
+        "subscriptions": "/subscriptions?" + urlencode({"table": "orders", "where": '{"quantity": {"_gte": 300}}'}),
+        "triggers": "/triggers",
+        "trigger": "/triggers/order_filled",
+        "delivery": f"/triggers/order_filled/{letter}",
+        "new-trigger": "/triggers/+new",
+        "definitions": "/streams",
+        "verify": "/verify",
+    }
 
 
 class Watched:

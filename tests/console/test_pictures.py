@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.console.demos import DESKTOP, PATIENCE_MS, PHONE, Demo, Watched, running_demo, until
+from tests.console.demos import DESKTOP, PATIENCE_MS, PHONE, Demo, Watched, pages, running_demo, until
 from tidelock.client import verify_webhook
 
 pytestmark = pytest.mark.timeout(600)
@@ -66,7 +66,7 @@ def test_every_page_is_drawn_light_and_dark_on_a_desk_and_in_the_hand(
     watched: Watched, demo: Demo, tmp_path: Path
 ) -> None:
     kept = os.environ.get("TIDELOCK_PICTURES")
-    for name, path in _pages(demo).items():
+    for name, path in pages(demo).items():
         page = watched.open(path)
         if name == "subscriptions":
             page.get_by_role("button", name="Start").click()
@@ -85,26 +85,6 @@ def test_every_page_is_drawn_light_and_dark_on_a_desk_and_in_the_hand(
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], f"{wanted} is too wide"
             assert page.locator(".tl-empty-title", has_text="failed").count() == 0
         page.set_viewport_size(DESKTOP)
-
-
-def _pages(demo: Demo) -> dict[str, str]:
-    sequence = demo.items("/admin/events", stream="trades", limit=1)[0]["ingressSequence"]
-    letter = demo.items("/v1/triggers/order_filled/deliveries", status="dead")[0]["eventId"]
-    return {
-        "overview": "/",
-        "events": "/events",
-        "event": f"/events/{sequence}",
-        "counters": "/counters",
-        "explain": "/counters/explain?" + urlencode({"metric": "api_calls", "customerRef": "cus_1"}),
-        "windows": "/windows",
-        "subscriptions": "/subscriptions?" + urlencode({"table": "orders", "where": '{"quantity": {"_gte": 300}}'}),
-        "triggers": "/triggers",
-        "trigger": "/triggers/order_filled",
-        "delivery": f"/triggers/order_filled/{letter}",
-        "new-trigger": "/triggers/+new",
-        "definitions": "/streams",
-        "verify": "/verify",
-    }
 
 
 def test_a_counter_is_explained_by_the_same_numbers_as_the_apis(watched: Watched, demo: Demo) -> None:

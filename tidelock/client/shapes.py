@@ -61,19 +61,19 @@ class Usage:
 def prepared(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
     """Events that can be sent twice without being recorded twice: one that brings no key gets one."""
     for event in events:
-        sent = {name: _form(value) for name, value in event.items()}
+        sent = dict(event)
         if sent.get("idempotencyKey") is None:
             sent["idempotencyKey"] = uuid.uuid4().hex
         yield sent
 
 
 def body(events: list[dict[str, Any]]) -> bytes:
-    return json.dumps({"events": events}, ensure_ascii=False, separators=(",", ":")).encode()
+    return _json({"events": events}).encode()
 
 
 def filter_text(where: Mapping[str, Any]) -> str:
     """A filter as a query's parameter."""
-    return json.dumps(where, ensure_ascii=False, default=_form)
+    return _json(where)
 
 
 def read_verdicts(answer: Mapping[str, Any]) -> list[Verdict]:
@@ -116,8 +116,17 @@ def decimal(value: str | int | None) -> Decimal | None:
     return None if value is None else Decimal(value)
 
 
-def _form(value: Any) -> Any:
+def _json(given: object) -> str:
+    """NaN and infinities are no JSON: ValueError here, rather than a request that is refused whole."""
+    return json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_form)
+
+
+def _form(value: object) -> str | None:
     """Decimals are sent as they are written, never as floats."""
     if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError(f"{value} is no quantity: send a number")
         return format(value, "f")
-    return instant(value) if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        return instant(value)
+    raise TypeError(f"{value!r} cannot be sent: JSON, Decimal and datetime can")
