@@ -51,14 +51,16 @@ format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure ingest, fold, windows, subscriptions and mirror beside their limits
+bench: setup ## measure everything that has a speed, beside its limits
 	@$(BIN)/tidelock bench ingest
 	@$(BIN)/tidelock bench fold
 	@$(BIN)/tidelock bench windows
 	@$(BIN)/tidelock bench latency
 	@$(BIN)/tidelock bench live
+	@$(BIN)/tidelock bench webhooks
 	@$(BIN)/tidelock bench mirror
 	@$(BIN)/tidelock bench load
+	@$(BIN)/tidelock bench cluster
 
 soak: setup ## the long proofs (kills, many examples); takes a while
 	@$(BIN)/python -m pytest -m soak -s
