@@ -1,4 +1,4 @@
-"""Queues: one event for a row at most, in the order of time, and in the end the same rows."""
+"""Queues: every step, or when they are too many one event for a row, in the order of time; in the end the same rows."""
 
 import asyncio
 
@@ -23,14 +23,41 @@ def event(operation: Operation, time: int, key: str = "x", fields: tuple[str, ..
 
 
 def waiting(*events: Event) -> list[Event]:
+    """What they come to in a queue that has as many steps as may wait."""
     queue = Queue(10)
+    for _ in range(10):
+        queue.put(event("UPDATE", 0, "filling"))
     for each in events:
         queue.put(each)
+    assert queue.take(1)[0].key == "filling"
     return queue.take(10)
 
 
 def told(events: list[Event]) -> list[tuple[str, tuple[str, ...], int]]:
     return [(each.operation, each.fields, each.source_timestamp) for each in events]
+
+
+# Every step
+
+
+def test_who_keeps_up_is_told_every_step() -> None:
+    queue = Queue(4)
+    for time in range(0, 40, 4):
+        steps = [event("INSERT", time), event("UPDATE", time + 1), event("DELETE", time + 2), event("INSERT", time + 3)]
+        for each in steps:
+            queue.put(each)
+        assert queue.take(3) + queue.take(3) == steps
+
+
+def test_one_step_too_many_makes_one_event_of_a_row_until_all_was_taken() -> None:
+    queue = Queue(2)
+    for each in (event("INSERT", 1), event("UPDATE", 2), event("UPDATE", 3)):
+        queue.put(each)
+    queue.put(event("UPDATE", 4))
+    assert told(queue.take(9)) == [("INSERT", ALL, 4)]
+    queue.put(event("UPDATE", 5))
+    queue.put(event("DELETE", 6))
+    assert told(queue.take(9)) == [("UPDATE", ("a",), 5), ("DELETE", ("k",), 6)]
 
 
 # One event for a row
@@ -69,7 +96,7 @@ def test_rows_of_two_tenants_are_two_rows() -> None:
 
 
 def test_a_row_that_changes_again_goes_to_the_end() -> None:
-    queue = Queue(10)
+    queue = Queue(3)
     for each in (event("INSERT", 1, "x"), event("INSERT", 2, "y"), event("UPDATE", 3, "x"), event("INSERT", 4, "z")):
         queue.put(each)
     assert len(queue) == 3
@@ -86,12 +113,13 @@ def test_a_row_that_changes_again_goes_to_the_end() -> None:
 def test_a_slow_client_has_the_rows_of_the_filter_whenever_it_has_taken_all(
     history: list[list[Change]], written: Filter, tenant: str | None, data: st.DataObject
 ) -> None:
-    source, queue, client = Source(TABLE), Queue(100), Client()
+    # There are eight rows at most.
+    source, queue, client = Source(TABLE), Queue(data.draw(st.sampled_from([8, 1_000]))), Client()
     source.subscribe(queue, expression_of(written), tenant)
     for state, changes in zip(states(history), history, strict=True):
         for change in changes:
             source.apply(change)
-        assert len({(each.tenant_id, each.key) for each in queue._waiting.values()}) == len(queue) <= 8
+        assert not queue.overflowed
         for each in queue.take(data.draw(st.sampled_from([0, 0, 1, 2, 99]))):
             client.put(each)
         if not len(queue):
@@ -110,7 +138,7 @@ def test_a_snapshot_and_what_was_held_give_the_rows_whenever_it_was_taken(
     begin = data.draw(st.integers(0, len(history) - 1), "subscribed before")
     taken = data.draw(st.integers(begin - 1, len(history) - 1), "snapshot taken after")
     known = data.draw(st.integers(begin, len(history)), "snapshot told before")
-    source, queue = Source(TABLE), Queue(100, held=True)
+    source, queue = Source(TABLE), Queue(data.draw(st.sampled_from([20, 1_000])), held=True)
     client = Client(visible(state[taken] if taken >= 0 else {}, written, None))
     source.subscribe(queue, expression_of(written))
     for number, changes in enumerate([*history[begin:], []], start=begin):

@@ -1,12 +1,13 @@
-"""Queues: what waits for one subscriber, at most one event for each row.
+"""Queues: what waits for one subscriber: every step, and when they are too many, one event for each row.
 
 A subscriber who reads slowly is told what became of a row, not every step. An event that came later takes the place at
-the end, so the times of what is taken never go back.
+the end, so the times of what is taken never go back. That ends when all was taken.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from itertools import islice
 
 from tidelock.live.rowevents import Operation
@@ -24,14 +25,19 @@ class Queue:
     """
 
     def __init__(self, keys_max: int, *, held: bool = False) -> None:
-        """`held`: nothing can be taken, and nothing is combined, until `drop_through` says when a snapshot was taken.
+        """`keys_max`: so many steps may wait, and when there are more, so many rows.
+
+        `held`: nothing can be taken, and nothing is combined, until `drop_through` says when a snapshot was taken.
 
         It may have been taken between an INSERT and a DELETE. What is held is bounded too, by ten times the keys.
         """
         #: more waited than may: what did is dropped, and the subscriber is to be closed
         self.overflowed = False
         self._keys_max = keys_max
-        #: by tenant and key, in the order of their times
+        #: in the order of their times
+        self._steps: deque[Event] = deque()
+        #: once they were too many: what they come to, by tenant and key, in the order of their times
+        self._combining = False
         self._waiting: dict[tuple[str, str], Event] = {}
         self._held: list[Event] | None = [] if held else None
         #: times up to this one are left out
@@ -39,14 +45,14 @@ class Queue:
         self._ready = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._waiting) if self._held is None else len(self._held)
+        return len(self._steps) + len(self._waiting) if self._held is None else len(self._held)
 
     def put(self, event: Event) -> None:
         """Events come in the order of their source timestamps."""
         if event.source_timestamp <= self._dropped_through or self.overflowed:
             return
         if self._held is None:
-            self._combine(event)
+            self._add(event)
         elif len(self._held) < self._keys_max * _HELD_PER_KEY:
             self._held.append(event)
         else:
@@ -54,12 +60,12 @@ class Queue:
 
     def take(self, most: int) -> list[Event]:
         """The first so many of what waits."""
-        if most >= len(self._waiting):
-            taken = list(self._waiting.values())
-            self._waiting.clear()
+        if not self._combining:
+            taken = [self._steps.popleft() for _ in range(min(most, len(self._steps)))]
         else:
             taken = [self._waiting.pop(key) for key in list(islice(self._waiting, most))]
-        if not self._waiting and not self.overflowed:
+            self._combining = bool(self._waiting)
+        if not len(self) and not self.overflowed:
             self._ready.clear()
         return taken
 
@@ -67,6 +73,7 @@ class Queue:
         """Leave out everything up to this time, now and later: the subscriber has it already. Ends being held."""
         self._dropped_through = source_timestamp
         held, self._held = self._held or [], None
+        self._steps = deque(event for event in self._steps if event.source_timestamp > source_timestamp)
         for key in [key for key, event in self._waiting.items() if event.source_timestamp <= source_timestamp]:
             del self._waiting[key]
         for event in held:
@@ -82,6 +89,16 @@ class Queue:
     def wake(self) -> None:
         """Let `wait` return: the owner has something else to tell."""
         self._ready.set()
+
+    def _add(self, event: Event) -> None:
+        if not self._combining and len(self._steps) < self._keys_max:
+            self._steps.append(event)
+            self._ready.set()
+            return
+        self._combining = True
+        while self._steps:
+            self._combine(self._steps.popleft())
+        self._combine(event)
 
     def _combine(self, event: Event) -> None:
         place = event.tenant_id, event.key
@@ -99,6 +116,7 @@ class Queue:
 
     def _overflow(self) -> None:
         self.overflowed = True
+        self._steps.clear()
         self._waiting.clear()
         self._held = None
         self._ready.set()

@@ -176,7 +176,7 @@ class LiveMetrics(Collector):
             "live_connections": ("GraphQL clients that stay", state.connections),
             "views": ("Distinct filters that are subscribed to", hub.views),
             "view_subscribers": ("Subscribers of views", hub.view_subscribers),
-            "live_queue_depth": ("Rows that wait for their subscribers", hub.queue_depth),
+            "live_queue_depth": ("Changes that wait for their subscribers", hub.queue_depth),
         }
         counters = {
             "filter_evaluations": ("Times a row was held against a filter", hub.filter_evaluations),

@@ -249,7 +249,9 @@ class Settings:
         minimum="100ms",
     )
     live_queue_rows_max: int = options.integer(
-        1_000, "Most rows whose changes wait for one subscriber, each once. A subscriber further behind is closed."
+        1_000,
+        "Most changes that wait for one subscriber. Beyond it they are one for each row, and a subscriber for whom "
+        "more rows wait is closed.",
     )
     live_snapshots_max: int = options.integer(
         4, "Most subscriptions whose rows, or past changes, are read from the database at a time.", maximum=100
