@@ -60,13 +60,13 @@ async def test_a_key_shows_the_rows_of_its_tenant_only(keyed: Served, tenant: st
     other = f"{tenant}-other"
     key = await make_key(keyed.server, tenant, ["read"])
     await keyed.put(other, x=1)
-    await keyed.put(tenant, a=1)
+    (first,) = await keyed.put(tenant, a=1)
     async with opened(keyed.url, headers=bearer(key) if way == "header" else None) as socket:
         name = "Authorization" if way == "Init" else "authorization"
         await socket.init({} if way == "header" else {name: f"Bearer {key}"})
         await socket.subscribe(FOLLOW, "all")
         await socket.subscribe(FOLLOW, "other", where={"tenant_id": {"_eq": other}})
-        await socket.subscribe(FOLLOW, "resumed", after="1")
+        await socket.subscribe(FOLLOW, "resumed", after=first)
         heard = {message["id"]: message["payload"]["data"] for message in [await socket.hear(), await socket.hear()]}
         assert rows(heard["all"], heard["resumed"]) == [(tenant, "a", "1")] * 2
         await keyed.put(other, x=2)

@@ -171,8 +171,14 @@ async def test_a_connection_has_so_many_operations_and_no_more(start: Start) -> 
 
 
 async def test_what_is_not_kept_any_more_cannot_be_resumed(start: Start) -> None:
-    async with serving(start) as served, connected(served.url) as socket:
+    async with serving(start, changes_retention=15) as served, connected(served.url) as socket:
         (at,) = await served.put(a=1)
+        await socket.subscribe(FOLLOW, "kept", after=str(int(at) - 15))
+        assert (await socket.next("kept"))["others"]["ts_timestamp"] == at
+        # Before that it is refused although nothing was pruned yet: it might be at any moment.
+        for name, after in (("older", str(int(at) - 16)), ("oldest", "0")):
+            await socket.subscribe(FOLLOW, name, after=after)
+            assert (await socket.error(name))["extensions"]["code"] == "resume_expired"
         async with await served.server.ledger.database.connect() as connection:
             await connection.execute("UPDATE changes_pruned SET source_timestamp = %s", [int(at) + 5])
         await socket.subscribe(FOLLOW, after=at)

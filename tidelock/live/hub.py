@@ -61,6 +61,7 @@ class Hub:
             self._follower,
             Snapshots(self._readers, rows_max=settings.live_snapshot_rows_max),
             Catchups(self._readers),
+            retention_ns=settings.changes_retention,
             queue_rows_max=settings.live_queue_rows_max,
             check=self._check,
             forget=self._forget,

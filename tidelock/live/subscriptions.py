@@ -17,7 +17,7 @@ from tidelock.errors import Closed, Overflowed, TidelockError
 from tidelock.live.backlogs import Taking
 from tidelock.live.catchups import Catchups, Caught
 from tidelock.live.follower import Follower
-from tidelock.live.log import Frontier, Place, beginning
+from tidelock.live.log import Frontier, Place, beginning, expired
 from tidelock.live.queues import Queue
 from tidelock.live.shared import Share
 from tidelock.live.snapshots import Snapshot, Snapshots
@@ -39,6 +39,8 @@ class Supply:
     follower: Follower
     snapshots: Snapshots
     catchups: Catchups
+    #: how long before the fold's last event one may resume
+    retention_ns: int
     queue_rows_max: int
     #: ends those whose tables are not what they were, where a snapshot was by another version of the definitions
     check: Callable[[int | None], Coroutine[Any, Any, None]]
@@ -179,6 +181,7 @@ class Subscription:
             # The follower may be behind the one that the subscriber knew. What it is told again must not wait in a
             # queue, where an insertion it has and a removal it has not would be nothing together.
             await self._unless_ended(follower.reached(self._position + 1))
+            self._refuse_expired(self._position + 1)
         else:
             # Behind it, so that there is nothing to read from the log in between.
             await self._unless_ended(follower.reached(0))
@@ -188,6 +191,12 @@ class Subscription:
         while (reach := follower.reach) is None:
             await self._unless_ended(follower.reached(0))
         self._join(self._position, reach)
+
+    def _refuse_expired(self, after: int) -> None:
+        """What is older than the retention cannot be resumed, whether it was pruned already or not."""
+        reach = self._supply.follower.reach
+        if reach is not None and after < reach.source_timestamp - self._supply.retention_ns:
+            raise expired(after)
 
     def _join(self, position: int, reach: Frontier) -> None:
         self._position = max(position, reach.source_timestamp)
