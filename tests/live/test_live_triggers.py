@@ -72,6 +72,26 @@ async def test_triggers_are_made_listed_and_ended_by_websocket(served: Serving, 
         assert (await socket.error())["extensions"]["code"] == "not_found"
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/graphql-response+json"])
+async def test_what_a_mutation_is_refused_for_is_told_as_its_error(client: httpx.AsyncClient, accept: str) -> None:
+    """By a status other than 200 many clients would not look for it."""
+
+    async def code(query: str, **variables: Any) -> str:
+        body = {"query": query, "variables": variables}
+        answer = await client.post("/graphql", json=body, headers={"accept": accept})
+        assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, accept)
+        told = answer.json()
+        assert (set(told), told["data"]) == ({"data", "errors"}, None)
+        return str(told["errors"][0]["extensions"]["code"])
+
+    made = {"query": CREATE, "variables": {"trigger": "twice", "match": MATCH}}
+    assert "errors" not in (await client.post("/graphql", json=made)).json()
+    assert await code(CREATE, trigger="twice", match=MATCH) == "exists"
+    assert await code(CREATE, trigger="wrong", match={"m": {"_gt": 1}}) == "invalid_definition"
+    assert await code(DELETE, trigger="wrong") == "not_found"
+    assert (await client.delete("/v1/triggers/twice")).status_code == 204
+
+
 async def test_triggers_are_made_listed_and_ended_by_events(client: httpx.AsyncClient) -> None:
     async with streamed(client, CREATE, trigger="by_events", match=MATCH) as events:
         assert (await events.data())["create_trigger"]["match"] == MATCH

@@ -10,19 +10,23 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tidelock.errors import RequestError, TidelockError
+from tidelock.errors import Exists, InvalidDefinition, NotFound, RequestError, TidelockError
 from tidelock.live import requests
 from tidelock.live.refusals import Refused, errors_of
 from tidelock.ops.access import Access, Grant
 from tidelock.ops.graphql import SCOPES, Answering, GraphQL, check_allowed
 from tidelock.ops.graphql_requests import JSON, read_http
 from tidelock.ops.problems import body_of, headers_of
+from tidelock.where import InvalidFilter
 
 #: whose status says whether the request could be executed; with JSON, a document that cannot is answered 200
 RESPONSE = "application/graphql-response+json"
 EVENTS = "text/event-stream"
 
 _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?", re.ASCII)
+
+#: what a field says that was executed, as a mutation: the request was none to be refused, whatever the form
+_OF_FIELDS = (NotFound, Exists, InvalidDefinition, InvalidFilter)
 
 #: answers by events, for as long as the client stays; mutations only to who may send them so
 Streaming = Callable[[Grant, requests.Request, bool], Response]
@@ -92,10 +96,13 @@ class GraphQLRoute:
     def _refusal(self, error: TidelockError, media_type: str | None) -> Response:
         """The answer that tells an error, in the form that was accepted, or in JSON."""
         form = RESPONSE if media_type == RESPONSE else JSON
-        told_by_body = form == JSON and isinstance(error, Refused)
+        failed = isinstance(error, _OF_FIELDS)
+        told_by_body = failed or (form == JSON and isinstance(error, Refused))
         status = HTTPStatus.OK if told_by_body else error.http_status
         told: dict[str, object] = {"errors": errors_of(error)}
-        if form == JSON and not told_by_body:
+        if failed:
+            told["data"] = None
+        elif form == JSON and not told_by_body:
             # Beside what GraphQL's clients look for, what every other path answers.
             told = {**body_of(error), **told}
         return Response(msgspec.json.encode(told), status, headers_of(error, self._retry_after_s), media_type=form)
