@@ -140,7 +140,7 @@ async def test_who_reads_nothing_for_ten_minutes_costs_little(tmp_path: Path) ->
 
 async def stop_reading(place: Path, *, clients: int, before_s: float, seconds: float) -> None:
     """So many clients read nothing, and come again whenever they were sent away."""
-    with server_with(place, 'live_keep_alive = "3s"') as (server, log):
+    with server_with(place, 'live_queue_rows_max = 1000\nlive_keep_alive = "3s"') as (server, log):
         async with httpx.AsyncClient(base_url=server.url) as client, reading(server) as reader:
             with Load(log, None):
                 await asyncio.sleep(before_s)

@@ -265,6 +265,12 @@ def test_settings_cannot_be_changed() -> None:
         Settings().port = 1  # type: ignore[misc]
 
 
+def test_one_who_follows_a_table_may_be_told_of_the_largest_request() -> None:
+    """Its changes come at once: who is sent away by them never had a chance to read."""
+    settings = from_text("")
+    assert settings.live_queue_rows_max >= settings.request_events_max
+
+
 def test_every_setting_is_explained_and_no_two_share_a_variable() -> None:
     assert all(option.spec.help.endswith(".") for option in TABLE.values())
     assert len({option.env for option in TABLE.values()}) == len(TABLE)

@@ -249,7 +249,7 @@ class Settings:
         minimum="100ms",
     )
     live_queue_rows_max: int = options.integer(
-        1_000,
+        10_000,
         "Most changes that wait for one subscriber. Beyond it they are one for each row, and a subscriber for whom "
         "more rows wait is closed.",
     )
