@@ -205,7 +205,7 @@ async def _serve(
         )
         stopped = await stack.enter_async_context(_background(stop.wait()))
         kept = [
-            await stack.enter_async_context(_background(keep_running(name, command, vital=name != "load")))
+            await stack.enter_async_context(_background(keep_running(name, command, server.url, vital=name != "load")))
             for name, command in children.items()
         ]
         _calm_collector()
@@ -234,7 +234,7 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
         with closing(Store(database, SCHEMA, CURSOR)) as store:
             check_definitions(store, settings.definitions, rebuild=rebuild)
         started = time.monotonic()
-        tell("starting Spark ...")
+        tell("starting Spark: some 15 s, longer the first time; events are recorded meanwhile ...")
         with Spark(settings.spark, settings.data) as spark:
             tell(f"Spark is there after {time.monotonic() - started:.1f} s")
             runner = Runner(

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 from tidelock.cli import app
+
+_SAID = """
+from tidelock.ops import terminal
+from tidelock.ops.commands.running import _welcome
+from tidelock.ops.demo.feed import TO_TRY, LIVE
+terminal.say_as_it_is(_welcome("http://127.0.0.1:8080", 1.5, keyless=True))
+terminal.say_as_it_is(TO_TRY.format(url="http://127.0.0.1:8080", live=LIVE, seconds="20"))
+"""
 
 
 def test_the_demo_does_not_write_into_another_ledger(tmp_path: Path) -> None:
@@ -15,3 +27,17 @@ def test_the_demo_does_not_write_into_another_ledger(tmp_path: Path) -> None:
     assert ran.exit_code == 2
     assert "is not a demo's" in ran.stderr
     assert (tmp_path / "postgres").exists(), "nothing was removed"
+
+
+def test_commands_to_copy_are_whole_in_a_narrow_terminal() -> None:
+    seen, shown = pty.openpty()
+    environ = os.environ | {"COLUMNS": "80", "LINES": "40", "TERM": "dumb"}
+    subprocess.run([sys.executable, "-c", _SAID], stderr=shown, env=environ, check=True)
+    os.close(shown)
+    lines = os.read(seen, 65_536).decode().splitlines()
+    os.close(seen)
+    assert [line for line in lines if line.startswith("curl -s 'http") and line.endswith("customerRef=cus_1'")]
+    assert [line for line in lines if line.startswith('  -d \'{"query"') and line.endswith("}'")]
+    assert [line for line in lines if line.strip().startswith('-d \'{"stream"') and line.endswith("}'")]
+    words = [line for line in lines if "curl" not in line and "-d '" not in line]
+    assert max(map(len, words)) <= 80, "the others fit"

@@ -21,15 +21,15 @@ _SETTLED_S = 60.0
 _STOP_S = 20.0
 
 
-async def keep_running(name: str, command: Sequence[str], *, vital: bool = True) -> None:
-    """Run a command again whenever it ends.
+async def keep_running(name: str, command: Sequence[str], url: str, *, vital: bool = True) -> None:
+    """Run a command again whenever it ends; `{url}` among its words is where the server listens.
 
     Raises SettingsError when it says that it cannot run as it is set up, unless the others are as well without it.
     """
     failures = 0
     while True:
         started = time.monotonic()
-        code = await _run(command)
+        code = await _run([url if word == "{url}" else word for word in command])
         if code == SettingsError.exit_code and vital:
             raise SettingsError(f"the {name} cannot run with these settings; what is wrong stands above")
         failures = 0 if time.monotonic() - started > _SETTLED_S else failures + 1

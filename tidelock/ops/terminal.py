@@ -36,6 +36,11 @@ def say(text: str) -> None:
     console(stderr=True).print(text)
 
 
+def say_as_it_is(text: str) -> None:
+    """Lines about the work, among them commands to copy: the terminal may break them, and copying joins them again."""
+    console(stderr=True).print(text, soft_wrap=True)
+
+
 def show(text: str) -> None:
     """A line of the result, in Rich's markup."""
     console().print(text)

@@ -98,7 +98,7 @@ def demo(
     with DirectoryLock(settings.data):
         claim(settings, fresh=fresh)
         flags = {"--config": config, "--data": data, "--log-level": log_level}
-        feed = [sys.executable, "-m", "tidelock.ops.demo.feed", f"http://{settings.host}:{settings.port}"]
+        feed = [sys.executable, "-m", "tidelock.ops.demo.feed", "{url}", f"{time.time():.3f}"]
         children = {**_children(settings, flags, json), "feed": feed}
         _serve(context, settings, streams_open=True, json=json, children=children)
 
@@ -193,7 +193,7 @@ def _serve(
 
 def _tell_people(_: str, text: str, **__: object) -> None:
     # Not on stdout's account: a server prints no results, and a pipe that is closed must not stop it.
-    terminal.say(text)
+    terminal.say_as_it_is(text)
 
 
 def tell_programs(event: str, _: str, **facts: object) -> None:
@@ -207,14 +207,15 @@ def tell_programs(event: str, _: str, **facts: object) -> None:
 def _welcome(url: str, took_s: float, *, keyless: bool) -> str:
     header = "" if keyless else "-H 'authorization: Bearer KEY' "
     keys = (
-        "none made, so every request is taken; [bold]tidelock keys create[/] makes the first"
+        "none made: every request is taken; [bold]tidelock keys create[/] makes one"
         if keyless
         else "every request needs one"
     )
     event = '{"stream":"api_calls","customerRef":"cus_1","quantity":"1.5","ts":"2026-01-31T23:59:59.5Z"}'
     return (
         f"[bold green]Tidelock is up[/] at [bold]{url}[/] after {took_s:.1f} s. Ctrl-C stops it.\n"
-        f"  [dim]docs    [/] {url}/docs\n"
+        f"  [dim]console [/] {url}/\n"
+        f"  [dim]API docs[/] {url}/docs\n"
         f"  [dim]API keys[/] {keys}\n"
         f"  [dim]try     [/] curl -s {url}/v1/events {header}-H 'content-type: application/json' \\\n"
         f"             -d '{escape(event)}'"

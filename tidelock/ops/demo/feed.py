@@ -1,6 +1,7 @@
 """The demo's feed: sends what the producers say to a running server, for as long as that runs.
 
-Run beside the server (`python -m tidelock.ops.demo.feed URL`); it ends when its standard input does.
+Run beside the server (`python -m tidelock.ops.demo.feed URL STARTED`, the latter in seconds since 1970); it ends when
+its standard input does.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ _VERDICTS = ("accepted", "duplicates", "conflicts", "rejected")
 class Feed:
     """Sends turn after turn; what cannot be sent now is sent again, which the ledger knows for a repeat."""
 
-    def __init__(self, client: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, client: aiohttp.ClientSession, url: str, started_s: float) -> None:
         self._client = client
         self._url = url
         self._receiver = Receiver(Random())
         self._verdicts: Counter[str] = Counter()
-        self._started = time.monotonic()
+        #: when the demo was, which waited for the server first
+        self._started_s = started_s
 
     async def run(self) -> None:
         runner, hooks = await self._receiver.start()
@@ -88,8 +90,8 @@ class Feed:
 
     async def _tell(self) -> None:
         await self._until_moving()
-        took_s = time.monotonic() - self._started
-        terminal.say(_TO_TRY.format(url=self._url, seconds=f"{took_s:.0f}"))
+        took_s = time.time() - self._started_s
+        terminal.say_as_it_is(TO_TRY.format(url=self._url, live=LIVE, seconds=f"{took_s:.0f}"))
         while True:
             await asyncio.sleep(_TOLD_S)
             counted = self._verdicts
@@ -99,30 +101,36 @@ class Feed:
             )
 
     async def _until_moving(self) -> None:
-        """Until the fold has counted something."""
+        """Until the fold has counted something of this demo: what an earlier one has left does not move."""
+        begun: int | None = None
         while True:
-            async with self._client.get("/v1/counters", params={"limit": "1"}) as answer:
-                if answer.status == 200 and (await answer.json())["items"]:
-                    return
+            async with self._client.get("/admin/event-health") as answer:
+                if answer.status == 200:
+                    told = await answer.json()
+                    begun = told["head"]["ingressSequence"] if begun is None else begun
+                    if any(each["name"] == "fold" and each["ingressSequence"] > begun for each in told["readers"]):
+                        return
             await asyncio.sleep(_PAUSE_S)
 
 
-_TO_TRY = """[bold green]Numbers move[/] after {seconds} s: a trading desk and an API, with retries, skewed clocks and \
-late events.
-Three things to try, in another terminal:
-  [dim]what a customer used  [/] curl -s '{url}/v1/usage?metric=api_calls&customerRef=cus_1'
-  [dim]live, every large trade[/] curl -sN {url}/graphql -H 'accept: text/event-stream' -H 'content-type: \
-application/json' \\
-      -d '{{"query":"subscription {{ trades(where: {{quantity: {{_gte: 1000}}}}) {{ operation data {{ symbol quantity \
-price }} }} }}"}}'
-  [dim]who was told           [/] curl -s {url}/v1/triggers/large_trade/deliveries"""
+LIVE = "subscription { trades(where: {quantity: {_gte: 1000}}) { operation data { symbol quantity price } } }"
+TO_TRY = """[bold green]Numbers move[/] after {seconds} s: a trading desk and an API, with retries,
+skewed clocks and late events. Look at them on [bold]{url}/[/]
+and try these, in another terminal:
+[dim]# what a customer used[/]
+curl -s '{url}/v1/usage?metric=api_calls&customerRef=cus_1'
+[dim]# every large trade, live[/]
+curl -sN {url}/graphql -H 'accept: text/event-stream' -H 'content-type: application/json' \\
+  -d '{{"query":"{live}"}}'
+[dim]# who was told of them[/]
+curl -s {url}/v1/triggers/large_trade/deliveries"""
 
 
-async def follow(url: str) -> None:
+async def follow(url: str, started_s: float) -> None:
     """Until standard input ends, which is when the server does."""
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(url, timeout=timeout) as client:
-        running = asyncio.create_task(Feed(client, url).run())
+        running = asyncio.create_task(Feed(client, url, started_s).run())
         ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
         done, _ = await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
@@ -131,4 +139,4 @@ async def follow(url: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(follow(sys.argv[1]))
+    uvloop.run(follow(sys.argv[1], float(sys.argv[2])))
