@@ -56,10 +56,11 @@ def test_the_watermark_is_the_latest_time_less_the_tolerance_also_without_the_be
             mark = max(mark or 0, moment - tolerance)
         marks.append((arrived, mark))
         events.append(recorded(sequence, arrived, {"ts": moment // 1_000_000}))
-    whole = picture(events, TYPED, "5s", late, warm=0)
+    whole = picture(events, TYPED, "5s", late, judged=400, warm=0)
     assert {each.sequence for each in whole.events if each.fate == "late"} == late.keys()
     assert [mark for _, mark in whole.steps] == sorted({mark for _, mark in marks})
-    part = picture(events[200:], TYPED, "5s", late, warm=50)
+    assert picture(events, TYPED, "5s", {}, judged=0, warm=0) == whole, "what is not judged yet is drawn as it will be"
+    part = picture(events[200:], TYPED, "5s", late, judged=400, warm=50)
     assert set(part.steps[1:]) <= set(whole.steps), "what came before does not matter any more"
     assert part.events[0].sequence == 251
 
@@ -71,9 +72,20 @@ def test_a_drained_row_and_one_from_the_future_move_no_time() -> None:
         recorded(3, START + 2 * SECOND, {"ts": (START + 2 * SECOND) // 1_000_000}),
     ]
     drained = {3: {"watermark": format_instant(START), "reason": "drained"}}
-    found = picture(events, TYPED, "0s", drained, warm=0)
+    found = picture(events, TYPED, "0s", drained, judged=3, warm=0)
     assert [each.fate for each in found.events] == ["in time", "error", "drained"]
     assert found.steps == [(START, START)]
+
+
+def test_events_of_one_request_are_judged_by_the_watermark_before_it() -> None:
+    moments = (START, START + 9 * SECOND, START + SECOND)
+    events = [
+        recorded(sequence, START + max(0, sequence - 2), {"ts": moment // 1_000_000})
+        for sequence, moment in enumerate(moments, 1)
+    ]
+    found = picture([events[0], events[1] | {"sourceTimestamp": events[2]["sourceTimestamp"]}, events[2]], TYPED, "0s",
+                    {}, judged=0, warm=0)  # fmt: skip
+    assert [each.fate for each in found.events] == ["in time"] * 3
 
 
 def test_windows_close_where_the_watermark_reaches_their_end() -> None:

@@ -67,21 +67,32 @@ def time_of(event: Json, eventtime: Mapping[str, str] | None) -> int | None:
 
 
 def picture(
-    events: Iterable[Json], eventtime: Mapping[str, str], tolerance: str, late: Mapping[int, Json], *, warm: int
+    events: Iterable[Json],
+    eventtime: Mapping[str, str],
+    tolerance: str,
+    late: Mapping[int, Json],
+    *,
+    judged: int,
+    warm: int,
 ) -> Picture:
     """Events in the order of the ledger, of which the first `warm` only tell where the watermark was.
 
-    `late`: sequence -> the late row that the fold has made of it.
+    `late`: sequence -> the late row that the fold has made of it. `judged`: through which sequence it has; what came
+    after that is drawn as it will be judged.
     """
     tolerance_ns = parse_duration(tolerance)
     timed: list[Timed] = []
     steps: list[tuple[int, int]] = []
     mark: int | None = None
+    # Of the collection: its events are judged by the watermark before it.
+    before, collection = mark, 0
     for at, event in enumerate(events):
         moment = time_of(event, eventtime)
         if moment is None:
             continue
         sequence, arrived = event["ingressSequence"], int(event["sourceTimestamp"])
+        if arrived != collection:
+            before, collection = mark, arrived
         known = late.get(sequence)
         if known is not None and known["watermark"] is not None:
             mark = max(parse_rfc3339(known["watermark"]), mark or 0)
@@ -90,6 +101,8 @@ def picture(
             fate = "error"
         elif known is not None:
             fate = "drained" if known["reason"] == "drained" else "late"
+        elif sequence > judged and before is not None and moment <= before:
+            fate = "late"
         if fate == "in time":
             mark = max(mark, moment - tolerance_ns) if mark is not None else moment - tolerance_ns
         if at >= warm:

@@ -119,9 +119,14 @@ class WindowView:
 
     async def _read(self) -> None:
         health = await self._visit.api.get("/admin/event-health", window=self._output.window, tenantId=self._tenant)
-        self._show_state(health["windows"][0] if health["windows"] else None)
-        if self._output.drawn and self._events is not None:
-            await self._draw(self._events, health["head"]["ingressSequence"])
+        states = health["windows"]
+        if states and self._tenant is None:
+            # Whose it is was not known when the page was made.
+            ui.navigate.reload()
+            return
+        self._show_state(states[0] if states else None)
+        if self._output.drawn:
+            await self._draw(health)
 
     def _show_state(self, state: Json | None) -> None:
         if state is None:
@@ -135,14 +140,19 @@ class WindowView:
         raised = state["watermarkEmittedCount"]
         self._held.set(f"{state['bufferSize']:,}", f"the watermark was raised {raised:,} times")
 
-    async def _draw(self, last: LastEvents, head: int) -> None:
-        output, drawn = self._output, int(self._drawn.value)
+    async def _draw(self, health: Json) -> None:
+        output, last, drawn = self._output, self._events, int(self._drawn.value)
         assert output.eventtime is not None
         assert output.tolerance is not None
-        await last.read(head, drawn + _WARM)
-        events = last.items
-        self._nothing.set_text("" if events else f"No event of {output.stream} is among the last million.")
-        if not events:
+        if last is not None:
+            await last.read(health["head"]["ingressSequence"], drawn + _WARM)
+        events = [] if last is None else last.items
+        self._picture.set_visibility(bool(events))
+        if last is None:
+            self._nothing.set_text(f"Nothing of {output.stream} is folded yet. The overview tells how far the fold is.")
+        else:
+            self._nothing.set_text("" if events else f"No event of {output.stream} is among the last million.")
+        if last is None or not events:
             return
         where = {
             "window": {"_eq": output.window},
@@ -152,7 +162,9 @@ class WindowView:
         late = (await query(self._visit.api, _LATE, {"where": where}))["late_rows"]
         warm = max(0, len(events) - drawn) if last.more else 0
         known = {int(each["ingress_sequence"]): each for each in late}
-        self._picture.show(picture(events, output.eventtime, output.tolerance, known, warm=warm), output.size)
+        judged = next((each["ingressSequence"] for each in health["readers"] if each["name"] == "fold"), 0)
+        found = picture(events, output.eventtime, output.tolerance, known, judged=judged, warm=warm)
+        self._picture.show(found, output.size)
 
     async def _resize(self, _: str) -> None:
         await self._visit.tried(self._read)

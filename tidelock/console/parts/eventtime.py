@@ -32,6 +32,9 @@ class EventTimePicture:
         self._chart: Chart = chart(_options(), height=400, label="Event time against source timestamp")
         self._chart.on_point_click(_open)
 
+    def set_visibility(self, visible: bool) -> None:
+        self._chart.set_visibility(visible)
+
     def show(self, picture: Picture, size: int | None) -> None:
         """`size`: nanoseconds of a tumbling window, whose closings are marked."""
         options = self._chart.options
