@@ -87,6 +87,28 @@ def test_a_subscription_shows_no_other_tenants_rows(signed_in: SignIn, shared: S
     expect(rows.first).to_contain_text("ours-too")
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ('table=orders&where={"prize": {"_gt": 1}}', "there is no column prize; there are: tenant_id, id, state"),
+        ("table=trades", '"trades" is none of those that can be followed: counters,'),
+    ],
+)
+def test_an_address_that_fits_no_table_says_what_does(signed_in: SignIn, asked: str, said: str) -> None:
+    page = signed_in(READER)
+    page.goto(f"/subscriptions?{asked}")
+    expect(page.locator(".tl-page")).to_contain_text(said)
+    expect(page.get_by_text("This page failed")).to_have_count(0)
+
+
+def test_a_subscription_to_which_nothing_has_come_says_that_it_listens(signed_in: SignIn) -> None:
+    page = signed_in(READER)
+    page.goto('/subscriptions?table=orders&where={"id": {"_eq": "nowhere"}}')
+    expect(page.get_by_text("Nothing yet. Start,")).to_be_visible()
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_text("Nothing has changed yet that the filter lets through.")).to_be_visible()
+
+
 def test_a_key_that_may_only_read_is_told_what_triggers_need(signed_in: SignIn) -> None:
     page = signed_in(READER)
     page.goto("/triggers")
@@ -113,9 +135,26 @@ def test_what_is_wrong_with_a_new_trigger_is_said_beside_its_form(
 def test_a_counter_that_is_not_there_says_what_to_do(signed_in: SignIn) -> None:
     page = signed_in(READER)
     page.goto("/counters")
+    expect(page.get_by_text("Nothing is counted yet.")).to_be_visible()
+    page.get_by_label("Customer").fill("nobody")
     expect(page.get_by_text("No counter is like that.")).to_be_visible()
     expect(page.get_by_label("Tenant")).to_have_count(0)
     page.goto("/counters/explain?metric=calls&customerRef=nobody")
     expect(page.locator(".tl-empty-title")).to_have_text("There is nothing to explain")
     page.goto("/windows")
     expect(page.locator(".tl-empty-title")).to_have_text("No window is defined")
+
+
+def test_an_empty_ledger_says_how_to_send_to_it_and_moves_on_by_itself(signed_in: SignIn, shared: Shared) -> None:
+    """The last: rows were folded by hand, so that the ledger itself has been empty all along."""
+    opened = [signed_in(READER), signed_in(READER)]
+    for page, path in zip(opened, ("/", "/events"), strict=True):
+        page.goto(path)
+        expect(page.locator(".tl-empty-title")).to_have_text("The ledger is empty")
+        first = f"curl -s {shared.url}/v1/events -H 'authorization: Bearer KEY'"
+        expect(page.locator(".tl-empty pre")).to_contain_text(first)
+    shared.folded.store.execute("UPDATE ledger_head SET ingress_sequence = 1")
+    shared.folded.store.commit()
+    for page in opened:
+        expect(page.locator(".tl-empty")).to_have_count(0)
+        expect(page.locator(".tl-table").first).to_be_visible()

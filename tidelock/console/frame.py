@@ -37,6 +37,8 @@ class Visit:
         self.api: Api = site.api(request)
         self.query = request.query_params
         self.path = request.url.path
+        #: where this server is, as the visitor has found it
+        self.home = str(request.base_url).rstrip("/")
         #: the only tenant that is seen; None: every one
         self.tenant: str | None = None if grant.tenant_id == ALL_TENANTS else grant.tenant_id
         self.scopes = grant.scopes

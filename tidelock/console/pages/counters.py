@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from tidelock.console.explained import explained
 from tidelock.console.frame import Visit, page
 from tidelock.console.parts.forms import choice, field
-from tidelock.console.parts.tables import Column, Row, rows_table
+from tidelock.console.parts.tables import Column, Row, rows_table, say_nothing
 from tidelock.console.parts.texts import empty, panel, row
 from tidelock.console.parts.times import clock_time, period_name
 from tidelock.console.parts.turning import Turning
@@ -18,6 +18,7 @@ _ROWS = 50
 _EVERY_S = 3.0
 _DIGITS = 80
 _ALL = "every meter"
+_UNCOUNTED = "Nothing is counted yet. The overview tells what has come, and how far the fold is."
 _METER = """[meters.api_calls]
 aggregation = "sum"
 period = "month"
@@ -58,7 +59,7 @@ class CounterList:
             if self._visit.tenant is None:
                 self._tenant = field("Tenant", query.get("tenantId", ""), hint="exactly", act=self._turning.restart)
         with panel():
-            self._table = rows_table(_columns(self._visit), [], key="_key", nothing="No counter is like that.")
+            self._table = rows_table(_columns(self._visit), [], key="_key", nothing="")
             self._turning.draw()
         self._visit.every(_EVERY_S, self._again)
 
@@ -81,6 +82,8 @@ class CounterList:
         rows = [self._row(item) for item in found["items"]]
         if rows != self._table.rows:
             self._table.rows = rows
+        filtered = self._metric.value or self._customer.value or tenant
+        say_nothing(self._table, "No counter is like that." if filtered else _UNCOUNTED)
         self._turning.took(found)
 
     def _row(self, item: Row) -> Row:

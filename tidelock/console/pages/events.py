@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
+from tidelock.console.beginning import nothing_recorded
 from tidelock.console.eventlist import FILTERS, EventList
 from tidelock.console.frame import Visit, page
 from tidelock.console.pages import errors, event  # noqa: F401  (pages below this one)
@@ -32,6 +33,8 @@ _COLUMNS = (
 
 @page("/events", title="Events", about="The ledger in its one order, as it grows")
 async def events(visit: Visit) -> None:
+    if await nothing_recorded(visit):
+        return
     board = _Board(visit)
     await board.newest()
     board.timer = visit.every(_LIVE_S, board.turn)

@@ -9,12 +9,13 @@ from nicegui import ui
 from tidelock.console import attention
 from tidelock.console.api import ApiError
 from tidelock.console.attention import Finding
+from tidelock.console.beginning import nothing_recorded
 from tidelock.console.frame import Visit, page
 from tidelock.console.icons import svg
 from tidelock.console.parts.charts import axes, bars, chart, tooltip
 from tidelock.console.parts.shares import Shares
 from tidelock.console.parts.tables import Column, rows_table
-from tidelock.console.parts.texts import Stat, code_block, empty, grid, link, panel, row, stat
+from tidelock.console.parts.texts import Stat, code_block, grid, link, panel, row, stat
 from tidelock.console.parts.times import ago, milliseconds, since, whole_time
 
 _MOVING_S, _SLOW_S = 2.0, 15.0
@@ -27,16 +28,11 @@ _VERDICTS = {
     "conflicts": ("conflict", "warn"),
     "rejected": ("rejected", "bad"),
 }
-_FIRST = """curl -s http://127.0.0.1:8080/v1/events -H 'content-type: application/json' \\
-  -d '{"stream":"api_calls","customerRef":"cus_1","quantity":"1.5"}'"""
 
 
 @page("/", title="Overview", about="What comes in, how far its readers are, and what needs somebody")
 async def overview(visit: Visit) -> None:
-    health = await visit.api.get("/admin/event-health", tenantId=visit.tenant)
-    if health["head"]["ingressSequence"] == 0:
-        with panel():
-            empty("pulse", "The ledger is empty", "Send it an event, and this page begins to move.", _FIRST)
+    if await nothing_recorded(visit):
         return
     board = _Board(visit)
     await board.move()

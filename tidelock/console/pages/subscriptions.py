@@ -13,6 +13,7 @@ from tidelock.console.parts.messages import MessageList
 from tidelock.console.parts.segments import Segments
 from tidelock.console.parts.texts import empty, panel, row
 from tidelock.console.parts.wheres import WhereField
+from tidelock.sections import shown
 
 #: how often what has come is shown
 _SHOWN_S = 0.4
@@ -27,6 +28,11 @@ async def subscriptions(visit: Visit) -> None:
     if not tables:
         text = "Tables come from streams with a key, meters and windows. Define one in tidelock.toml and start again."
         empty("broadcast", "There is no table to follow", text)
+        return
+    asked = visit.query.get("table")
+    if asked is not None and asked not in tables:
+        text = f"{shown(asked)} is none of those that can be followed: {', '.join(tables)}."
+        empty("broadcast", "There is no such table", text)
         return
     await Playground(visit, tables).show()
 
@@ -133,6 +139,7 @@ class Playground:
         active = self._listening.active
         self._button.set("Stop" if active else "Start", "stop" if active else "play")
         self._state.set_text("listening" if active else self._listening.trouble or "not listening")
+        self._messages.listening(active)
         self._state.classes(add="tl-on") if active else self._state.classes(remove="tl-on")
 
     def _show(self, messages: list[Message]) -> None:

@@ -9,13 +9,14 @@ import msgspec
 from nicegui import ui
 
 from tidelock.console.listening import Message
-from tidelock.console.parts.tables import Row
+from tidelock.console.parts.tables import NOTHING, Row, say_nothing
 from tidelock.console.parts.texts import Tone
 from tidelock.console.parts.times import clock_time, whole_time
 
 _TONES: dict[str, Tone] = {"INSERT": "good", "UPDATE": "calm", "DELETE": "bad"}
 _VALUE_CHARACTERS = 60
-_NOTHING = "Nothing yet. Start, and every change that the filter lets through is shown here."
+_NOT_BEGUN = "Nothing yet. Start, and every change that the filter lets through is shown here."
+_NOTHING = "Nothing has changed yet that the filter lets through."
 
 # Of an UPDATE what changed stands out; an INSERT is new as a whole, so that nothing needs to.
 _BODY = r"""
@@ -39,7 +40,12 @@ class MessageList:
         self._table = ui.table(rows=[], columns=columns, row_key="number", pagination=0)
         self._table.props("flat dense hide-pagination").classes("tl-table tl-messages")
         self._table.add_slot("body", _BODY)
-        self._table.add_slot("no-data", f'<div class="tl-nothing">{_NOTHING}</div>')
+        self._table.add_slot("no-data", NOTHING)
+        self.listening(False)
+
+    def listening(self, active: bool) -> None:
+        """What is said while nothing has come."""
+        say_nothing(self._table, _NOTHING if active else _NOT_BEGUN)
 
     def show(self, messages: Sequence[Message]) -> None:
         self._table.rows = [_row(message) for message in messages]

@@ -10,8 +10,9 @@ from nicegui import ui
 
 from tidelock.console.icons import svg
 
-#: text as it is; figures, right-aligned; code; an instant, shortened and whole on hover; a chip
-Kind = Literal["text", "number", "mono", "time", "chip"]
+#: text as it is; words in as many lines as they take; figures, right-aligned; code; an instant, shortened and whole on
+#: hover; a chip
+Kind = Literal["text", "words", "number", "mono", "time", "chip"]
 
 Row = dict[str, Any]
 
@@ -30,6 +31,8 @@ _BODY = r"""
   </q-td>
 </q-tr>
 """
+
+NOTHING = '<div class="tl-nothing">{{ props.message }}</div>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,18 @@ def rows_table(columns: Sequence[Column], rows: list[Row], *, key: str, nothing:
         for column in columns
     ]
     made = ui.table(rows=rows, columns=described, row_key=key, pagination=0)
-    made.props("flat dense hide-pagination wrap-cells=false").props(f'no-data-label="{nothing}"').classes("tl-table")
+    made.props("flat dense hide-pagination wrap-cells=false").classes("tl-table")
     made.add_slot("body", _BODY)
-    made.add_slot("no-data", f'<div class="tl-nothing">{nothing}</div>')
+    made.add_slot("no-data", NOTHING)
+    say_nothing(made, nothing)
     return made
+
+
+def say_nothing(table: ui.table, text: str) -> None:
+    """What a table says while it has no rows."""
+    if table._props.get("no-data-label") != text:
+        table._props["no-data-label"] = text
+        table.update()
 
 
 class Pager:

@@ -30,6 +30,8 @@ class WhereField:
         self._changed = changed
         self._hint = hint
         built = built_of(where)
+        if built is not None and self._unknown(built):
+            built = None
         self._conditions: list[Condition] = list(built.conditions) if built else []
         self._any = built.any if built else False
         self._text = _pretty(where)
@@ -45,7 +47,11 @@ class WhereField:
     def where(self) -> Json:
         """The filter. Raises Unfit."""
         if self._mode.value == "json":
-            return read_where(self._text)
+            where = read_where(self._text)
+            built = built_of(where)
+            if built is not None and (unknown := self._unknown(built)):
+                raise Unfit(unknown)
+            return where
         return Built(self._conditions, self._any).where(self._columns.types)
 
     def use(self, columns: Columns) -> None:
@@ -75,10 +81,16 @@ class WhereField:
 
     def _take(self, where: Json) -> None:
         built = built_of(where)
-        unknown = None if built is None else {one.column for one in built.conditions} - self._columns.types.keys()
-        if built is None or unknown:
-            raise Unfit("this filter is more than the form can show" if built is None else f"no column {unknown}")
+        if built is None:
+            raise Unfit("this filter is more than the form can show")
+        if unknown := self._unknown(built):
+            raise Unfit(unknown)
         self._conditions, self._any = list(built.conditions), built.any
+
+    def _unknown(self, built: Built) -> str:
+        """What is said of columns that the table does not have; nothing where it has all."""
+        unknown = [one.column for one in built.conditions if one.column not in self._columns.types]
+        return f"there is no column {unknown[0]}; there are: {', '.join(self._columns.types)}" if unknown else ""
 
     def _draw(self) -> None:
         self._place.clear()
