@@ -148,8 +148,8 @@ def _delivery(visit: Visit, path: str, name: str, found: Json) -> None:
             Column("sent", "Sent", "time"),
             Column("outcome", "Outcome", "chip"),
             Column("status", "HTTP", "number"),
-            Column("took", "Took", "number"),
-            Column("response", "Answer", "mono", wide=True),
+            Column("took", "Took", "number", wide=True),
+            Column("response", "Answer", "words"),
         ]
         rows_table(columns, [_attempt(each) for each in attempts], key="number", nothing="It was not tried yet.")
     with panel("What is sent", "The body, signed with the trigger's secrets; timestamp is that of the attempt"):

@@ -37,7 +37,7 @@ async def errors(visit: Visit) -> None:
             Column("sequence", "Event", "number"),
             Column("source", "Source", "mono"),
             Column("code", "Code", "chip"),
-            Column("message", "What was wrong"),
+            Column("message", "What was wrong", "words"),
             Column("tenant", "Tenant", wide=True),
         ]
         table = rows_table(columns, [], key="id", nothing="Every event fitted.")

@@ -42,7 +42,10 @@ async def streams(visit: Visit) -> None:
 
 def _changed(told: Json) -> None:
     if told["version"] is None:
-        text = "Nothing was folded yet: this is what the settings declare."
+        text = (
+            "Nothing was folded yet: this is what the settings declare. "
+            "`up` and `demo` begin by themselves; beside `serve` this does:"
+        )
     elif told["changed"]:
         text = f"The settings say otherwise of {', '.join(told['changed'])}: this is what the tables are made by."
     else:
@@ -70,7 +73,7 @@ def _stream(name: str, told: Json) -> None:
         columns = [
             Column("name", "Made of it", "mono"),
             Column("kind", "", "chip"),
-            Column("what", "What it is"),
+            Column("what", "What it is", "words"),
             Column("when", "How long it waits", wide=True),
             Column("live", "Changes", wide=True),
         ]
@@ -168,7 +171,9 @@ def _tables(told: Json) -> None:
             }
             for table in told["tables"]
         ]
-        for each in rows:
-            each["columns_title"] = each["columns"]
-        columns = [Column("name", "Table", "mono"), Column("key", "Key"), Column("columns", "Columns", wide=True)]
+        columns = [
+            Column("name", "Table", "mono"),
+            Column("key", "Key", "words"),
+            Column("columns", "Columns", "words", wide=True),
+        ]
         rows_table(columns, rows, key="name")
