@@ -83,3 +83,19 @@ async def test_a_subscription_that_is_refused_is_told_the_reason_and_not_of_a_mi
         async with scripted([answer]) as (url, _):
             with pytest.raises(Refused, match=told):
                 await followed(url, 1)
+
+
+def test_a_subscription_may_be_left_in_the_middle() -> None:
+    """Also without closing it, as one does at first: nothing is left behind that complains."""
+    complaints: list[dict[str, Any]] = []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        answers = [says(_SHAPE), streams(change(1), change(2))]
+        async with scripted(answers) as (url, _), AsyncClient(url) as client:
+            async for update in client.subscribe("trades"):
+                assert update.data["id"] == 1
+                break
+
+    asyncio.run(leave())
+    assert complaints == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,7 +82,7 @@ def read_shape(answer: Mapping[str, Any], table: str) -> tuple[list[str], list[s
     return list(dict.fromkeys(["tenant_id", *key])), columns
 
 
-async def messages(answer: httpx.Response) -> AsyncIterator[Mapping[str, Any]]:
+async def messages(answer: httpx.Response) -> AsyncGenerator[Mapping[str, Any], None]:
     """The results of a subscription over server-sent events. Raises Refused if one is an error."""
     event = ""
     async for line in answer.aiter_lines():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import islice
@@ -33,6 +34,8 @@ from tidelock.client.trouble import AGAIN, NoAnswer, Refused, asked_to_wait_s, d
 BATCH = 1_000
 TRIES = 8
 _TIMEOUT_S = 30.0
+# How long a subscription that was left in the middle may take to end.
+_LEAVING_S, _LEAVING_TURNS = 1.0, 100
 _JSON = {"content-type": "application/json"}
 _STREAM = {"accept": "text/event-stream"}
 
@@ -151,6 +154,8 @@ class AsyncClient:
         self._http = httpx.AsyncClient(**_options(url, key, timeout_s))
         self._tries = tries
         self._chance = Random()
+        #: subscriptions that hold a connection
+        self._followed = 0
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -161,6 +166,11 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
+        # One that was left in the middle is being closed by the event loop, which must not end before it is.
+        for _ in range(_LEAVING_TURNS):
+            if not self._followed:
+                break
+            await asyncio.sleep(_LEAVING_S / _LEAVING_TURNS)
         await self._http.aclose()
 
     async def send(self, events: Iterable[Event], *, batch: int = BATCH) -> list[Verdict]:
@@ -205,11 +215,12 @@ class AsyncClient:
         failures = 0
         while True:
             try:
-                async for said in self._stream(seen.request()):
-                    # What comes once more, to go on from, is no progress.
-                    if (update := seen.take(said)) is not None:
-                        failures = 0
-                        yield update
+                async with aclosing(self._stream(seen.request())) as stream:
+                    async for said in stream:
+                        # What comes once more, to go on from, is no progress.
+                        if (update := seen.take(said)) is not None:
+                            failures = 0
+                            yield update
             except httpx.TransportError:
                 pass
             except Refused as refused:
@@ -221,15 +232,20 @@ class AsyncClient:
             await asyncio.sleep(list(pauses(TRIES, self._chance))[min(failures, TRIES - 2)])
             failures += 1
 
-    async def _stream(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        # Keep-alives come all the time: silence for longer means that the connection is dead.
-        async with self._http.stream("POST", "/graphql", json=request, headers=_STREAM) as answer:
-            if not answer.is_success:
-                await answer.aread()
-                if not settled(answer):
-                    return
-            async for said in messages(answer):
-                yield said
+    async def _stream(self, request: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        self._followed += 1
+        try:
+            # Keep-alives come all the time: silence for longer means that the connection is dead.
+            async with self._http.stream("POST", "/graphql", json=request, headers=_STREAM) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    if not settled(answer):
+                        return
+                async with aclosing(messages(answer)) as results:
+                    async for said in results:
+                        yield said
+        finally:
+            self._followed -= 1
 
     async def _asked(self, method: str, path: str, *, numbers: Callable[[str], Any] = float, **given: Any) -> Any:
         why = ""
