@@ -69,6 +69,28 @@ async def test_rows_are_the_ledgers_with_the_places_of_their_messages(
             )
 
 
+async def test_kafka_is_read_once_for_all_files_of_a_step(
+    spark: Spark, database: Database, broker: Broker, tmp_path: Path
+) -> None:
+    await fill(database, commits=8)
+    settings = settings_for(broker, partitions=2)
+    mirror_once(database, settings)
+    store = TestLake(tmp_path, file_events=3)
+    load = loading(spark, database, store, settings)
+    read = load._source.read([(0, 3), (3, 9), (9, 10), (10, 35)])
+    plan = read._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("KafkaRelation") == 1, plan
+    parts: dict[int, list[int]] = {}
+    for number, sequence in read.selectExpr("spark_partition_id()", "ingress_sequence").collect():
+        parts.setdefault(number, []).append(sequence)
+    assert parts == {0: [1, 2, 3], 1: list(range(4, 10)), 2: [10], 3: list(range(11, 36))}
+    load.step(4)
+    load.step(100)
+    load.close()
+    assert len(list(tmp_path.glob("events/*.parquet"))) == 12
+    assert store.prove(database).ok, store.prove(database).detail
+
+
 async def test_a_message_that_was_repeated_is_loaded_once_with_its_first_offset(
     spark: Spark, database: Database, broker: Broker, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidelock import settings
@@ -26,8 +27,8 @@ from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
 from tidelock.settings.kafka import Kafka
-from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE
-from tidelock.sinks.source import QUERIES, LedgerSource, Range, joined
+from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE, Column
+from tidelock.sinks.source import QUERIES, LedgerSource, Range
 
 #: Spark's source of the version whose parts can all be fetched; what it needs beside that Spark does not have
 PACKAGES = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)
@@ -38,6 +39,8 @@ NAME = "spark-kafka-4.0.0"
 _ABSENT = "not in Kafka: sequence"
 
 _OWN = tuple(column for column in LEDGER if column.name in (SEQUENCE, "row_key", "content_hash"))
+#: by its values Spark cuts a step into files
+_PART = "part"
 _FIELDS = (
     "ingressSequence BIGINT, commitId BIGINT, sourceTimestamp STRING, receivedAt STRING, occurredAt STRING, "
     "tenantId STRING, stream STRING, customerRef STRING, resourceId STRING, quantity STRING, op STRING, "
@@ -88,7 +91,8 @@ WITH placed AS (
     WHERE event.ingressSequence BETWEEN first_sequence AND last_sequence
         AND event.ingressSequence > $lo AND event.ingressSequence <= $hi
 )
-SELECT {", ".join(f"{_MADE.get(name, name)} AS {name}" for name in NAMES if name != SEQUENCE)}, ledger.ingress_sequence
+SELECT {_PART}, ledger.{SEQUENCE},
+    {", ".join(f"{_MADE.get(name, name)} AS {name}" for name in NAMES if name != SEQUENCE)}
 FROM {{ledger}} AS ledger LEFT JOIN numbered ON turn = 1 AND event.ingressSequence = ledger.ingress_sequence"""
 # What librdkafka and Kafka's Java client call the same; the others have names of their own.
 _SHARED = ("security.protocol", "sasl.mechanism", "client.id")
@@ -127,9 +131,25 @@ class KafkaSource(LedgerSource):
         return super().frontier(lo, events_max, mirrored if through is None else min(through, mirrored))
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
-        return joined([self._range(lo, hi) for lo, hi in ranges])
+        """Kafka is read once, however many the ranges are."""
+        count = len(ranges)
+        keys = self._keys(count) if count > 1 else [0]
+        rows = self._between(ranges[0][0], ranges[-1][1], _part(ranges, keys))
+        placed = rows.repartition(count, _PART) if count > 1 else rows.coalesce(1)
+        return placed.select(*NAMES).sortWithinPartitions(SEQUENCE)
 
-    def _range(self, lo: int, hi: int) -> DataFrame:
+    def _keys(self, count: int) -> list[int]:
+        """One number for each of so many partitions that Spark puts there, and nowhere else, by its hash."""
+        found: dict[int, int] = {}
+        size = 16
+        while len(found) < count:
+            size *= 2
+            numbers = self._spark.session.range(0, size * count, 1, 1)
+            for number, part in numbers.selectExpr("id", f"pmod(hash(id), {count})").collect():
+                found.setdefault(part, number)
+        return [found[part] for part in range(count)]
+
+    def _between(self, lo: int, hi: int, part: Column) -> DataFrame:
         spans = self._store.query(QUERIES.text("mirrored").format(lo=lo, hi=hi))
         self._store.rollback()
         if not spans.num_rows:
@@ -141,8 +161,15 @@ class KafkaSource(LedgerSource):
             _EVENTS.replace("$lo", str(lo)).replace("$hi", str(hi)),
             messages=session.read.format("kafka").options(**options).load(),
             spans=session.createDataFrame(spans),
-            ledger=self.read_ledger([(lo, hi)], _OWN),
-        ).coalesce(1)
+            ledger=self.read_ledger([(lo, hi)], (*_OWN, part)),
+        )
+
+
+def _part(ranges: Sequence[Range], keys: Sequence[int]) -> Column:
+    """Which of the ranges an event is in, as the key of its partition."""
+    starts = ", ".join(str(lo + 1) for lo, _ in ranges)
+    place = f"width_bucket({SEQUENCE}, ARRAY[{starts}]::bigint[])"
+    return Column(_PART, pa.int64(), "Int64", f"(ARRAY[{', '.join(map(str, keys))}]::bigint[])[{place}]")
 
 
 def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:

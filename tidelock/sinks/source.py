@@ -37,7 +37,7 @@ class Source(Protocol):
         """The last end of a commit up to a sequence."""
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
-        """The events of some ranges, in order: one partition of its own for each, so a task can write a file."""
+        """The events of ranges one behind another: one partition of its own for each, so a task can write a file."""
 
 
 class LedgerSource:
