@@ -15,6 +15,7 @@ from tests.e2e.commandline import run
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable
+from tidelock.fold import lease
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
@@ -22,7 +23,7 @@ from tidelock.ledger.database import Database
 from tidelock.settings.stores import ClickHouse, Load
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
 from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
-from tidelock.sinks.loader import Lane, Loader
+from tidelock.sinks.loader import REPAIRS, Lane, Loader
 from tidelock.sinks.loading import Loading, Sink
 from tidelock.sinks.source import LedgerSource
 
@@ -84,7 +85,7 @@ async def test_what_comes_is_loaded_while_another_store_is_away(
     assert waiting[0].startswith("clickhouse: waiting: ClickHouse at 127.0.0.1 does not answer")
 
 
-async def test_a_second_loader_stands_by_until_the_first_has_ended(
+async def test_a_second_loader_stands_by_until_the_first_has_ended_or_it_repairs(
     spark: Spark, database: Database, tmp_path: Path
 ) -> None:
     await fill(database)
@@ -94,9 +95,20 @@ async def test_a_second_loader_stands_by_until_the_first_has_ended(
         second = loader(spark, database, lake.sink(spark), told=other)
         second.run(threading.Event(), through=15)
         assert other == ["lake: another loader has it; standing by"]
-        with pytest.raises(Unreachable, match="another loader has it, of `up` or `load`; stop it, then repair"):
-            second.run(threading.Event(), through=15, since=3)
-    assert len(lake.read()) == 15
+        lake.alter(3)
+        second.run(threading.Event(), through=15, since=3)
+        assert lake.prove(database).ok, "a repair is let in, and does not wait for ever"
+        async with sequencing(database) as sequencer:
+            await record(sequencer, {"customerRef": "later"})
+        until(lambda: count(lake) == 16, f"the first goes on; {told}")
+    assert told[1:] == ["lake: a repair asks for it; standing by", "lake: loading from sequence 15"]
+
+
+def test_two_repairs_are_not_at_a_store_at_once(spark: Spark, database: Database, tmp_path: Path) -> None:
+    with database.connect_sync() as connection:
+        assert lease.hold(connection, REPAIRS["lake"])
+        with pytest.raises(Unreachable, match="another repair is at it"):
+            loader(spark, database, TestLake(tmp_path).sink(spark), told=[]).run(threading.Event(), through=0, since=1)
 
 
 async def test_a_repair_replaces_what_was_loaded_and_goes_on(spark: Spark, database: Database, tmp_path: Path) -> None:

@@ -22,6 +22,12 @@ def hold(connection: psycopg.Connection[Any], lease: int = LEASE) -> bool:
     return row is not None and bool(row[0])
 
 
+def held(connection: psycopg.Connection[Any], lease: int) -> bool:
+    """Whether anybody has it."""
+    row = connection.execute(QUERIES["lease_held"], {"lease": lease}).fetchone()
+    return row is not None and bool(row[0])
+
+
 async def ready(connection: psycopg.AsyncConnection[Any]) -> bool:
     """Whether a fold runs, and has nothing to make anew first."""
     row = await (await connection.execute(QUERIES["lease_held"], {"lease": READY})).fetchone()

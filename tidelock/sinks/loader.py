@@ -28,11 +28,15 @@ log = logging.getLogger(__name__)
 
 #: one loader of a store at a time, by the number of an advisory lock
 LEASES = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"tideclic")}
+#: held by a repair: whoever loads the store lets go of it
+REPAIRS = {"lake": int.from_bytes(b"tidemend"), "clickhouse": int.from_bytes(b"tidefixc")}
 
 _CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
 _PATIENCE_S = 0.25
 _PAUSE_S = 0.1
+#: how long a loader may take to let go of its store: it ends its step first
+_HANDOVER_S = 600.0
 #: a step that fails so often, for no reason that one can wait for and however few its events, is a defect
 _ATTEMPTS_MAX = 6
 #: how small steps become that fail, in case their events are too large for some memory, and how soon
@@ -57,6 +61,8 @@ class Lane:
         self.failures = self.attempts = 0
         #: through where it was loaded when its repair began
         self.loaded = 0
+        #: since when this loader repairs it, or waits for that
+        self.asked_at: float | None = None
         #: what is waited for, once it has been told
         self.told = ""
 
@@ -166,10 +172,7 @@ class Loader:
         return True
 
     def _prepare(self, lane: Lane, repairs: Mapping[str, int]) -> bool:
-        """Whether this process is the one that loads the store; it stands by while another does.
-
-        Not with a repair: the other, such as one that `up` runs, may go on for ever.
-        """
+        """Whether this process is the one that loads the store; it stands by while another does."""
         if self._lost:
             self._spark.restart()
             self._lost = False
@@ -178,13 +181,15 @@ class Loader:
             self._listener.execute(f"LISTEN {_CHANNEL}")
             for each in self._lanes:
                 each.ready = False
+        own = lane.name in repairs or lane.asked_at is not None
+        if not own and lease.held(self._listener, REPAIRS[lane.name]):
+            self._let_go(lane)
+            return False
         if not lane.ready:
+            if lane.name in repairs:
+                self._ask(lane)
             if not lease.hold(self._listener, LEASES[lane.name]):
-                if lane.name in repairs:
-                    raise Unreachable(f"{lane.name}: another loader has it, of `up` or `load`; stop it, then repair")
-                self._tell_once(lane, "the lease", "another loader has it; standing by")
-                lane.loading.look()
-                lane.not_before = time.monotonic() + _POLL_S
+                self._stand_by(lane, "the lease", "another loader has it; standing by")
                 return False
             told = lane.loading.open()
             lane.ready = True
@@ -192,6 +197,30 @@ class Loader:
             again = f"; it was loaded through {told}, but ends there" if position < told else ""
             self._tell(f"{lane.name}: loading from sequence {position}{again}")
         return True
+
+    def _stand_by(self, lane: Lane, waiting_for: str, text: str) -> None:
+        self._tell_once(lane, waiting_for, text)
+        lane.loading.look()
+        lane.not_before = time.monotonic() + _POLL_S
+
+    def _let_go(self, lane: Lane) -> None:
+        """Of a store that a repair asks for, until that has ended."""
+        assert self._listener is not None
+        if lane.ready:
+            # A lease ends with its connection, however often it was taken; those of other stores are taken again.
+            self._listener.close()
+            lane.loading.close()
+        self._stand_by(lane, "a repair", "a repair asks for it; standing by")
+
+    def _ask(self, lane: Lane) -> None:
+        """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
+        assert self._listener is not None
+        if not lease.hold(self._listener, REPAIRS[lane.name]):
+            raise Unreachable(f"{lane.name}: another repair is at it; wait for its end")
+        now = time.monotonic()
+        lane.asked_at = lane.asked_at or now
+        if now - lane.asked_at > _HANDOVER_S:
+            raise Unreachable(f"{lane.name}: another loader has it, and does not let go; stop it, then repair")
 
     def _wait(self, stop: threading.Event) -> None:
         """Until a commit is announced that may be loaded, or it is time to look."""

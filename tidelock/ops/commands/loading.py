@@ -49,8 +49,8 @@ def load(
 ) -> None:
     """Load the ledger into Parquet files and ClickHouse, in its order, on Spark. `up` does so when they are set.
 
-    One at a time loads a store; others stand by. While a store is away events wait in the ledger. A repair does not
-    stand by: stop the other loader first.
+    One at a time loads a store; others stand by. While a store is away events wait in the ledger. For a repair the
+    loader that has the store, such as that of `up`, lets go of it and goes on afterwards.
 
     [dim]tidelock load lake --lake-path /srv/lake --once[/]
     """
