@@ -239,11 +239,13 @@ def test_windows_are_made_of_calculated_columns_too(ledger: Ledger) -> None:
 def test_a_calculated_column_of_a_type_that_makes_no_sense_is_told_at_the_start(
     spark: Spark, database: Database
 ) -> None:
-    stream = STREAM | {"key": "q", "calculated": {"label": "concat(g, '!')"}}
-    toml = {"streams": {"rows": stream}, "windows": {"w": window({"total": "sum(label)"})}}
+    calculated = {"label": "concat(g, '!')", "fine": "CAST(price AS DECIMAL(18,8)) * CAST(price AS DECIMAL(18,8))"}
+    stream = STREAM | {"key": "q", "calculated": calculated}
     store = Store(database, SCHEMA, "fold")
-    with pytest.raises(SettingsError, match=r"windows\.w\.select\.total.*label.*string"):
-        Folder(spark, store, database, parse_definitions(toml))
+    for column, type_ in [("label", "string"), ("fine", r"exact to 9 decimals.*decimal\(37,16\)")]:
+        toml = {"streams": {"rows": stream}, "windows": {"w": window({"total": f"sum({column})"})}}
+        with pytest.raises(SettingsError, match=rf"windows\.w\.select\.total.*{type_}"):
+            Folder(spark, store, database, parse_definitions(toml))
     store.close()
 
 

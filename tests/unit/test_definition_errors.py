@@ -15,9 +15,12 @@ from tidelock.errors import SettingsError
 
 TRADES = {
     "key": "trade_id",
-    "columns": {"trade_id": "bigint", "symbol": "string", "quantity": "int", "raw": "json", "rate": "double"},
+    "columns": {
+        "trade_id": "bigint", "symbol": "string", "quantity": "int", "raw": "json", "rate": "double",
+        "wei": "decimal(38,18)",
+    },
     "eventtime": {"column": "occurred_at"},
-}
+}  # fmt: skip
 WINDOW = {"stream": "trades", "window": {"tumbling": "1m"}, "select": {"n": "count(*)"}}
 
 
@@ -168,6 +171,7 @@ def test_a_mistake_in_a_meter_is_named(text: str, key: str, said: list[str]) -> 
         ('select = { volume = "sum(amount)" }', ".select.volume", ['"amount"', "trade_id, symbol, quantity"]),
         ('select = { a = "sum(symbol)" }', ".select.a", ["string"]),
         ('select = { a = "max(raw)" }', ".select.a", ["json"]),
+        ('select = { a = "avg(wei)" }', ".select.a", ["9 decimals", '"wei" is decimal(38,18)', "CAST"]),
         ('select = { "a b" = "count(*)" }', '.select."a b"', ["[A-Za-z_]"]),
         ('group_by = "symbol"\nselect = { symbol = "count(*)" }', ".select.symbol", ["taken"]),
         ('select = { window_start = "count(*)" }', ".select.window_start", ["taken"]),

@@ -10,6 +10,9 @@ from tidelock.columns import ColumnType
 FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
 ALLOWED = "count(*) or one of count sum min max avg first last over a column, such as sum(quantity)"
 
+#: of sums and averages, and so of the decimals that can be added up without loss
+AMOUNT_DECIMALS = 9
+
 _CALL = re.compile(r"\s*([A-Za-z]+)\s*\(\s*(\S+)\s*\)\s*")
 
 
@@ -25,11 +28,17 @@ class Aggregate:
     def __str__(self) -> str:
         return f"{self.function}({self.column or '*'})"
 
-    def takes(self, column: ColumnType) -> bool:
-        """Whether the function has a meaning for that type."""
-        if self.function in ("sum", "avg"):
-            return column.numeric
-        return self.function not in ("min", "max") or column.name != "json"
+    def objection(self, column: ColumnType) -> str | None:
+        """Why the function cannot be over a column of that type; None: it can."""
+        added = self.function in ("sum", "avg")
+        if (added and not column.numeric) or (self.function in ("min", "max") and column.name == "json"):
+            return f'{self.function} has no meaning for column "{self.column}", which is {column}'
+        if added and column.name == "decimal" and column.scale > AMOUNT_DECIMALS:
+            return (
+                f'{self.function} is exact to {AMOUNT_DECIMALS} decimals, and column "{self.column}" is {column}; '
+                f"add up a column with fewer, or a calculated one, CAST(... AS DECIMAL(28,{AMOUNT_DECIMALS}))"
+            )
+        return None
 
 
 def parse_aggregate(text: str) -> Aggregate:

@@ -118,8 +118,8 @@ def _read_aggregate(table: Section, name: str, stream: Stream) -> Aggregate:
         return aggregate
     _check_column(table, name, aggregate.column, stream)
     kind = stream.type_of(aggregate.column)
-    if kind is not None and not aggregate.takes(kind):
-        raise table.fail(name, f'{aggregate.function} has no meaning for column "{aggregate.column}", which is {kind}')
+    if kind is not None and (why := aggregate.objection(kind)) is not None:
+        raise table.fail(name, why)
     return aggregate
 
 

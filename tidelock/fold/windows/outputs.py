@@ -103,9 +103,9 @@ def _check(window: Window, types: Mapping[str, ColumnType], calculated: Mapping[
         if column in calculated and types[column].name == "double":
             raise section.fail("group_by", f'column "{column}" is double; groups need values with one text')
     for name, aggregate in window.select.items():
-        if (column := aggregate.column or "") in calculated and not aggregate.takes(types[column]):
-            what = f'{aggregate.function} has no meaning for column "{column}", which is {types[column]}'
-            raise _section(section, "select").fail(name, what)
+        column = aggregate.column or ""
+        if column in calculated and (why := aggregate.objection(types[column])) is not None:
+            raise _section(section, "select").fail(name, why)
 
 
 def _section(parent: Section, name: str) -> Section:
