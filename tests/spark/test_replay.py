@@ -33,6 +33,7 @@ from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold import replaying
 from tidelock.fold import runner as runner_module
+from tidelock.fold.folder import Folder
 from tidelock.fold.proposals import definition_event
 from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow, ShadowGone
@@ -266,6 +267,32 @@ def test_an_empty_ledger_takes_any_definitions_without_an_event(spark: Spark, da
     send(database, {"stream": "old", "resourceId": "r"}, {"stream": "typed", "data": {"n": 10**12}})
     fold_all(spark, database, first, rebuild=False)
     check(database, first)
+
+
+def test_first_definitions_that_nothing_can_be_folded_by_give_way_to_others(
+    spark: Spark, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    runner(spark, database, BASE, tell=lambda _: stop.set()).run(stop)
+    write_ledger(database, ledger())
+    fold = Folder.fold
+
+    def failing(self: Folder, lo: int, hi: int) -> int:
+        if "things" in self.tables:
+            raise RuntimeError("a defect")
+        return fold(self, lo, hi)
+
+    monkeypatch.setattr(Folder, "fold", failing)
+    monkeypatch.setattr(runner_module, "_PAUSES_S", (0,))
+    with pytest.raises(RuntimeError, match="a defect"):
+        fold_all(spark, database, BASE)
+    others = changed(streams__things=None, meters__calls={"period": "month"})
+    fold_all(spark, database, others)
+    assert catalog(database).definitions.canonical() == parse_definitions(others).canonical()
+    # The event that says so, written when the others were known to work, changes nothing any more.
+    fold_all(spark, database, others)
+    check(database, others)
+    assert leftovers(database) == []
 
 
 def test_a_second_fold_stands_by_until_the_first_is_gone(spark: Spark, folded: Database) -> None:

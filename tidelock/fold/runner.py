@@ -92,6 +92,8 @@ class Runner:
         self._told = ""
         self._lost = False
         self._warm = False
+        #: nothing can be folded by the definitions of the tables, which are empty
+        self._unusable = False
         #: in a row, of any kind; and those that nothing lost explains
         self._failures = self._attempts = 0
         #: everything up to here is in the tables
@@ -159,8 +161,9 @@ class Runner:
         self.position = self._store.position()
         catalog = read_catalog(self._store)
         end = ledger_end(self._store)
-        if catalog is None or end == 0:
+        if catalog is None or end == 0 or self._unusable:
             catalog = self._begin(catalog)
+            self._unusable = False
         self._adopt(catalog)
         self._propose(catalog)
         self._told = ""
@@ -344,11 +347,24 @@ class Runner:
         else:
             self._attempts += 1
             if self._attempts >= _ATTEMPTS_MAX:
-                raise error
+                self._give_way(error)
             log.warning("the range after %d failed, trying again: %s", self.position, reason(error))
             log.debug("it failed so", exc_info=error)
             self._events_max = max(_EVENTS_MIN, self._events_max // 2)
         stop.wait(_PAUSES_S[min(self._failures, len(_PAUSES_S)) - 1])
+
+    def _give_way(self, error: Exception) -> None:
+        """Let the definitions of the settings take the place of those that a range always fails by. Raises its error
+        where they are the same, and where the tables have something: then only an event changes definitions."""
+        catalog, wanted = self._catalog, self._wanted.canonical()
+        if not self._rebuild or self.position or catalog is None or catalog.definitions.canonical() == wanted:
+            raise error
+        decided = pending_definitions(self._store, self.position)
+        self._store.rollback()
+        if decided and decided[-1].canonical() != wanted:
+            raise error
+        self._tell("nothing could be folded by the first definitions; those of the settings take their place")
+        self._unusable, self._attempts = True, 0
 
     def _drop_shadow(self) -> None:
         if self._shadow is not None:
