@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
+import pytest
 from typer.testing import CliRunner
 
+from tests.client.scripted import says, scripted
 from tidelock.cli import app
+from tidelock.ops.demo.feed import Feed
 
 _SAID = """
 from tidelock.ops import terminal
@@ -41,3 +45,14 @@ def test_commands_to_copy_are_whole_in_a_narrow_terminal() -> None:
     assert [line for line in lines if line.strip().startswith('-d \'{"stream"') and line.endswith("}'")]
     words = [line for line in lines if "curl" not in line and "-d '" not in line]
     assert max(map(len, words)) <= 80, "the others fit"
+
+
+async def test_a_feed_without_a_key_says_so_once_and_goes_on_when_none_is_needed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused = says({"error": {"code": "unauthorized", "message": "this needs an API key", "field": None}}, 401)
+    taken = says({"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": 0, "results": []})
+    async with scripted([refused, refused, taken]) as (url, asked), aiohttp.ClientSession(url) as client:
+        await Feed(client, url, 0.0)._post([{"stream": "s"}])
+    assert asked == [[{"stream": "s"}]] * 3, "it is sent until it is taken"
+    assert capsys.readouterr().err.count("this needs an API key") == 1

@@ -14,6 +14,7 @@ from random import Random
 
 import aiohttp
 import uvloop
+from rich.markup import escape
 
 from tidelock.ops import terminal
 from tidelock.ops.demo import triggers
@@ -36,6 +37,7 @@ class Feed:
         self._url = url
         self._receiver = Receiver(Random())
         self._verdicts: Counter[str] = Counter()
+        self._refused = False
         #: when the demo was, which waited for the server first
         self._started_s = started_s
 
@@ -51,12 +53,14 @@ class Feed:
             await runner.cleanup()
 
     async def _until_ready(self) -> None:
-        """Events are taken at once; the fold needs its Java."""
+        """Events are taken at once; the fold needs its Java. An earlier demo may have left keys."""
         while True:
             try:
-                async with self._client.get("/healthz") as answer:
+                async with self._client.get("/v1/triggers", params={"limit": "1"}) as answer:
                     if answer.status == 200:
                         return
+                    if answer.status < 429:
+                        self._tell_refusal((await answer.json())["error"]["message"])
             except aiohttp.ClientError:
                 pass
             await asyncio.sleep(_PAUSE_S)
@@ -78,15 +82,24 @@ class Feed:
             try:
                 async with self._client.post("/v1/events", json=request) as answer:
                     if answer.status == 200:
+                        self._refused = False
                         said = await answer.json()
                         self._verdicts.update({name: said[name] for name in _VERDICTS})
                         return
                     if answer.status < 429:
-                        terminal.say(f"[yellow]the demo's events are refused: {await answer.text()}[/]")
-                        return
+                        self._tell_refusal((await answer.json())["error"]["message"])
             except aiohttp.ClientError:
                 pass
             await asyncio.sleep(_PAUSE_S)
+
+    def _tell_refusal(self, why: str) -> None:
+        """Once: it goes on trying, as a key that somebody has made may be revoked."""
+        if not self._refused:
+            self._refused = True
+            terminal.say(
+                f"[yellow]the feed is refused: {escape(why)}. It has no key; [bold]tidelock keys revoke[/] "
+                "lets it go on[/]"
+            )
 
     async def _tell(self) -> None:
         await self._until_moving()
