@@ -41,8 +41,21 @@ from tidelock.ops.commands import (
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
+def _flags_without_values(command: Any, ctx: typer.Context) -> None:
+    """In help texts, of this command and those below: `--json <bool>` reads as if one had to say which."""
+    for parameter in [*command.params, command.get_help_option(ctx)]:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        _flags_without_values(below, ctx)
+
+
 class _Commands(TyperGroup):
     """Failures told on purpose become one message and an exit code; a trace means a defect of Tidelock."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]  # its own copy of the class
+        _flags_without_values(self, ctx)
+        return super().get_params(ctx)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # its own copy of the class
         try:

@@ -62,6 +62,7 @@ def test_every_command_has_help_with_an_example_or_a_list() -> None:
         shown = run(None, command, "--help").stdout
         assert f"tidelock {command}" in shown
         assert "--config" in shown or "COMMAND" in shown
+        assert "<bool>" not in listed + shown, "a flag takes no value"
 
 
 def test_the_version_is_shown() -> None:
