@@ -1,5 +1,7 @@
 """kill -9 of server, fold, its JVM and Postgres while events arrive: tables, changes and webhooks are the model's.
 
+So are tables and changes where the fold is killed while it makes tables anew by changed definitions, and swaps them.
+
 `SOAK_SEED` repeats a run's choices, `SOAK_KILLS` makes the long form longer or shorter.
 """
 
@@ -20,6 +22,7 @@ from tests.faults.servers import Producer
 from tests.faults.told import SETTINGS, telling
 from tests.ledgers import read_ledger
 from tests.model import fold
+from tests.spark.definition_changes import leftovers, modelled, picture
 from tests.spark.folding import differences, expected, pictured
 from tidelock.changes.reader import read_changes
 from tidelock.definitions import parse_definitions
@@ -72,6 +75,14 @@ number = "bigint"
 level = "decimal(10,2)"
 """
 DEFINITIONS = tomllib.loads(CONFIG)
+#: what may be changed, and what to
+CHANGES = {
+    'aggregation = "max"': ['aggregation = "avg"', 'aggregation = "count"'],
+    'period = "day"': ['period = "week"', 'period = "hour"'],
+    'tumbling = "3h"': ['tumbling = "2h"', 'hopping = ["4h", "2h"]'],
+    'late_tolerance = "36h"': ['late_tolerance = "20h"', 'late_tolerance = "40h"'],
+    'key = ["site", "number"]': ['key = "number"', 'key = ["number", "site"]'],
+}
 TABLES = tables_of(parse_definitions(DEFINITIONS))
 DAY = 86400 * 10**9
 START = 1_767_225_600 * 10**9
@@ -123,6 +134,35 @@ class Folded(Watched):
 
     def wait_until_folded(self, sequence: int) -> None:
         self.wait_until_read(sequence, "fold")
+
+    def change(self, config: str) -> None:
+        """Begin again with other definitions."""
+        assert self.stop() == 0, self.log()
+        (self.data / "tidelock.toml").write_text(config)
+        self.start()
+
+    def ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=10).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def swapping(self) -> bool:
+        """Whether an event that changes definitions waits for the fold, or none does any more."""
+        asked = {"stream": "_tidelock", "order": "desc", "limit": "1"}
+        last = httpx.get(f"{self.url}/admin/events", params=asked, timeout=10).json()["items"]
+        folded = self.positions().get("fold", 0)
+        waits = any(each["data"]["type"] == "definition" and each["ingressSequence"] > folded for each in last)
+        return waits or self.ready()
+
+    def folds_begun(self) -> int:
+        """How often a fold has begun to work."""
+        return (self.data / "up.log").read_text().count("folding from sequence")
+
+    def wait_for_another_fold(self, begun: int) -> int:
+        """Until one begins to work beside those that did; how many have by then."""
+        until(lambda: self.folds_begun() > begun, f"a fold begins, with the log\n{self.log()}", 300)
+        return self.folds_begun()
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +259,58 @@ async def test_a_few_kills_of_what_folds_and_tells_change_nothing(server: Folded
 @pytest.mark.timeout(7200)
 async def test_a_hundred_kills_of_what_folds_and_tells_change_nothing(server: Folded) -> None:
     await prove(server, kills=kills_of_a_soak(100))
+
+
+def kill_while_changing(server: Folded, kills: int) -> None:
+    """The fold, at any moment from when it begins to make tables anew until they are swapped, of one change or more."""
+    victims = Victims({"fold": 1})
+    customer = Customer(server.url, f"{victims.seed}/changing")
+    server.wait_until_ready(300)
+    begun, killed, changes = time.monotonic(), 0, 0
+
+    def send() -> None:
+        keys = [f"{victims.seed}/{changes}/{killed}/{number}" for number in range(10)]
+        assert httpx.post(f"{server.url}/v1/events", json=customer.events(keys), timeout=20).status_code == 200
+
+    send()
+    server.wait_until_folded(server.head())
+    while killed < kills:
+        config = CONFIG
+        for told, others in CHANGES.items():
+            config = config.replace(told, others[changes % len(others)])
+        seen, changes = server.folds_begun(), changes + 1
+        server.change(config)
+        while killed < kills:
+            seen = server.wait_for_another_fold(seen)
+            # Events that come meanwhile are in the tables of either definitions.
+            send()
+            if victims.chance.random() < 0.5:
+                until(server.swapping, "the swap begins", 120)
+                time.sleep(victims.chance.uniform(0, 0.5))
+            else:
+                time.sleep(victims.chance.uniform(0, 3))
+            if server.ready():
+                break
+            kill(found(lambda: server.fold, "the fold"))
+            victims.count("fold")
+            killed += 1
+    server.wait_until_ready(300)
+    server.wait_until_folded(server.head())
+    unlike = differences(picture(server.database), modelled(server.database, DEFINITIONS))
+    assert unlike == {}, "\n".join(unlike.values())
+    assert [name for name in leftovers(server.database) if "shadow" in name] == []
+    print(f"{victims} in {time.monotonic() - begun:.0f} s, while definitions were changed {changes} times")
+
+
+@pytest.mark.timeout(900)
+def test_kills_while_tables_are_made_anew_and_swapped_change_nothing(server: Folded) -> None:
+    kill_while_changing(server, kills=2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_many_kills_while_tables_are_made_anew_and_swapped_change_nothing(server: Folded) -> None:
+    kill_while_changing(server, kills=kills_of_a_soak(20))
 
 
 def test_a_fold_and_its_jvm_end_with_the_server_that_was_killed(server: Folded) -> None:
