@@ -34,6 +34,8 @@ def test_producers_retry_come_late_disagree_about_the_time_and_fall_silent() -> 
     assert times != sorted(times), "events are out of order"
     sizes = [len(request) for request in requests if "-gw-ap" in str(request)]
     assert max(sizes) > 5 * sorted(sizes)[len(sizes) // 2], "what was held back comes at once"
+    said = {(event["resourceId"], event["ts"], event["quantity"]) for event in calls}
+    assert len(said) > len({(resource, ts) for resource, ts, _ in said}), "one is sent again with another quantity"
     assert {event.get("tenantId", "default") for event in events} == {"default", "acme", "globex"}
 
 

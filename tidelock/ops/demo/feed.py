@@ -110,7 +110,8 @@ class Feed:
             counted = self._verdicts
             terminal.say(
                 f"[dim]so far {counted['accepted']:,} events taken, {counted['duplicates']:,} repeats known, "
-                f"{counted['rejected']:,} refused; {self._receiver.told:,} webhooks received[/]"
+                f"{counted['conflicts']:,} conflicts, {counted['rejected']:,} refused; "
+                f"{self._receiver.told:,} webhooks received[/]"
             )
 
     async def _until_moving(self) -> None:

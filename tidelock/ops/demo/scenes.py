@@ -1,7 +1,7 @@
 """What the demo's producers say: a trading desk and an API, with everything that producers do to a ledger.
 
-Each producer gives, a turn at a time, the requests it sends: lists of events. Retries, skewed clocks, late and
-out-of-order events, bursts and dropouts are theirs. No I/O and no clock: the time comes with each turn.
+Each producer gives, a turn at a time, the requests it sends: lists of events. Retries, conflicts, skewed clocks, late
+and out-of-order events, bursts and dropouts are theirs. No I/O and no clock: the time comes with each turn.
 """
 
 from __future__ import annotations
@@ -132,6 +132,9 @@ class Gateway:
             yield batch
             if self.chance.random() < 0.05:
                 yield batch
+            if self.chance.random() < 0.01:
+                # Counted anew before it was sent again: the ledger keeps the first, and says that they differ.
+                yield [batch[0] | {"quantity": "7"}]
 
     def _calls_of(self, now_ms: int) -> Iterator[Event]:
         busy = now_ms % _MINUTE_MS > 50_000
