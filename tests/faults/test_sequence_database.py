@@ -1,6 +1,7 @@
 """The sequence database stopped, slow, returned and set back under eight writers, and two ledgers on one of them."""
 
 import asyncio
+import gc
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -207,6 +208,17 @@ async def test_a_sequence_that_is_used_up_is_not_followed(
         assert isinstance(verdict, Accepted)
         assert verdict.ingress_sequence == 1
     assert await source(database) == "local"
+
+
+async def test_one_that_is_closed_while_it_connects_leaves_no_connection(server: EmbeddedPostgres) -> None:
+    for turn in range(40):
+        numbers = SequenceDatabase(Database(server.url, 2), TIMEOUT_S, Breaker(FAILURES_MAX, PAUSE_S))
+        starting = asyncio.create_task(numbers.start())
+        await asyncio.sleep(turn / 2_000)
+        await numbers.close()
+        await asyncio.wait([starting])
+    # What nobody closed complains when it is collected, which fails the test.
+    gc.collect()
 
 
 async def test_two_ledgers_on_one_sequence_database_never_have_the_same_number(

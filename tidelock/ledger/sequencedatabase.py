@@ -182,7 +182,8 @@ class SequenceDatabase:
             if found != (True,):
                 await connection.execute(QUERIES["make_sequence"])
             await connection.execute(QUERIES["limit_session"], [f"{max(1, int(self._timeout_s * 1000))}ms"])
-        except psycopg.Error:
+        except BaseException:
+            # Whoever closes meanwhile cancels this, and nobody else knows of the connection yet.
             await _closed(connection)
             raise
         return connection
