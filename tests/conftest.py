@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +16,6 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tidelock import settings
-from tidelock.fold import runner
 from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SUBMIT
@@ -29,6 +29,8 @@ from tidelock.sinks.kafkasource import kafka_jars
 Databases = Callable[[], AbstractContextManager[Database]]
 
 _ROOT = Path(__file__).parent.parent
+# Rehearsals would only take time from the tests that run meanwhile; every server that a test starts reads this.
+os.environ["TIDELOCK_SPARK_REHEARSALS"] = "0"
 _numbers = itertools.count(1)
 
 
@@ -82,10 +84,8 @@ def jars(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def spark(jars: Path) -> Iterator[Spark]:
     """Spark as it is in production, on two cores and with less memory."""
-    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30)
+    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, rehearsals=0)
     with Spark(wanted, jars, kafka_jars(jars, wanted)) as started:
-        # Rehearsals would only take time from the tests that run meanwhile.
-        started.rehearsals = runner.REHEARSALS
         yield started
 
 

@@ -252,7 +252,7 @@ async def prove(server: Folded, kills: int) -> None:
 
 @pytest.mark.timeout(900)
 async def test_a_few_kills_of_what_folds_and_tells_change_nothing(server: Folded) -> None:
-    await prove(server, kills=5)
+    await prove(server, kills=3)
 
 
 @pytest.mark.soak
@@ -304,7 +304,7 @@ def kill_while_changing(server: Folded, kills: int) -> None:
 
 @pytest.mark.timeout(900)
 def test_kills_while_tables_are_made_anew_and_swapped_change_nothing(server: Folded) -> None:
-    kill_while_changing(server, kills=2)
+    kill_while_changing(server, kills=1)
 
 
 @pytest.mark.soak

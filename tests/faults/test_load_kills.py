@@ -223,7 +223,7 @@ async def prove(server: Loaded, kills: int) -> None:
 
 @pytest.mark.timeout(900)
 async def test_a_few_kills_of_what_mirrors_and_loads_change_nothing(server: Loaded) -> None:
-    await prove(server, kills=5)
+    await prove(server, kills=3)
 
 
 @pytest.mark.soak

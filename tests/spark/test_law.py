@@ -76,7 +76,7 @@ def test_the_law_holds_for_very_many_ledgers(spark: Spark, databases: Databases,
 @pytest.mark.timeout(900)
 def test_the_law_holds_on_one_core_in_a_process_of_its_own(databases: Databases, jars: Path, number: int) -> None:
     toml = drawn(timed_definitions(), 10, number)[-1]
-    packed = packed_for(toml, drawn(timed_ledgers(), 60, number), Random(number))
+    packed = packed_for(toml, drawn(timed_ledgers(), 20, number), Random(number))
     wanted = expected(fold(packed.events, toml, COMPUTED), toml)
     with databases() as database:
         write_ledger(database, packed.events, packed.ends)

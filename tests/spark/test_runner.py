@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,22 +177,24 @@ def test_a_commit_that_nobody_announced_ends_the_rehearsals(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark, "rehearsals", 0)
+    monkeypatch.setattr(spark, "settings", replace(spark.settings, rehearsals=100))
     with folding(spark, ledger.database, DEFINITIONS) as running:
         running.wait(ledger.record(3))
         running.until(lambda: spark.rehearsals >= 1, "it rehearses")
         running.wait(ledger.record(2))
-        assert spark.rehearsals < runner.REHEARSALS
+        assert spark.rehearsals < 100
     ledger.check()
 
 
 def test_while_there_is_nothing_to_do_the_steps_are_rehearsed_and_nothing_comes_of_it(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark, "rehearsals", runner.REHEARSALS - 3)
+    monkeypatch.setattr(spark, "rehearsals", 0)
+    monkeypatch.setattr(spark, "settings", replace(spark.settings, rehearsals=3))
     monkeypatch.setattr(runner, "_POLL_S", 0.5)
     with folding(spark, ledger.database, DEFINITIONS) as running:
         running.wait(ledger.record(5))
-        running.until(lambda: spark.rehearsals == runner.REHEARSALS, "it was rehearsed as often as it should be")
+        running.until(lambda: spark.rehearsals == 3, "it was rehearsed as often as it should be")
         running.wait(ledger.record(5))
     ledger.check()
 

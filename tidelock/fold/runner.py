@@ -42,8 +42,7 @@ _PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 #: a range that fails so often is a defect, not bad luck
 _ATTEMPTS_MAX = 6
 _EVENTS_MIN = 10_000
-#: after so many rehearsals in a JVM nothing gets quicker any more (bench/fold.md); of so many events each
-REHEARSALS = 100
+#: what a rehearsal takes
 _REHEARSED_EVENTS = 50
 #: a shadow that is so near the end of the ledger takes over in a moment
 SHADOW_LAG_EVENTS = 20_000
@@ -316,7 +315,7 @@ class Runner:
         """While there is nothing to do: what comes next should be quick. Ends when it is, and when a commit is there,
         announced or not: all rehearsals together take as long as many looks."""
         assert self._folder is not None
-        while self._spark.rehearsals < REHEARSALS and not stop.is_set():
+        while self._spark.rehearsals < self._spark.settings.rehearsals and not stop.is_set():
             # Events that are like those to come.
             self._folder.rehearse(max(0, self.position - _REHEARSED_EVENTS), self.position)
             self._spark.rehearsals += 1
