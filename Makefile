@@ -11,7 +11,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench soak docs pictures clean
+.PHONY: help setup run check test coverage lint format bench soak docs pictures clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,8 +39,17 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 run: setup ## run Tidelock here with a live feed, on http://127.0.0.1:8080
 	@$(BIN)/tidelock demo
 
-test: lint ## lint, type check and run the whole test suite
-	@$(BIN)/python -m pytest -m "not soak" -n 2
+check: lint ## lint, types, pure rules and what the database promises: seconds, before every commit
+	@$(BIN)/python -m pytest -m "check and not soak" -n 2
+
+test: lint ## check, and everything else a change can break: what CI runs
+	@$(BIN)/python -m pytest -m "not soak" -n 3
+
+coverage: setup ## which lines the tests run, and which test runs which line; slower than make test
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -m "not soak" -n 3
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --skip-covered --sort=cover | tail -n 40
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .
@@ -62,8 +71,11 @@ bench: setup ## measure everything that has a speed, beside its limits
 	@$(BIN)/tidelock bench load
 	@$(BIN)/tidelock bench cluster
 
-soak: setup ## the long proofs (kills, many examples); takes a while
+soak: setup ## the long proofs: kills for minutes, thousands of examples; hours (docs/proofs.md)
 	@$(BIN)/python -m pytest -m soak -s
+# So many more examples take so much longer: the bound on hanging grows with them.
+	@EXAMPLES=$${EXAMPLES:-20}; export EXAMPLES; \
+		$(BIN)/python -m pytest -m "hypothesis and not soak" -n 2 --timeout=$$((300 * EXAMPLES))
 
 docs: setup ## write the generated reference pages and pictures anew
 	@$(BIN)/python -m tidelock.settings > docs/settings.md

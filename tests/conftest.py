@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import pytest
+from coverage import Coverage
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
+from tests.budgets import examples
+from tests.kept.opening import restore
+from tests.stack import stack
 from tidelock import settings
 from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
@@ -23,28 +31,105 @@ from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
-from tidelock.mirror.broker import Broker
+from tidelock.mirror.broker import Broker, broker_jars
 from tidelock.sinks.kafkasource import kafka_jars
 
+__all__ = ["stack"]
+
 Databases = Callable[[], AbstractContextManager[Database]]
+Copies = Callable[[Database], AbstractContextManager[Database]]
 
 _ROOT = Path(__file__).parent.parent
+#: fixtures that start a JVM, or fetch what one needs
+_HEAVY = frozenset({"spark", "jars", "broker", "stack"})
 # Rehearsals would only take time from the tests that run meanwhile; every server that a test starts reads this.
 os.environ["TIDELOCK_SPARK_REHEARSALS"] = "0"
+# Java's second compiler pays off after minutes of the same steps. The tests run many different steps, each a few times,
+# in many processes: without that compiler they need half the processor time. By default the code of the first one
+# alone has too little room for Spark's.
+os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+# No deadline: it would bound the speed of an example, and another program on this machine would break it.
+hypothesis.settings.register_profile("tidelock", deadline=None, max_examples=examples(50), print_blob=True)
+hypothesis.settings.load_profile("tidelock")
 _numbers = itertools.count(1)
 
 
 class Files(LoadScopeScheduling):
-    """A file's tests stay together, for what they share, and so do files that need Spark, which takes long to start."""
+    """A file's tests stay together, for what they share, and so do all tests of the full stack.
+
+    Spark and the stack take long to start. So one worker begins with the stack, another with Spark, each goes on with
+    what needs what it has, and only a worker with nothing else to do starts a second Spark. Two of them keep two cores
+    busy: a worker that would start a third one ends instead.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::")[0]
-        return "spark" if _needs_spark(path) else path
+        return "stack" if _needs(path) == "stack" else path
+
+    def _reschedule(self, node: WorkerController) -> None:
+        only_spark = self.workqueue and all(map(_uses_spark, self.workqueue))
+        if only_spark and not self._has_spark(node) and sum(map(self._has_spark, self.assigned_work)) >= 2:
+            # It finishes what it was given.
+            if not node.shutting_down:
+                node.shutdown()
+        else:
+            super()._reschedule(node)
+
+    def _has_spark(self, node: WorkerController) -> bool:
+        """Whether it was given tests that start one; some of the stack's do."""
+        work = self.assigned_work[node]
+        return any(map(_uses_spark, work)) or any(_names_spark(test.split("::")[0]) for test in work.get("stack", ()))
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        stacked = "stack" in self.assigned_work[node]
+        others = [each for each, scopes in self.assigned_work.items() if any(map(_uses_spark, scopes))]
+        spark_here = self._has_spark(node) or (not others and not stacked)
+
+        def rank(scope: str) -> int:
+            if scope == "stack":
+                return 0
+            if _uses_spark(scope):
+                return 1 if spark_here else 4
+            # What waits for processes is long: last of all it would keep one worker busy while the other is done.
+            return 2 if scope.startswith(("tests/console", "tests/faults", "tests/mirror", "tests/packaging")) else 3
+
+        self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
+        super()._assign_work_unit(node)
+
+
+def _uses_spark(scope: str) -> bool:
+    return scope != "stack" and _needs(scope) == "spark"
 
 
 @cache
-def _needs_spark(path: str) -> bool:
+def _needs(path: str) -> str | None:
+    text = (_ROOT / path).read_text()
+    return "stack" if "pytest.mark.stack" in text else "spark" if _names_spark(path) else None
+
+
+@cache
+def _names_spark(path: str) -> bool:
     return "spark: Spark" in (_ROOT / path).read_text()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Pure rules and contracts are `make check`, as is what says so itself; none of it may start more than Postgres."""
+    heavy = []
+    for item in items:
+        if item.path.is_relative_to(_ROOT / "tests" / "unit") or item.path.is_relative_to(_ROOT / "tests" / "contract"):
+            item.add_marker(pytest.mark.check)
+        if item.get_closest_marker("check") and not item.get_closest_marker("soak"):
+            heavy += [f"{item.nodeid} needs {name}" for name in _HEAVY.intersection(getattr(item, "fixturenames", ()))]
+    if heavy:
+        raise pytest.UsageError("make check starts nothing but Postgres:\n" + "\n".join(sorted(heavy)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Under `make coverage` every line knows the tests that ran it."""
+    if (measuring := Coverage.current()) is not None:
+        measuring.switch_context(item.nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
@@ -52,14 +137,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
-    """The embedded server, with one difference: it need not survive a power cut, so it does not wait for the disk."""
-    data = tmp_path_factory.mktemp("postgres")
-    server = EmbeddedPostgres(data, None, {"fsync": "off", "shared_buffers": "128MB"})
-    server.ensure()
-    yield server
-    server.release()
-    shutil.rmtree(data, ignore_errors=True)
+def postgres() -> Iterator[EmbeddedPostgres]:
+    """The embedded server, with one difference: it need not survive a power cut, so it does not wait for the disk.
+
+    It lies in memory where there is room: a database per test is a copy of some 300 files, which takes 40 ms there
+    and ten times as long on a disk.
+    """
+    with tempfile.TemporaryDirectory(prefix="tidelock-", dir=_memory()) as place:
+        # The server may run as another user, who has to come through here.
+        Path(place).chmod(0o755)
+        data = Path(place) / "postgres"
+        data.mkdir()
+        server = EmbeddedPostgres(data, None, {"fsync": "off", "shared_buffers": "128MB"})
+        server.ensure()
+        yield server
+        server.release()
+
+
+def _memory() -> str | None:
+    """A file system in memory with room for many databases."""
+    place = Path("/dev/shm")
+    return str(place) if place.is_dir() and shutil.disk_usage(place).free > 4 << 30 else None
 
 
 @pytest.fixture(scope="session")
@@ -75,9 +173,20 @@ def template(postgres: EmbeddedPostgres) -> str:
 
 @pytest.fixture(scope="session")
 def jars(pytestconfig: pytest.Config) -> Path:
-    """A data directory with the jars in it: resolved by the first run, kept for the next ones."""
+    """A data directory with all jars in it: resolved by the first run, kept for the next ones.
+
+    Tests copy it, so one worker fetches everything before any other goes on: a copy made meanwhile would be a part.
+    """
     kept = Path(pytestconfig.cache.mkdir("tidelock"))
-    assert jdbc_driver(kept, SUBMIT, java_home(None, kept), {}) is not None
+    with (kept / "fetching.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert jdbc_driver(kept, SUBMIT, java_home(None, kept), {}) is not None
+        kafka_jars(kept, settings.Spark())
+        broker_jars(kept)
+        # Only here: it imports Spark, which most tests have no use for.
+        from tests import archives
+
+        archives.use(kept)
     return kept
 
 
@@ -102,6 +211,12 @@ def databases(postgres: EmbeddedPostgres, template: str) -> Databases:
     return lambda: _made(postgres, f"TEMPLATE {template} STRATEGY file_copy")
 
 
+@pytest.fixture(scope="session")
+def copies(postgres: EmbeddedPostgres) -> Copies:
+    """What makes copies of a database that nobody is connected to, for tests that begin with the same tables."""
+    return lambda copied: _made(postgres, f"TEMPLATE {copied.url.rsplit('/', 1)[1]} STRATEGY file_copy")
+
+
 @pytest.fixture
 def database(databases: Databases) -> Iterator[Database]:
     """A migrated database of this test's own."""
@@ -109,10 +224,39 @@ def database(databases: Databases) -> Iterator[Database]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def empty_databases(postgres: EmbeddedPostgres) -> Databases:
+    """What makes databases with nothing in them."""
+    return lambda: _made(postgres, "STRATEGY file_copy")
+
+
 @pytest.fixture
-def empty_database(postgres: EmbeddedPostgres) -> Iterator[Database]:
+def empty_database(empty_databases: Databases) -> Iterator[Database]:
     """A database of this test's own with nothing in it."""
-    with _made(postgres, "STRATEGY file_copy") as made:
+    with empty_databases() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def kept_template(postgres: EmbeddedPostgres) -> str:
+    """The name of a database with the kept ledger in it, as it was written."""
+    name = "tidelock_kept"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    restore(url_of(postgres, name))
+    return name
+
+
+@pytest.fixture(scope="session")
+def kept_databases(postgres: EmbeddedPostgres, kept_template: str) -> Databases:
+    """What makes copies of the kept ledger, which are not migrated."""
+    return lambda: _made(postgres, f"TEMPLATE {kept_template} STRATEGY file_copy")
+
+
+@pytest.fixture
+def kept(kept_databases: Databases) -> Iterator[Database]:
+    """A ledger that an earlier version wrote, of this test's own and not migrated: see `tests/kept/opening.py`."""
+    with kept_databases() as made:
         yield made
 
 

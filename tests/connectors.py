@@ -120,18 +120,20 @@ class ListConnector:
         else:
             told = int(after)
         while True:
+            # Before its moments are looked at: none up to here comes later.
+            now = source.now
             for at, changes, violated in [each for each in source.moments if each[0] > told]:
                 if violated:
                     raise KeyViolation(f"a key has several rows at {at}")
                 for part in self._split(at, changes):
                     yield part
                 told = at
+            if now > told:
+                told = now
+                yield Part(told, (), str(told))
             await asyncio.sleep(0.001)
             if source.cuts != cuts:
                 raise Unreachable("cut")
-            if source.now > told:
-                told = source.now
-                yield Part(told, (), str(told))
 
     async def close(self) -> None:
         pass

@@ -55,15 +55,22 @@ def write_ledger(
                     )  # fmt: skip
         with cursor.copy(f"COPY commits ({_COMMIT_COLUMNS}) FROM STDIN".encode()) as copy:
             for number, commit in enumerate(commits, start=commit_id):
-                first, last = commit[0], commit[-1]
-                control = first.stream == "_tidelock"
+                opening, closing = commit[0], commit[-1]
+                control = opening.stream == "_tidelock"
                 copy.write_row(
-                    (number, first.ingress_sequence, last.ingress_sequence, last.source_timestamp, control, b"\0" * 32)
+                    (
+                        number,
+                        opening.ingress_sequence,
+                        closing.ingress_sequence,
+                        closing.source_timestamp,
+                        control,
+                        b"\0" * 32,
+                    )
                 )
-        last = commits[-1][-1]
+        newest = commits[-1][-1]
         cursor.execute(
             "UPDATE ledger_head SET ingress_sequence = %s, commit_id = %s, source_timestamp = %s",
-            (last.ingress_sequence, commit_id + len(commits) - 1, last.source_timestamp),
+            (newest.ingress_sequence, commit_id + len(commits) - 1, newest.source_timestamp),
         )
     assert len(by_sequence) == len(events)
     return [commit[-1].ingress_sequence for commit in commits]

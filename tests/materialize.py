@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.budgets import HANG_S
 from tests.pgwire import Wire
 
 T = TypeVar("T")
@@ -130,7 +131,7 @@ class StandIn:
 
         return self._do(close)
 
-    def subscribed(self, count: int, seconds: float = 30) -> None:
+    def subscribed(self, count: int, seconds: float = HANG_S) -> None:
         """Wait for the n-th subscription."""
         deadline = time.monotonic() + seconds
         while len(self.subscriptions) < count:

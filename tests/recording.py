@@ -1,11 +1,13 @@
 """Short ways to record events in tests: wire events as dictionaries, a sequencer on a database."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
+from tests.budgets import HANG_S
 from tidelock.clock import Clock, database_clock
 from tidelock.definitions import Definitions
 from tidelock.ingest.admit import Admission
@@ -58,3 +60,11 @@ async def record(
 async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
     async with await database.connect() as connection:
         return await (await connection.execute(query.encode())).fetchall()
+
+
+async def until_waited_for(database: Database) -> None:
+    """Until somebody waits for a lock."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(HANG_S):
+        while await rows(database, waiting) == [(0,)]:  # noqa: ASYNC110  # a test may poll
+            await asyncio.sleep(0.01)

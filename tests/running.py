@@ -14,6 +14,9 @@ from tidelock.fold.runner import Runner
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 
+#: how often the folds of tests look for commits that nobody announced
+POLL_S = 0.1
+
 
 class Running:
     """The product's own loop on a thread; whatever it ended with is its `error`."""
@@ -65,7 +68,13 @@ class RunningFold(Running):
 
     def __init__(self, spark: Spark, database: Database, definitions: Definitions, **options: Any) -> None:
         told: list[str] = []
-        given = {"range_events_max": 100_000, "rebuild": False, "control": _no_control, "tidy": lambda _: None}
+        given: dict[str, Any] = {
+            "range_events_max": 100_000,
+            "rebuild": False,
+            "control": _no_control,
+            "tidy": lambda _: None,
+            "poll_s": POLL_S,
+        }
         super().__init__("fold", told, Runner(spark, database, definitions, tell=told.append, **(given | options)))
 
 

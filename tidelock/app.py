@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ import uvloop
 from tidelock.changes.retention import prune
 from tidelock.clock import Clock, database_clock
 from tidelock.console.site import Site
-from tidelock.errors import SettingsError, TidelockError
+from tidelock.errors import SettingsError
+from tidelock.fold.java import check_java
 from tidelock.fold.plugins import check_event_times, load_plugins
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
@@ -32,17 +33,19 @@ from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
-from tidelock.ledger.partitions import ensure_partitions
-from tidelock.ledger.salts import open_salts
+from tidelock.ledger.losttail import accept as accept_loss
+from tidelock.ledger.losttail import find_lost_tail, refuse_lost_tail
+from tidelock.ledger.outage import Steady
+from tidelock.ledger.partitions import keep_partitions
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
 from tidelock.live.hub import Hub
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
 from tidelock.ops.control import limits_of, numbers_of, record_control
-from tidelock.ops.health import fold_probe, reader_probe, triggers_probe
-from tidelock.ops.listener import bind, listen, url_of
-from tidelock.ops.place import found_ledger, migrate_ledger, open_database
+from tidelock.ops.health import fold_probe, reader_probe, tail_probe, triggers_probe
+from tidelock.ops.listener import bind, listen, open_gate, url_of
+from tidelock.ops.place import found_ledger, migrate_ledger, open_database, prepare_ledger
 from tidelock.ops.server import Parts, make_app
 from tidelock.ops.stores import check_stores, configured, lake_ranges
 from tidelock.ops.verifying import Verifying
@@ -58,7 +61,6 @@ logger = logging.getLogger(__name__)
 #: a server by itself
 NO_CHILDREN: Mapping[str, Sequence[str]] = {}
 
-_PARTITIONS_S = 30.0
 # Connections for short questions (keys, health), and for followers that catch up.
 _SHORT_MAX = {"looks": 4, "pages": 4}
 
@@ -87,19 +89,22 @@ class Serving:
 
 @asynccontextmanager
 async def open_ledger(
-    settings: Settings, *, streams_open: bool, clock: Clock = database_clock
+    settings: Settings, *, streams_open: bool, clock: Clock = database_clock, accept_lost_tail: bool = False
 ) -> AsyncIterator[Ledger]:
-    """The ledger, migrated and ready to record."""
+    """The ledger, migrated and ready to record. Raises Difference where its tail is gone, unless that is accepted."""
     async with AsyncExitStack() as stack:
         database = await asyncio.to_thread(open_database, settings)
         stack.callback(database.close)
         await asyncio.to_thread(migrate_ledger, database)
-        async with await database.connect(name="tidelock start") as connection:
-            salts = await open_salts(connection, settings.salt)
-            await ensure_partitions(connection, settings.partition_events)
+        lost = await database.patience.insist(lambda: find_lost_tail(database, settings.anchor_path))
+        if lost is not None and not accept_lost_tail:
+            raise lost.refusal()
+        salts = await prepare_ledger(database, settings)
         sequencer = Sequencer(database, salts, limits_of(settings), clock, numbers=numbers_of(settings))
         await sequencer.start()
         stack.push_async_callback(sequencer.close)
+        if lost is not None:
+            await accept_loss(lost, sequencer, settings.anchor_interval)
         opened = settings.streams_open if settings.streams_open is not None else streams_open
         intake = Intake(sequencer, settings.definitions, settings, streams_open=opened)
         yield Ledger(settings, database, sequencer, intake)
@@ -107,7 +112,12 @@ async def open_ledger(
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings, *, streams_open: bool, fold_needed: bool = False, clock: Clock = database_clock
+    settings: Settings,
+    *,
+    streams_open: bool,
+    fold_needed: bool = False,
+    clock: Clock = database_clock,
+    accept_lost_tail: bool = False,
 ) -> AsyncIterator[Serving]:
     """The ledger and everything that serves it, on a socket that accepts. Leaving commits all that was taken.
 
@@ -116,7 +126,9 @@ async def open_server(
     async with AsyncExitStack() as stack:
         # First of all: a port that is taken should not cost the start of a database.
         listening = stack.enter_context(bind(settings.host, settings.port))
-        ledger = await stack.enter_async_context(open_ledger(settings, streams_open=streams_open, clock=clock))
+        ledger = await stack.enter_async_context(
+            open_ledger(settings, streams_open=streams_open, clock=clock, accept_lost_tail=accept_lost_tail)
+        )
         keys_needed = await _check_binding(ledger)
         # Apart: a long list must hold up neither keys and health nor the live feed, and an explanation no list.
         sizes = {"lists": settings.read_connections_max, "explain": settings.explain_connections_max, **_SHORT_MAX}
@@ -142,7 +154,7 @@ async def open_server(
         # Before the anchor is written for the last time.
         stack.push_async_callback(ledger.sequencer.close)
         await stack.enter_async_context(_background(anchor.run()))
-        await stack.enter_async_context(_background(_keep_partitions(ledger)))
+        await stack.enter_async_context(_background(keep_partitions(ledger.database, settings.partition_events)))
         await stack.enter_async_context(_background(Ticker(ledger.database, ledger.sequencer, clock).run()))
         workers = TriggerWorkers(settings, ledger.database, ledger.sequencer)
         await workers.start()
@@ -150,17 +162,18 @@ async def open_server(
         keys = KeyNews(ledger.database)
         kafka = ["kafka"] if settings.kafka.brokers else []
         others = map(reader_probe, [*kafka, *configured(settings)])
-        probes = [fold_probe(needed=fold_needed), triggers_probe, *others]
+        tail = tail_probe(lambda: ledger.sequencer.last_commit)
+        probes = [tail, fold_probe(needed=fold_needed), triggers_probe, *others]
         site, verifying = Site(settings), Verifying(ledger.database, settings.anchor_path)
         stack.push_async_callback(site.close)
         stack.push_async_callback(verifying.close)
         parts = Parts(
             settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, explains, looks, ledger.database,
-            workers, verifying, probes,
+            workers, verifying, open_gate(settings), probes,
         )  # fmt: skip
         app = make_app(parts, site if settings.console else None)
         await stack.enter_async_context(_background(keys.run()))
-        task = await stack.enter_async_context(listen(app, listening, settings))
+        task = await stack.enter_async_context(listen(app, listening, settings, parts.gate))
         yield Serving(url_of(listening), keys_needed, ledger, task)
 
 
@@ -170,21 +183,23 @@ def serve(
     streams_open: bool,
     announce: Callable[[str, bool], None],
     children: Mapping[str, Sequence[str]] = NO_CHILDREN,
+    accept_lost_tail: bool = False,
 ) -> None:
     """Serve until a signal says stop; a second one ends at once. `announce` gets the URL, and whether API keys
     are needed, when it is open. `children` are commands to run beside it, by what they are."""
     if "fold" in children:
-        # What the fold would refuse is told before anything has been started.
         _load_plugins(settings)
     if "load" in children:
         check_stores(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, streams_open, announce, children))
+        server = open_server(
+            settings, streams_open=streams_open, fold_needed="fold" in children, accept_lost_tail=accept_lost_tail
+        )
+        runner.run(_serve(server, announce, children))
 
 
 async def _serve(
-    settings: Settings,
-    streams_open: bool,
+    opening: AbstractAsyncContextManager[Serving],
     announce: Callable[[str, bool], None],
     children: Mapping[str, Sequence[str]],
 ) -> None:
@@ -200,9 +215,7 @@ async def _serve(
     for number in signals:
         loop.add_signal_handler(number, stopping)
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(
-            open_server(settings, streams_open=streams_open, fold_needed="fold" in children)
-        )
+        server = await stack.enter_async_context(opening)
         stopped = await stack.enter_async_context(_background(stop.wait()))
         kept = [
             await stack.enter_async_context(_background(keep_running(name, command, server.url, vital=name != "load")))
@@ -221,6 +234,7 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
     """Fold the ledger until told to stop, or once through its present end."""
     # Here, because a server should not wait for Spark's modules, which it has no use for.
     from tidelock.fold.proposals import check_definitions
+    from tidelock.fold.ranges import ledger_end
     from tidelock.fold.runner import CURSOR, Runner
     from tidelock.fold.session import Spark
     from tidelock.fold.sparkconf import check as check_spark
@@ -231,8 +245,10 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
     _load_plugins(settings)
     with open_database(settings) as database:
         migrate_ledger(database)
+        asyncio.run(refuse_lost_tail(database, settings.anchor_path))
         with closing(Store(database, SCHEMA, CURSOR)) as store:
-            check_definitions(store, settings.definitions, rebuild=rebuild)
+            database.patience.insist_sync(lambda: check_definitions(store, settings.definitions, rebuild=rebuild))
+            end = database.patience.insist_sync(lambda: ledger_end(store))
         started = time.monotonic()
         tell("starting Spark: some 15 s, longer the first time; events are recorded meanwhile ...")
         with Spark(settings.spark, settings.data) as spark:
@@ -241,13 +257,13 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
                 spark,
                 database,
                 settings.definitions,
-                range_events_max=settings.fold.range_events_max,
+                **_ranges(settings),
                 rebuild=rebuild,
                 control=partial(_propose, settings, database),
                 tidy=lambda connection: _prune(connection, settings),
                 tell=tell,
             )
-            runner.run(stop, through=_ledger_end(database) if once else None)
+            runner.run(stop, through=end if once else None)
 
 
 def replay(
@@ -272,7 +288,8 @@ def replay(
     check_spark(settings.spark, settings.database_url)
     _load_plugins(settings)
     with found_ledger(settings) as database, closing(Store(database, SCHEMA, CURSOR)) as store:
-        catalog = read_catalog(store)
+        asyncio.run(refuse_lost_tail(database, settings.anchor_path))
+        catalog = database.patience.insist_sync(lambda: read_catalog(store))
         store.rollback()
         if catalog is None:
             raise SettingsError("nothing has been folded yet, so there is nothing to replay; `tidelock fold` folds")
@@ -281,11 +298,10 @@ def replay(
             tell("no definition has changed; name those to fold anew all the same")
             return
         control = partial(_propose, settings, database)
-        range_events_max = settings.fold.range_events_max
         tell("starting Spark ...")
         with Spark(settings.spark, settings.data) as spark:
             sequence = build(
-                spark, database, plan, range_events_max=range_events_max, control=control, stop=stop, progress=progress,
+                spark, database, plan, **_ranges(settings), control=control, stop=stop, progress=progress,
                 elsewhere=lake_ranges(spark, database, settings) if lake else None,
             )  # fmt: skip
             if sequence is None:
@@ -295,8 +311,8 @@ def replay(
                 alone = lease.hold(connection)
             if alone:
                 Runner(
-                    spark, database, plan.definitions, range_events_max=range_events_max, rebuild=False,
-                    control=control, tidy=lambda _: None, tell=tell,
+                    spark, database, plan.definitions, **_ranges(settings), rebuild=False, control=control,
+                    tidy=lambda _: None, tell=tell,
                 ).run(stop, through=sequence)  # fmt: skip
             else:
                 tell(f"waiting for the running fold to swap at sequence {sequence}")
@@ -336,9 +352,15 @@ def started_spark(settings: Settings, tell: Callable[[str], None]) -> Iterator[S
 
 
 def _load_plugins(settings: Settings) -> None:
-    """The types of event times that definitions name must be there, before anyone waits for Spark."""
+    """What the fold would refuse is told before anything has been started: types of event times, a Java."""
     load_plugins(settings.plugins)
     check_event_times(settings.definitions)
+    check_java(settings.spark.java)
+
+
+def _ranges(settings: Settings) -> dict[str, int]:
+    own = settings.fold
+    return {"range_events_max": own.range_events_max, "range_events_start": own.range_events_start}
 
 
 def _propose(settings: Settings, database: Database, data: Mapping[str, Any]) -> int:
@@ -347,16 +369,8 @@ def _propose(settings: Settings, database: Database, data: Mapping[str, Any]) ->
 
 
 def _prune(connection: psycopg.Connection[Any], settings: Settings) -> None:
-    removed = prune(connection, settings.changes_retention)
-    if removed:
+    if removed := prune(connection, settings.changes_retention):
         logger.debug("removed %d segments of old changes", removed)
-
-
-def _ledger_end(database: Database) -> int:
-    with database.connect_sync(name="tidelock fold") as connection:
-        row = connection.execute("SELECT ingress_sequence FROM ledger_head").fetchone()
-        assert row is not None, "the head is always there"
-        return int(row[0])
 
 
 def _calm_collector() -> None:
@@ -372,21 +386,10 @@ def _calm_collector() -> None:
 
 async def _check_binding(ledger: Ledger) -> bool:
     """Whether API keys exist; raises SettingsError where they must and do not."""
-    async with await ledger.database.connect(name="tidelock start") as connection:
-        exist = await keys_exist(connection)
+    async with Steady(ledger.database, "tidelock start", patience=ledger.database.patience) as start:
+        exist = await start.run(keys_exist)
     check_binding(ledger.settings.host, exist)
     return exist
-
-
-async def _keep_partitions(ledger: Ledger) -> None:
-    """Partitions are made ahead of the head; a failure now is made good by the next turn."""
-    while True:
-        await asyncio.sleep(_PARTITIONS_S)
-        try:
-            async with await ledger.database.connect(name="tidelock partitions") as connection:
-                await ensure_partitions(connection, ledger.settings.partition_events)
-        except (psycopg.Error, TidelockError) as error:
-            logger.warning("the ledger's next partition cannot be made: %s", error)
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except TidelockError as error:
-            terminal.fail(error.message)
+            terminal.fail("\n".join(filter(None, [error.message, error.detail])))
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
             # Whoever read has seen enough. What is still buffered must not complain at the very end.

@@ -89,9 +89,9 @@ def is_column_name(name: str) -> bool:
 
 
 def data_path(name: str) -> tuple[str, ...] | None:
-    """The members that `data.a.b` leads through; None when the name is no such path."""
+    """The members that `data.a.b` leads through; None when the name is no such path. No member's name has a NUL."""
     first, *members = name.split(".")
-    return tuple(members) if first == "data" and members and all(members) else None
+    return tuple(members) if first == "data" and members and all(members) and "\0" not in name else None
 
 
 def table_column(name: str) -> str:

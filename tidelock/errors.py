@@ -41,10 +41,12 @@ class TidelockError(Exception):
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
+    def __init__(self, message: str, *, field: str | None = None, detail: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
+        #: files, processes, lines of a log: for who runs the server, in its log or on the command line, and nobody else
+        self.detail = detail
 
 
 class SettingsError(TidelockError):

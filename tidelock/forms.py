@@ -13,6 +13,7 @@ import msgspec
 
 from tidelock.columns import ColumnType
 from tidelock.instants import format_instant
+from tidelock.jsontexts import readable
 
 Form = Callable[[Any], object]
 
@@ -26,7 +27,8 @@ def decimal_form(number: Decimal) -> str:
 
 
 def json_form(text: str) -> msgspec.Raw:
-    return msgspec.Raw(text.encode())
+    """JSON as it was sent; null where a number in it is too long for readers, who would lose the rows beside it too."""
+    return readable(text.encode())
 
 
 #: what makes the form of a value that is not null; the others are their own

@@ -50,6 +50,21 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     received_at: int | None = None
 
 
+class Problem(msgspec.Struct, frozen=True, gc=False):
+    """Why one event was not taken."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class Unreadable(msgspec.Struct, frozen=True, gc=False):
+    """Why an event is given without its data. Such events are from before they were refused."""
+
+    code: Literal["unreadable"]
+    message: str
+
+
 class Recorded(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """An event of the ledger, in the one flat shape that every reader outside gets."""
 
@@ -72,14 +87,8 @@ class Recorded(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     idempotency_key: str | None
     key_source: KeySource
     source: str | None
-
-
-class Problem(msgspec.Struct, frozen=True, gc=False):
-    """Why one event was not taken."""
-
-    code: str
-    message: str
-    field: str | None = None
+    #: there only where its data has a number too long for readers: `data` is then null, or in exports its text
+    error: Unreadable | msgspec.UnsetType = msgspec.UNSET
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False, rename="camel", tag_field="status", tag="accepted"):

@@ -282,7 +282,7 @@ CREATE TABLE tidelock_tables.error_rows (
     PRIMARY KEY (tenant_id, "$key")
 );
 
--- One row per table, range and part: an Arrow segment of (tenant_id, key, source_timestamp, old, new), compressed.
+-- One row per table, range, lane and part: an Arrow segment of (tenant_id, key, source_timestamp, old, new), compressed.
 CREATE TABLE changes (
     table_name             text        COLLATE "C" NOT NULL,
     last_sequence          bigint      NOT NULL,
@@ -292,8 +292,11 @@ CREATE TABLE changes (
     rows                   integer     NOT NULL,
     recorded_at            timestamptz NOT NULL DEFAULT now(),
     segment                bytea       STORAGE EXTERNAL NOT NULL,
-    PRIMARY KEY (last_sequence, table_name, part)
+    lane                   integer     NOT NULL DEFAULT 0,
+    PRIMARY KEY (last_sequence, table_name, lane, part)
 );
+
+COMMENT ON COLUMN changes.lane IS 'The parts of one lane are in order; whoever reads a range merges its lanes.';
 
 CREATE INDEX changes_by_time ON changes (last_source_timestamp);
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.budgets import HANG_S
 from tests.client.scripted import Answer, page, says, scripted, streams
 from tidelock.client import AsyncClient, NoAnswer, Refused, Update
 
@@ -33,7 +34,7 @@ async def followed(url: str, count: int, *, tries: int = 3) -> list[Update]:
     """The first updates of a table."""
     found: list[Update] = []
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(HANG_S),
         AsyncClient(url, tries=tries) as client,
         aclosing(client.subscribe("trades")) as told,
     ):

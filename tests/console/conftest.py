@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from shutil import which
 
 import pytest
-from playwright.sync_api import Browser, Error, sync_playwright
+from playwright.sync_api import Browser, Error, expect, sync_playwright
 
 from tests.e2e.conftest import start, threaded
+
+# A bound on hanging, not on speed.
+expect.set_options(timeout=60_000)
 
 __all__ = ["browser", "start", "threaded"]
 

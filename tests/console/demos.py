@@ -28,7 +28,7 @@ def until(found: Callable[[], Any], what: str, seconds: float = 180) -> Any:
     deadline = time.monotonic() + seconds
     while not (result := found()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.25)
+        time.sleep(0.02)
     return result
 
 
@@ -41,6 +41,9 @@ class Demo:
 
     def get(self, path: str, **given: str | int) -> Any:
         return self._client.get(path, params=given).raise_for_status().json()
+
+    def send(self, events: list[dict[str, Any]]) -> None:
+        self._client.post("/v1/events", json=events).raise_for_status()
 
     def close(self) -> None:
         self._client.close()
@@ -59,7 +62,9 @@ def running_demo(jars: Path, place: Path) -> Iterator[Demo]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "tidelock", "demo", "--fresh", "--data", str(data), "--port", str(port)]
+    # It sends a quarter of what it could: the fold and the browser share a small machine.
+    flags = ["--data", str(data), "--port", str(port), "--turn", "1s"]
+    command = [sys.executable, "-m", "tidelock", "demo", "--fresh", *flags]
     environ = {name: value for name, value in os.environ.items() if not name.endswith("DATABASE_URL")}
     with said.open("w") as output:
         process = subprocess.Popen(command, stderr=output, env=environ)
@@ -124,6 +129,10 @@ class Watched:
         self.page.wait_for_selector(".tl-page")
         self.page.wait_for_load_state("networkidle")
         return self.page
+
+    def settle(self) -> None:
+        """Until what was changed of its looks is drawn."""
+        self.page.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
 
     def close(self) -> None:
         self._context.close()

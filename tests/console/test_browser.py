@@ -137,8 +137,12 @@ def test_events_come_live_until_they_are_paused(page: Page, console: Console) ->
     expect(rows.first).to_contain_text(f"{live:,}")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".tl-live")).to_have_text("paused")
-    (later,) = console.send({"stream": "api_calls", "customerRef": "later"})
-    page.wait_for_timeout(1500)
+    # Another page that is live hears of two events, one after the other: in between every page looks once.
+    other = opened(page.context.new_page(), "/events")
+    for name in ("other", "later"):
+        (later,) = console.send({"stream": "api_calls", "customerRef": name})
+        expect(other.locator(".tl-table tbody tr").first).to_contain_text(f"{later:,}")
+    other.close()
     expect(rows.first).to_contain_text(f"{live:,}")
     page.get_by_role("button", name="Go live").click()
     expect(rows.first).to_contain_text(f"{later:,}")

@@ -16,8 +16,10 @@ from tests.e2e.test_keys import make_key
 from tidelock.app import Serving
 from tidelock.console.login import local_path
 from tidelock.console.sessions import COOKIE, Sessions
+from tidelock.ops.access import is_own_page
 
 UNFRAMED = ("frame-ancestors 'none'", "DENY")
+PROXIED = {"x-forwarded-host": "a", "x-forwarded-proto": "https"}
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -45,7 +47,11 @@ async def test_browsers_get_pages_and_programs_the_api(client: httpx.AsyncClient
 
 
 async def test_what_is_no_page_is_answered_as_everywhere(client: httpx.AsyncClient) -> None:
-    for path in ("/nothing", "/v1/nothing", "/events/1/2", "/_nicegui/nothing", "/_console/../site.py"):
+    long = "x" * 300
+    for path in (
+        "/nothing", "/v1/nothing", "/events/1/2", "/_nicegui/nothing", "/_console/../site.py", f"/_console/x/{long}",
+        f"/_nicegui/{long}", f"/_console/{long}.css", "/_console/x/%00", "/_console/x/..", "/_console/x/", f"/{long}",
+    ):  # fmt: skip
         answer = await client.get(path, headers=BROWSER)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found"), path
     assert (await client.post("/events", headers=BROWSER)).status_code == 405
@@ -68,6 +74,50 @@ async def test_without_keys_no_foreign_page_gets_in(client: httpx.AsyncClient, s
     with pytest.raises(websockets.InvalidStatus) as caught:
         await websockets.connect(socket, origin=websockets.Origin("https://evil.example"))
     assert caught.value.response.status_code == 403
+
+
+async def _socket_status(client: httpx.AsyncClient, origin: str, **headers: str) -> int:
+    """What the console's socket answers to a page of that origin, with the client's session."""
+    path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    try:
+        async with websockets.connect(
+            str(client.base_url).rstrip("/").replace("http:", "ws:") + path,
+            origin=websockets.Origin(origin),
+            additional_headers={"cookie": cookies, **headers},
+        ):
+            return 101
+    except websockets.InvalidStatus as refused:
+        return refused.response.status_code
+
+
+@pytest.mark.parametrize(
+    ("headers", "proxied", "own"),
+    [
+        ({"origin": "http://a:1", "host": "a:1"}, False, True),
+        ({"origin": "https://a", "host": "a"}, False, False),
+        ({"origin": "https://a", "host": "a"}, True, True),
+        ({"origin": "https://localhost", "host": "localhost"}, True, False),
+        (
+            {"origin": "https://a", "host": "127.0.0.1:8080", "x-forwarded-host": "a", "x-forwarded-proto": "https"},
+            True,
+            True,
+        ),
+        (
+            {"origin": "https://a", "host": "127.0.0.1:8080", "x-forwarded-host": "a", "x-forwarded-proto": "https"},
+            False,
+            False,
+        ),
+        ({"origin": "http://a", "host": "a", "x-forwarded-proto": "https"}, True, False),
+        ({"origin": "https://a", "host": "b"}, True, False),
+        ({"origin": "https://a:444", "host": "a"}, True, False),
+        ({"origin": "null", "host": "a"}, True, False),
+        ({"origin": "http://"}, True, False),
+    ],
+)
+def test_a_page_is_the_servers_own_by_scheme_host_and_port(headers: dict[str, str], proxied: bool, own: bool) -> None:
+    sent = {name.encode(): value.encode() for name, value in headers.items()}
+    assert is_own_page(sent, proxied=proxied) is own
 
 
 async def test_as_many_pages_are_open_as_are_allowed(client: httpx.AsyncClient) -> None:
@@ -121,6 +171,10 @@ async def test_with_keys_a_session_is_needed(client: httpx.AsyncClient, server: 
     # The three pages that were opened before would be forgotten only after a minute.
     for visitor in list(Client.instances.values()):
         visitor.delete()
+    for origin, status in ((str(client.base_url), 101), ("http://127.0.0.1:3000", 403), ("https://evil.example", 403)):
+        assert await _socket_status(client, origin.rstrip("/")) == status
+        posted = await client.post("/login", data={"key": "tdl_no"}, headers={"origin": origin.rstrip("/")})
+        assert posted.status_code == (401 if status == 101 else 403)
     shown = await client.get("/events", headers=BROWSER)
     assert (shown.status_code, "Events · Tidelock" in shown.text) == (200, True)
     await client.get("/logout")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from itertools import product
@@ -12,7 +13,7 @@ import msgspec
 import psycopg
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidelock.changes.forms import change_forms
@@ -53,18 +54,24 @@ def arrow(changes: Sequence[Change], columns: Any = SIMPLE) -> pa.Table:
     )
 
 
+def one_lane(_: str) -> int:
+    return 0
+
+
 def write(
     connection: Connection, last_sequence: int, *changes: Change, rows_max: int = 2, age: str = "0s",
-    columns: Any = SIMPLE,
+    columns: Any = SIMPLE, lane_of: Callable[[str], int] = one_lane,
 ) -> None:  # fmt: skip
-    """What the fold does with a range's changes."""
-    for table in {each.table for each in changes}:
-        own = sorted((each for each in changes if each.table == table), key=lambda each: each.place)
+    """What the fold does with a range's changes; the lane of each is told by its key."""
+    for table, lane in {(each.table, lane_of(each.key)) for each in changes}:
+        own = [each for each in changes if (each.table, lane_of(each.key)) == (table, lane)]
+        own.sort(key=lambda each: each.place)
         for part, segment in enumerate(encode(arrow(own, columns), rows_max)):
             connection.execute(
-                "INSERT INTO changes (table_name, last_sequence, part, first_source_timestamp, last_source_timestamp, "
-                "rows, recorded_at, segment) VALUES (%s, %s, %s, %s, %s, %s, now() - %s::interval, %s)",
-                (table, last_sequence, part, segment.first_source_timestamp, segment.last_source_timestamp,
+                "INSERT INTO changes (table_name, last_sequence, lane, part, first_source_timestamp, "
+                "last_source_timestamp, rows, recorded_at, segment) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, now() - %s::interval, %s)",
+                (table, last_sequence, lane, part, segment.first_source_timestamp, segment.last_source_timestamp,
                  segment.rows, age, segment.data),
             )  # fmt: skip
 
@@ -139,6 +146,28 @@ def test_a_reader_has_one_segment_of_a_table_in_memory(ranges: Connection) -> No
         list(reading)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_lanes_are_read_as_if_they_were_one(connection: Connection, seed: int) -> None:
+    chance = random.Random(seed)
+    lanes = {key: chance.randrange(4) for key in "abcdefgh"}
+    tables, whole = "pq", []
+    for last_sequence in range(1, 4):
+        times = range(100 * last_sequence, 100 * last_sequence + 6)
+        places = [(table, time, key, tenant) for table in tables for time in times for key in lanes for tenant in "tu"]
+        changes = [change(table, time, key, number, tenant)
+                   for number, (table, time, key, tenant) in enumerate(chance.sample(places, 40))]  # fmt: skip
+        write(connection, last_sequence, *changes, rows_max=chance.choice([1, 3, 50]), lane_of=lanes.__getitem__)
+        whole += sorted(changes, key=lambda each: each.place)
+    assert list(read_changes(connection, after=0)) == whole
+    assert [each for batch in read_batches(connection, after=1) for each in batch.changes] == whole[40:]
+    for table in tables:
+        own = [each for each in whole if each.table == table]
+        assert list(read_changes(connection, after=0, tables=[table])) == own
+        for count in (1, 2, 7, 30, 200):
+            found = list(read_changes(connection, after=before_last(connection, table, count), tables=[table]))
+            assert found[-count:] == own[-count:]
+
+
 def test_what_is_older_than_the_retention_goes_and_whoever_needs_it_is_told(connection: Connection) -> None:
     for last_sequence, age in ((3, "3d"), (5, "2d"), (9, "1h")):
         write(connection, last_sequence, *RANGES[last_sequence], age=age)
@@ -193,6 +222,7 @@ VALUES = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.none() | VALUES, st.none() | VALUES), max_size=20), st.integers(1, 7))
 def test_a_segment_gives_back_every_value_as_it_was(rows: list[tuple[Any, Any]], rows_max: int) -> None:
     changes = [Change("x", time, "t", f"{time}", old, new) for time, (old, new) in enumerate(rows)]

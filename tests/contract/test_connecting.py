@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.budgets import HANG_S
 from tests.connectors import STREAM, MaterializeSource, sourcing
 from tests.recording import record, rows, sequencing
 from tidelock.columns import ColumnType
@@ -43,6 +44,7 @@ def connecting(
     *,
     part_rows_max: int = 100,
     told: list[str] | None = None,
+    hold_s: float = 30,
     **settings: Any,
 ) -> Connecting:
     """A connector that is not running yet."""
@@ -52,7 +54,7 @@ def connecting(
     feed = Feed.of(connector, stream, "default")
     sender = Sender(sequencer, given, streams_open=True)
     tell = (told if told is not None else []).append
-    return Connecting(connector, feed, Memory(database, feed), sender, given.connect, tell)
+    return Connecting(connector, feed, Memory(database, feed, hold_s=hold_s), sender, given.connect, tell)
 
 
 @asynccontextmanager
@@ -64,18 +66,18 @@ async def running(*given: Any, restart: bool = False, adopt: bool = False, **opt
         yield made
     finally:
         made.stop.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             await task
 
 
-async def until(true: Callable[[], object], seconds: float = 20) -> None:
+async def until(true: Callable[[], object], seconds: float = HANG_S) -> None:
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110  (many things are waited for)
             await asyncio.sleep(0.005)
 
 
 async def ended(made: Connecting, **options: bool) -> Connected:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         return await made.run(**options)
 
 
@@ -294,12 +296,12 @@ async def test_a_stream_has_one_connector_at_a_time(database: Database, source: 
     async with sequencing(database) as sequencer, running(sequencer, database, source) as made:
         await until(lambda: made.result.snapshots)
         with pytest.raises(SettingsError, match="another connector feeds"):
-            await ended(connecting(sequencer, database, source))
+            await ended(connecting(sequencer, database, source, hold_s=0.1))
 
 
 async def test_patience_ends(database: Database, source: MaterializeSource) -> None:
     async with sequencing(database) as sequencer:
-        made = connecting(sequencer, database, source, patience=SECOND)
+        made = connecting(sequencer, database, source, patience=SECOND // 10)
         task = asyncio.create_task(ended(made))
         await until(lambda: made.result.snapshots)
         source.server.stop()
@@ -309,11 +311,12 @@ async def test_patience_ends(database: Database, source: MaterializeSource) -> N
 
 async def test_it_waits_for_one_that_comes_back(database: Database, source: MaterializeSource) -> None:
     source.commit({1: "a"})
-    async with sequencing(database) as sequencer, running(sequencer, database, source) as made:
+    told: list[str] = []
+    async with sequencing(database) as sequencer, running(sequencer, database, source, told=told) as made:
         await until(lambda: made.result.snapshots)
         source.server.stop()
         source.commit({1: "b"})
-        await asyncio.sleep(1)
+        await until(lambda: sum("trying again" in text for text in told) >= 3)
         source.server.start()
         source.advance()
         await until(caught_up(made, source))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import HANG_S, examples
 from tests.connectors import STREAM, MaterializeSource
 from tests.materialize import standing_in
 from tests.recording import rows, sequencing
@@ -87,7 +88,7 @@ class Run:
         with suppress(asyncio.CancelledError, Unreachable):
             await self._task
 
-    async def settled(self, source: MaterializeSource, seconds: float = 20) -> None:
+    async def settled(self, source: MaterializeSource, seconds: float = HANG_S) -> None:
         """Until all that there is has been recorded."""
         source.advance()
         async with asyncio.timeout(seconds):
@@ -162,7 +163,7 @@ async def _check(database: Database, tenant: str, source: MaterializeSource) -> 
     assert len({row[3] for row in found}) == len(set(times)), "a moment is a collection"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_episodes, st.sampled_from([1, 3, 100]), st.integers(0, 1000))
 def test_the_latest_rows_are_the_views_whatever_happened(
     database: Database, episodes: list[Episode], part_rows_max: int, seed: int

@@ -34,7 +34,6 @@ async def test_a_connection_is_used_again(connections: Connections) -> None:
 async def test_no_more_are_open_than_allowed_and_the_others_wait(connections: Connections) -> None:
     async def hold(_: object) -> int:
         async with connections.lend() as connection:
-            await asyncio.sleep(0.05)
             return await backend(connection)
 
     assert len(set(await asyncio.gather(*map(hold, range(8))))) == 2

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.budgets import HANG_S
 from tests.connectors import SOURCES, STREAM, UNFIT, Source, sourcing
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.ops.connect.connector import Connector, KeyViolation, Part, PositionLost
@@ -55,7 +56,7 @@ class Listening:
             self.position = part.position
 
     async def _part(self) -> Part:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             return await anext(self._parts)
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.budgets import HANG_S
+from tests.recording import rows
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.ledger import postmaster
 from tidelock.ledger.database import Database
@@ -26,6 +29,22 @@ async def test_a_connection_is_named_and_commits_by_itself(database: Database) -
         cursor = await connection.execute("SELECT current_setting('application_name')")
         assert await cursor.fetchone() == ("tidelock sequencer",)
         assert connection.autocommit
+
+
+async def test_who_is_cancelled_while_it_connects_leaves_no_session(database: Database) -> None:
+    for step in range(40):
+        connecting = asyncio.create_task(database.connect(name="given up"))
+        # At many places of the handshake.
+        await asyncio.sleep(step * 0.0003)
+        connecting.cancel()
+        (found,) = await asyncio.gather(connecting, return_exceptions=True)
+        if isinstance(found, psycopg.AsyncConnection):
+            await found.close()
+    left = """SELECT state FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+        AND (application_name = 'given up' OR state = 'starting')"""
+    async with asyncio.timeout(HANG_S / 2):
+        while await rows(database, left):  # noqa: ASYNC110  (the server ends them when it reads that they are closed)
+            await asyncio.sleep(0.01)
 
 
 async def test_the_embedded_server_is_brought_back_on_connect(tmp_path: Path) -> None:

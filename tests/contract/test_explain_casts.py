@@ -14,6 +14,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.conftest import Databases
 from tests.model import meters, values
 from tests.texts import INSTANTS, ODD, TYPES, doubles, read, signed, texts_of
@@ -21,7 +22,7 @@ from tidelock.columns import ColumnType, parse_column_type
 from tidelock.ops.explain import casts
 from tidelock.periods import period_start
 
-MANY = settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=6)
+MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=examples(6))
 
 Connection = psycopg.Connection[Any]
 

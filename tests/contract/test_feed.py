@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.budgets import HANG_S
 from tests.recording import LIMITS
 from tidelock.ingest.admit import Writer
 from tidelock.ingest.intake import Intake
@@ -70,11 +71,11 @@ async def ledger(database: Database) -> AsyncIterator[Ledger]:
 
 
 @asynccontextmanager
-async def fed(database: Database, *, queue_events_max: int = 1000, page_bytes_max: int = 2**20) -> AsyncIterator[Feed]:
+async def fed(database: Database, *, queue_events_max: int = 1000, **options: Any) -> AsyncIterator[Feed]:
     async with AsyncExitStack() as stack:
         connections = Connections(database, size_max=4)
         stack.push_async_callback(connections.close)
-        feed = Feed(database, connections, queue_events_max=queue_events_max, page_bytes_max=page_bytes_max)
+        feed = Feed(database, connections, queue_events_max=queue_events_max, **{"poll_s": 0.02, **options})
         await feed.start()
         stack.push_async_callback(feed.close)
         yield feed
@@ -87,13 +88,36 @@ async def recorded(database: Database, only: Filter = EVERYTHING, after: int = 0
     return [Frame(event.ingress_sequence, msgspec.json.encode(event).decode()) for event in events]
 
 
-class Follower:
-    """Follows until it has seen a number of events or is told to stop; sleeps at random when it is slow."""
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(HANG_S):
+        while not true():  # noqa: ASYNC110  # a test may poll
+            await asyncio.sleep(0.005)
 
-    def __init__(self, feed: Feed, only: Filter, after: int, *, slow: bool, seed: int) -> None:
+
+class Turns:
+    """Of those who write. Who is slow lets one pass; after the last, nobody waits."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Event()
+        self._over = False
+
+    def pass_on(self, *, last: bool = False) -> None:
+        self._over = self._over or last
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+    async def next(self) -> None:
+        if not self._over:
+            await self._turn.wait()
+
+
+class Follower:
+    """Follows until it has seen a number of events or is told to stop; with `turns`, it is slow at random."""
+
+    def __init__(self, feed: Feed, only: Filter, after: int, turns: Turns | None = None, seed: int = 1) -> None:
         self.only, self.after = only, after
         self.seen: list[Frame] = []
-        self._slow = slow
+        self._turns = turns
         self._chance = random.Random(seed)
         self.task = asyncio.create_task(self._run(feed))
 
@@ -101,24 +125,27 @@ class Follower:
         async with aclosing(feed.follow(self.only, self.after)) as batches:
             async for frames in batches:
                 self.seen += frames
-                if self._slow and self._chance.random() < 0.5:
-                    await asyncio.sleep(self._chance.random() / 20)
+                if self._turns is not None and self._chance.random() < 0.5:
+                    await self._turns.next()
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(20):
-            while len(self.seen) < count:  # noqa: ASYNC110  # a test may poll
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.seen) >= count)
 
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
+async def joined(feed: Feed) -> None:
+    """Until a follower is in the tail, and none waits to be let in."""
+    await until(lambda: feed._router.cover() is not None and not feed._joining)
+
+
 async def test_a_follower_gets_what_is_recorded_after_it_came(database: Database, ledger: Ledger) -> None:
     await ledger.write(3)
     async with fed(database) as feed:
-        follower = Follower(feed, EVERYTHING, 3, slow=False, seed=1)
-        await asyncio.sleep(0.1)
+        follower = Follower(feed, EVERYTHING, 3)
+        await joined(feed)
         await ledger.write(2)
         await follower.until(2)
         await follower.stop()
@@ -140,23 +167,26 @@ async def test_nothing_is_missed_or_repeated_while_writers_write_and_followers_c
         Filter("u", None, "x"),
         Filter(None, "c", "y"),
     ]
-    await ledger.write(1500)
+    await ledger.write(400)
+    turns = Turns()
     async with opened(database) as other, fed(database, queue_events_max=queue_events_max) as feed:
         # One process tells the feed of its commits itself, the other only through the database.
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
 
         async def write(process: Ledger) -> None:
-            for _ in range(40):
-                await process.write(chance.choice([1, 3, 60]), chance)
-                await asyncio.sleep(chance.random() / 100)
+            for _ in range(20):
+                await process.write(chance.choice([1, 3, 30]), chance)
+                turns.pass_on()
 
         writing = asyncio.gather(write(ledger), write(other))
         followers = []
         for number in range(18):
-            after = chance.choice([0, 1490, chance.randrange(1500)])
-            followers.append(Follower(feed, filters[number % 6], after, slow=number % 3 == 0, seed=seed + number))
-            await asyncio.sleep(chance.random() / 30)
+            after = chance.choice([0, 390, chance.randrange(400)])
+            slow = turns if number % 3 == 0 else None
+            followers.append(Follower(feed, filters[number % 6], after, slow, seed + number))
+            await turns.next()
         await writing
+        turns.pass_on(last=True)
         for follower in followers:
             expected = await recorded(database, follower.only, follower.after)
             await follower.until(len(expected))
@@ -169,9 +199,11 @@ async def test_nothing_is_missed_or_repeated_while_writers_write_and_followers_c
 async def test_who_joins_during_a_read_that_was_not_for_them_misses_nothing(
     database: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    turns = Turns()
+
     async def slowly(*arguments: Any, **options: Any) -> Page[Recorded]:
         page = await read_page(*arguments, **options)
-        await asyncio.sleep(0.02)
+        await turns.next()
         return page
 
     monkeypatch.setattr("tidelock.ledger.feed.read_page", slowly)
@@ -179,10 +211,11 @@ async def test_who_joins_during_a_read_that_was_not_for_them_misses_nothing(
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
         followers = []
         for only in (Filter("t", "a", "x"), Filter("t", "b", "y"), Filter("u", "c", "x"), Filter("u", "a", "y")):
-            followers.append(Follower(feed, only, 0, slow=False, seed=1))
+            followers.append(Follower(feed, only, 0))
             for _ in range(10):
                 await ledger.write(20)
-                await asyncio.sleep(0.005)
+                turns.pass_on()
+        turns.pass_on(last=True)
         for follower in followers:
             expected = await recorded(database, follower.only)
             await follower.until(len(expected))
@@ -196,8 +229,8 @@ async def test_pages_are_bounded_by_their_bytes_too(database: Database, ledger: 
     async with fed(database, page_bytes_max=12_000) as feed, aclosing(feed.follow(EVERYTHING, 0)) as batches:
         seen = [await anext(batches) for _ in range(10)]
         assert [len(frames) for frames in seen] == [2] * 10
-        follower = Follower(feed, EVERYTHING, 20, slow=False, seed=1)
-        await asyncio.sleep(0.1)
+        follower = Follower(feed, EVERYTHING, 20)
+        await joined(feed)
         await ledger.write(9, data=large)
         await follower.until(9)
         await follower.stop()
@@ -207,8 +240,8 @@ async def test_pages_are_bounded_by_their_bytes_too(database: Database, ledger: 
 async def test_a_sequence_beyond_the_end_is_waited_for(database: Database, ledger: Ledger) -> None:
     await ledger.write(5)
     async with fed(database) as feed:
-        follower = Follower(feed, EVERYTHING, 8, slow=False, seed=1)
-        await asyncio.sleep(0.1)
+        follower = Follower(feed, EVERYTHING, 8)
+        await joined(feed)
         await ledger.write(5)
         await follower.until(2)
         await follower.stop()
@@ -217,7 +250,7 @@ async def test_a_sequence_beyond_the_end_is_waited_for(database: Database, ledge
 
 async def test_a_follower_outlives_the_loss_of_every_connection(database: Database, ledger: Ledger) -> None:
     async with fed(database) as feed:
-        follower = Follower(feed, EVERYTHING, 0, slow=False, seed=1)
+        follower = Follower(feed, EVERYTHING, 0)
         for turn in range(3):
             await ledger.write(10)
             await follower.until(10 * turn + 5)
@@ -232,39 +265,42 @@ async def test_a_follower_outlives_the_loss_of_every_connection(database: Databa
     assert follower.seen == await recorded(database)
 
 
-async def test_nothing_is_read_and_no_connection_held_while_nobody_follows(database: Database, ledger: Ledger) -> None:
-    async def connections() -> int:
-        async with await database.connect() as connection:
-            cursor = await connection.execute(
-                "SELECT count(*) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND application_name = 'tidelock feed'"
-            )
-            row = await cursor.fetchone()
-            assert row is not None
-            return int(row[0])
+async def connections(database: Database) -> int:
+    """How many listen."""
+    async with await database.connect() as connection:
+        cursor = await connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'tidelock feed' AND query LIKE 'LISTEN%' AND state = 'idle'"
+        )
+        row = await cursor.fetchone()
+        assert row is not None
+        return int(row[0])
 
+
+async def until_connections(database: Database, count: int) -> None:
+    async with asyncio.timeout(HANG_S):
+        while await connections(database) != count:  # noqa: ASYNC110  # a test may poll
+            await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_read_and_no_connection_held_while_nobody_follows(database: Database, ledger: Ledger) -> None:
     async with fed(database) as feed:
-        assert await connections() == 0
-        follower = Follower(feed, EVERYTHING, 0, slow=False, seed=1)
+        assert await connections(database) == 0
+        follower = Follower(feed, EVERYTHING, 0)
         await ledger.write(1)
         await follower.until(1)
-        assert await connections() == 1
+        await until_connections(database, 1)
         await follower.stop()
-        async with asyncio.timeout(5):
-            while await connections():  # noqa: ASYNC110  # a test may poll
-                await asyncio.sleep(0.1)
+        await until_connections(database, 0)
         await ledger.write(5)
         assert feed.state.lag == 0
 
 
-async def test_commits_are_heard_of_without_the_poll(
-    database: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tidelock.ledger.feed._POLL_S", 30.0)
-    async with fed(database) as feed:
-        follower = Follower(feed, EVERYTHING, 0, slow=False, seed=1)
-        await asyncio.sleep(0.5)
-        async with asyncio.timeout(2):
-            await ledger.write(1)
-            await follower.until(1)
+async def test_commits_are_heard_of_without_the_poll(database: Database, ledger: Ledger) -> None:
+    async with fed(database, poll_s=600) as feed:
+        follower = Follower(feed, EVERYTHING, 0)
+        await joined(feed)
+        await until_connections(database, 1)
+        await ledger.write(1)
+        await follower.until(1)
         await follower.stop()

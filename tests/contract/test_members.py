@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tidelock.fold.slots import WHOLE, Member
 from tidelock.ledger.database import Database
 from tidelock.sinks.members import member_texts
@@ -60,7 +61,7 @@ def test_a_members_text_is_what_postgres_gives(database: Database, data: str | N
     assert member_texts(data, MEMBERS) == by_postgres(database, data)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_values, st.booleans())
 def test_any_data_has_the_members_that_postgres_finds(database: Database, value: object, escaped: bool) -> None:
     data = json.dumps(value, ensure_ascii=escaped)

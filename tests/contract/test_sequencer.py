@@ -306,9 +306,9 @@ async def test_commits_are_durable_even_where_the_servers_default_is_not(databas
         await connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off".encode())
     async with sequencing(database) as sequencer:
         await record(sequencer, keyed(1))
-        connection = sequencer._writer._connection
-        assert connection is not None
-        shown = await (await connection.execute("SHOW synchronous_commit")).fetchone()
+        writing = sequencer._writer._connection
+        assert writing is not None
+        shown = await (await writing.execute("SHOW synchronous_commit")).fetchone()
     assert shown == ("on",)
 
 

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from tests.recording import record, rows, sequencing
+from tests.budgets import HANG_S
+from tests.recording import record, rows, sequencing, until_waited_for
 from tidelock.clock import Clock, database_clock
 from tidelock.ledger.database import Database
 from tidelock.ledger.due import Due
@@ -41,22 +42,44 @@ async def database_now(database: Database) -> int:
     return int(now)
 
 
+class Looks:
+    """How often a ticker has looked, which it does by asking for the time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+
+    def __call__(self, now: int) -> int:
+        self._count += 1
+        return self._clock(now)
+
+    async def more(self, count: int = 3) -> None:
+        """Until it has looked some more times: what it did not do then, it does not do."""
+        wanted = self._count + count
+        async with asyncio.timeout(HANG_S):
+            while self._count < wanted:  # noqa: ASYNC110  # a test may poll
+                await asyncio.sleep(0.005)
+
+
 @asynccontextmanager
-async def ticking(database: Database, sequencer: Sequencer, clock: Clock = database_clock) -> AsyncIterator[None]:
-    task = asyncio.create_task(Ticker(database, sequencer, clock).run())
+async def ticking(
+    database: Database, sequencer: Sequencer, clock: Clock = database_clock, *, poll_s: float = 0.02, grace_ns: int = 0
+) -> AsyncIterator[Looks]:
+    looks = Looks(clock)
+    task = asyncio.create_task(Ticker(database, sequencer, looks, poll_s=poll_s, grace_ns=grace_ns).run())
     try:
-        yield
+        yield looks
         assert not task.done()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until_ticked(database: Database, count: int = 1, seconds: float = 10) -> list[int]:
+async def until_ticked(database: Database, count: int = 1, seconds: float = HANG_S) -> list[int]:
     deadline = time.monotonic() + seconds
     while len(found := await ticks(database)) < count:
         assert time.monotonic() < deadline, f"{len(found)} ticks after {seconds} s"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.01)
     return found
 
 
@@ -132,37 +155,38 @@ async def test_of_many_processes_that_see_a_moment_pass_one_records_the_tick(dat
         await store(database, window=now, idle=now)
         found = await asyncio.gather(*(sequencer.tick() for _ in range(10) for sequencer in (one, other)))
         assert sum(tick is not None for tick in found) == 1
-        async with ticking(database, one), ticking(database, other):
+        async with ticking(database, one) as looks, ticking(database, other) as others:
             for count in (2, 3):
-                await store(database, window=await database_now(database) + SECOND // 5)
+                await store(database, window=await database_now(database) + SECOND // 20)
                 await until_ticked(database, count)
-                await asyncio.sleep(0.3)
+                await looks.more()
+                await others.more()
     assert len(await ticks(database)) == 3
 
 
-async def test_a_tick_follows_its_moment_closely_whether_or_not_the_ticker_was_told(database: Database) -> None:
-    async with sequencing(database) as sequencer, ticking(database, sequencer):
-        await asyncio.sleep(0.2)
-        for count, tell in enumerate((True, False), start=1):
-            due = await database_now(database) + SECOND // 4
-            await store(database, window=due, tell=tell)
-            tick = (await until_ticked(database, count))[-1]
-            assert due <= tick <= due + (SECOND // 2 if tell else 2 * SECOND)
-        assert await rows(database, "SELECT count(*) FROM events") == [(2,)], "and nothing else is recorded"
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_tick_follows_its_moment_whether_or_not_the_ticker_was_told(database: Database, told: bool) -> None:
+    # One who is told does not look again by itself for longer than the test waits.
+    poll_s = 600 if told else 0.02
+    async with sequencing(database) as sequencer, ticking(database, sequencer, poll_s=poll_s) as looks:
+        await looks.more(1)
+        due = await database_now(database) + SECOND // 20
+        await store(database, window=due, tell=told)
+        (tick,) = await until_ticked(database)
+        assert due <= tick
+        assert await rows(database, "SELECT count(*) FROM events") == [(1,)], "and nothing else is recorded"
 
 
-async def test_nothing_is_recorded_while_rows_come_anyway_or_nothing_waits(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tidelock.ledger.ticks._GRACE_NS", 10 * SECOND)
-    async with sequencing(database) as sequencer, ticking(database, sequencer):
-        await store(database, window=await database_now(database) + SECOND // 10)
-        await asyncio.sleep(0.3)
-        await record(sequencer, {})
-        monkeypatch.setattr("tidelock.ledger.ticks._GRACE_NS", 0)
-        await asyncio.sleep(0.3)
-        await store(database)
-        await asyncio.sleep(1.2)
+async def test_nothing_is_recorded_while_rows_come_anyway_or_nothing_waits(database: Database) -> None:
+    async with sequencing(database) as sequencer:
+        async with ticking(database, sequencer, grace_ns=600 * SECOND) as looks:
+            await store(database, window=await database_now(database))
+            await looks.more()
+            await record(sequencer, {})
+        async with ticking(database, sequencer) as looks:
+            await looks.more()
+            await store(database)
+            await looks.more()
     assert await ticks(database) == []
 
 
@@ -172,17 +196,17 @@ async def test_the_clock_is_the_sequencers(database: Database) -> None:
     def clock(_: int) -> int:
         return moment
 
-    async with sequencing(database, clock=clock) as sequencer, ticking(database, sequencer, clock):
+    async with sequencing(database, clock=clock) as sequencer, ticking(database, sequencer, clock) as looks:
         await store(database, window=5000)
-        await asyncio.sleep(0.3)
+        await looks.more()
         assert await ticks(database) == []
         moment = SECOND
         assert await until_ticked(database) == [SECOND]
 
 
 async def test_a_ticker_outlives_its_connection(database: Database, caplog: pytest.LogCaptureFixture) -> None:
-    async with sequencing(database) as sequencer, ticking(database, sequencer):
-        await asyncio.sleep(0.2)
+    async with sequencing(database) as sequencer, ticking(database, sequencer) as looks:
+        await looks.more(1)
         found = await rows(
             database,
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -195,12 +219,12 @@ async def test_a_ticker_outlives_its_connection(database: Database, caplog: pyte
 
 
 async def test_a_head_that_is_held_delays_a_tick_and_loses_none(database: Database) -> None:
-    async with sequencing(database) as sequencer, ticking(database, sequencer):
+    async with sequencing(database) as sequencer, ticking(database, sequencer) as looks:
         async with await psycopg.AsyncConnection.connect(database.url) as holder:
             await holder.execute("SELECT FROM ledger_head FOR UPDATE")
             await store(database, idle=await database_now(database))
-            await asyncio.sleep(0.5)
+            await until_waited_for(database)
             await holder.rollback()
         await until_ticked(database)
-        await asyncio.sleep(0.3)
+        await looks.more()
     assert len(await ticks(database)) == 1

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,7 +265,7 @@ def test_a_quantity_comes_back_from_its_binary_form(text: str) -> None:
 
 async def test_the_database_gives_back_the_bytes_that_were_chained(database: Database) -> None:
     quantities = ["0", "1", "-1.5", "0.000000001", "999999999999999999.999999999", "10000", "1e17", "100000000.5"]
-    events = [
+    events: list[dict[str, Any]] = [
         EVERY_FIELD,
         *({"quantity": text, "ts": n, "data": [n, None, 1e300]} for n, text in enumerate(quantities)),
     ]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.filters import COLUMN_TYPES, COLUMNS, Filter, Row, any_values, naive, rows, where
 from tidelock.columns import ColumnType
 from tidelock.ledger.postgres import EmbeddedPostgres
@@ -86,7 +87,7 @@ def test_the_cases_of_the_contract(connection: Connection) -> None:
     assert [list(truths) for truths in zip(*found, strict=True)] == [case["truth"] for case in CASES["cases"]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(40))
 @given(st.lists(where(), min_size=1, max_size=25), st.lists(rows(), min_size=1, max_size=10))
 def test_postgres_and_python_and_the_model_agree(
     connection: Connection, written: list[Filter], some: list[Row]
@@ -94,7 +95,7 @@ def test_postgres_and_python_and_the_model_agree(
     _check_truths(connection, written, some)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_they_agree_on_any_values(connection: Connection, data: st.DataObject) -> None:
     values = data.draw(any_values())
@@ -113,7 +114,6 @@ def _check_truths(connection: Connection, written: list[Filter], some: list[Row]
     assert [[matches(row) for matches in compiled] for row in some] == [[t is True for t in row] for row in by_model]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1))
 def test_a_text_is_the_same_text_in_postgres(connection: Connection, texts: list[str]) -> None:
     columns = ", ".join(where_sql(parse_where({"s": {"_eq": text}}, COLUMNS), POSTGRES)[6:] for text in texts)

@@ -56,3 +56,10 @@ async def test_a_feed_without_a_key_says_so_once_and_goes_on_when_none_is_needed
         await Feed(client, url, 0.0)._post([{"stream": "s"}])
     assert asked == [[{"stream": "s"}]] * 3, "it is sent until it is taken"
     assert capsys.readouterr().err.count("this needs an API key") == 1
+
+
+def test_a_turn_that_is_no_duration_is_refused(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["demo", "--turn", "soon", "--data", str(tmp_path / "new")])
+    assert ran.exit_code == 2
+    assert "--turn soon: it must be a whole number with its unit" in ran.stderr
+    assert not (tmp_path / "new").exists()

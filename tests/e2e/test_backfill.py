@@ -273,7 +273,7 @@ def _live(folder: Path) -> Path:
 def test_killed_at_random_points_beside_live_ingest_it_gives_the_same_ledger(
     database: Database, old: Database, tmp_path: Path
 ) -> None:
-    prove_kills(database, old, tmp_path, 20_000, 3)
+    prove_kills(database, old, tmp_path, 6_000, 2)
 
 
 @pytest.mark.soak

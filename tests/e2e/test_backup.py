@@ -50,5 +50,9 @@ def test_a_restored_ledger_is_proven_and_goes_on_and_what_it_lost_is_told(
     assert lost.exit_code == 1
     assert "the tail was cut off" in lost.stdout
 
+    refused = run(empty_database, "serve", "--data", tmp_path, env={"TIDELOCK_ANCHOR": str(anchor)})
+    assert refused.exit_code == 1
+    assert "sequences 3 to 3 are missing" in " ".join(refused.output.split())
+
     assert sent(empty_database, "b", "c") == ["duplicate", "accepted"], "producers send again what was lost"
     assert run(empty_database, "verify", "--anchor", tmp_path / "new.jsonl").exit_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ _TOUCHED = b"SELECT count(*) FROM (SELECT DISTINCT customer_ref, source_timestam
 def test_the_fold_is_measured_beside_its_limits(spark: Spark, databases: Databases, tmp_path: Path) -> None:
     said: list[str] = []
     with databases() as database:
-        figures = measure_ledger(spark, database, Settings(), 100, EVENTS, said.append, tmp_path)
+        figures = measure_ledger(spark, database, Settings(), 100, EVENTS, said.append, tmp_path, again=False)
         with database.connect_sync() as connection:
             touched = connection.execute(_TOUCHED).fetchall()[0][0]
     assert set(bench._FOLD_ROWS) < set(figures), "every row of the table has its figure"
@@ -39,9 +38,11 @@ def test_the_fold_is_measured_beside_its_limits(spark: Spark, databases: Databas
     for name in ("sparkSums", "sparkParquetSums", "duckdbSums", "fold", "foldAlone"):
         assert figures[f"{name}EventsPerSecond"], name
     assert sum(float(str(figures[name])) for name in STEPS.values()) == pytest.approx(1.0, abs=0.01)
-    assert figures["shareRead"]
-    assert figures["shareCounters"]
+    assert figures["shareExecutors"]
     assert figures["bytesPerChange"]
+    parts = [float(str(figures[f"{who}MicrosecondsPerEvent"])) for who in ("jvm", "python", "workers", "postgres")]
+    assert all(parts[:2])
+    assert sum(parts) == pytest.approx(float(str(figures["processorMicrosecondsPerEvent"])), abs=0.03)
     assert any("live = false" in line for line in said)
 
 
@@ -51,20 +52,23 @@ def test_a_fold_that_counts_wrong_is_not_measured(database: Database) -> None:
         backlog.folded()
 
 
-def test_the_time_of_a_step_is_not_that_of_the_steps_within_it() -> None:
+def test_the_time_of_a_step_is_not_that_of_the_steps_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("tidelock.ops.bench.stopwatch.time.perf_counter", lambda: now[-1])
+
     class Steps:
         def outer(self) -> str:
-            time.sleep(0.02)
+            now.append(now[-1] + 2)
             return self.inner()
 
         def inner(self) -> str:
-            time.sleep(0.06)
+            now.append(now[-1] + 6)
             return "done"
 
     steps, watch = Steps(), Stopwatch()
     with watch.watching(steps, {"outer": "outer", "inner": lambda: "inner"}):
         assert steps.outer() == "done"
-    assert 0.02 <= watch.seconds["outer"] < watch.seconds["inner"]
+    assert watch.seconds == {"outer": 2, "inner": 6}
     assert vars(steps) == {}, "nothing of it stays behind"
 
 

@@ -156,6 +156,14 @@ def test_tail_shows_the_last_events_in_ledger_order(database: Database) -> None:
     assert run(database, "tail", "-n", 0).stdout == ""
 
 
+def test_what_a_terminal_would_take_for_a_command_is_shown_instead(database: Database) -> None:
+    fill(database, {"stream": "s\x1b[2J", "customerRef": "\x1b]0;title\x07", "causalityKey": "run\x9b\u202e"})
+    for shown in (run(database, "tail").stdout, run(database, "trace", "run\x9b\u202e").stdout):
+        assert not re.search("[\x07\x1b\x9b\u202e]", shown)
+        assert r"s\x1b[2J" in shown
+        assert r"\x1b]0;title" in shown
+
+
 def test_tail_goes_on_behind_a_sequence(database: Database) -> None:
     fill(database, *CAUSED, *({} for _ in range(10)))
     assert [line["ingressSequence"] for line in json_lines(run(database, "tail", "--after", 2, "--json"))] == [

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,10 @@ def started(server: StandIn, database: Database, tmp_path: Path, *more: object) 
     return process("connect", "materialize", *given, cwd=tmp_path)
 
 
+def has_recorded(database: Database, count: int) -> bool:
+    return len(recorded(database)) >= count
+
+
 def until(true: Callable[[], object], connector: subprocess.Popen[str], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
@@ -107,14 +112,18 @@ def test_it_follows_ends_with_a_signal_and_goes_on(database: Database, materiali
     assert verify(database, Path("none"), lambda *_: None).report.ok
 
 
+#: more than one collection
+ROWS = 2_500
+
+
 def test_one_that_is_killed_has_lost_and_doubled_nothing(
     database: Database, materialize: StandIn, tmp_path: Path
 ) -> None:
-    materialize.commit("trades", *(trade(number, "x") for number in range(5000)))
-    for turn in range(4):
+    materialize.commit("trades", *(trade(number, "x") for number in range(ROWS)))
+    for turn in range(2):
         connector = started(materialize, database, tmp_path)
         goal = len(recorded(database)) + 1
-        until(lambda goal=goal: len(recorded(database)) >= goal or goal > 5000, connector)
+        until(partial(has_recorded, database, min(goal, ROWS)), connector)
         connector.kill()
         connector.wait()
         connector.communicate()
@@ -129,7 +138,7 @@ def test_one_that_is_killed_has_lost_and_doubled_nothing(
     said = [(row[0], row[2]) for row in recorded(database) if row[1] == "upsert"]
     assert len(said) == len(set(said)), "none is doubled"
     deletes = [row[0] for row in recorded(database) if row[1] == "delete"]
-    assert sorted(deletes) == ["100", "101", "102", "103"]
+    assert sorted(deletes) == ["100", "101"]
 
 
 def latest(database: Database) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,24 +12,16 @@ import httpx
 import pytest
 
 from tests.e2e.commandline import process
-from tests.faults.servers import running
 from tests.live.sockets import Socket, connected
 from tests.materialize import StandIn, standing_in
+from tests.stack import Stack
 from tests.triggers.receiver import Receiver, receiving
 from tidelock.instants import parse_rfc3339
 
-CONFIG = """
-webhook_allow_private = true
-[spark]
-master = "local[1]"
-driver_memory = "512MiB"
-[connect]
-pause_max = "200ms"
-[streams.trades]
-key = "trade_id"
-columns = { trade_id = "bigint", qty = "int", price = "decimal(18,4)" }
-"""
-QUERY = "subscription { trades { operation data { trade_id qty } ts_timestamp } }"
+pytestmark = pytest.mark.stack
+TENANT = "pipeline"
+QUERY = f"""subscription {{
+    trades(where: {{tenant_id: {{_eq: "{TENANT}"}}}}) {{ operation data {{ trade_id qty }} ts_timestamp }} }}"""
 
 
 def trade(number: int, quantity: int) -> dict[str, Any]:
@@ -60,10 +51,10 @@ class Subscriber:
 class Connector:
     """`tidelock connect` as a process of its own, to be killed and started again."""
 
-    def __init__(self, server: StandIn, tmp_path: Path, data: Path, config: Path) -> None:
-        given = ("--from", server.url(), "--view", "trades", "--data", data, "--config", config)
+    def __init__(self, server: StandIn, tmp_path: Path, stack: Stack) -> None:
+        given = ("--from", server.url(), "--view", "trades", "--tenant", TENANT, "--data", stack.data)
         self._start: Callable[[], subprocess.Popen[str]] = lambda: process(
-            "connect", "materialize", *given, cwd=tmp_path
+            "connect", "materialize", *given, "--config", stack.config, cwd=tmp_path
         )
         self._process = self._start()
 
@@ -87,24 +78,24 @@ def view(server: StandIn) -> dict[int, int]:
 
 
 @pytest.mark.timeout(600)
-async def test_rows_of_a_view_reach_subscribers_and_webhooks_whatever_is_lost(jars: Path, tmp_path: Path) -> None:
-    data, config = tmp_path / "data", tmp_path / "tidelock.toml"
-    shutil.copytree(jars / "jars", data / "jars")
-    config.write_text(CONFIG)
-    with standing_in() as materialize, running(data, config) as up:
+async def test_rows_of_a_view_reach_subscribers_and_webhooks_whatever_is_lost(stack: Stack, tmp_path: Path) -> None:
+    with standing_in() as materialize:
         materialize.create("trades", {"trade_id": "bigint", "qty": "integer", "price": "numeric"}, "trade_id")
         async with (
             receiving() as receiver,
-            httpx.AsyncClient(base_url=up.url, timeout=60) as client,
-            connected(up.url) as socket,
+            httpx.AsyncClient(base_url=stack.url, timeout=60) as client,
+            connected(stack.url) as socket,
         ):
-            given = {"name": "big", "table": "trades", "match": {"qty": {"_gt": 10}}, "webhook": receiver.url}
-            assert (await client.post("/v1/triggers", json=given)).status_code == 201
+            given = {"name": "connected", "table": "trades", "match": {"qty": {"_gt": 10}}, "webhook": receiver.url}
+            made = await client.post("/v1/triggers", json={**given, "tenantId": TENANT})
+            assert made.status_code == 201, made.text
             await socket.subscribe(QUERY)
             subscriber = Subscriber(socket)
-            times = await _lose_everything(materialize, subscriber, Connector(materialize, tmp_path, data, config))
+            times = await _lose_everything(materialize, subscriber, Connector(materialize, tmp_path, stack))
             await receiver.until(lambda: len({request.id for request in receiver.accepted}) >= 8, 120)
-            events = (await client.get("/admin/events", params={"stream": "trades"})).json()["items"]
+            asked = {"stream": "trades", "tenantId": TENANT}
+            events = (await client.get("/admin/events", params=asked)).json()["items"]
+            assert (await client.delete("/v1/triggers/connected")).status_code == 204
     _check(events, subscriber, receiver, times)
 
 

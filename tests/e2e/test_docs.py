@@ -1,45 +1,34 @@
 """Docs are code: every snippet of README and docs runs, in the order it is written."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from graphql import parse, validate
 
-from tests.faults.processes import until
-from tests.faults.servers import ROOT, Server, running
-from tests.live.javascript import clients, has_javascript
+from tests.conftest import Databases
+from tests.e2e.conftest import Threaded
+from tests.e2e.reading import Reader, reading, sharing
+from tests.faults.servers import ROOT
+from tests.live.javascript import has_javascript
+from tests.stack import Stack, declared
 from tidelock.definitions import parse_definitions
+from tidelock.fold.session import Spark
 from tidelock.fold.tables import tables_of
 from tidelock.live.schema import make_schema
 from tidelock.settings import load
 
-#: the page about keys last: it makes one, and from then on every request needs one
+pytestmark = pytest.mark.stack
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md"), key=lambda page: (page.name == "security.md", page)),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "bench").rglob("*.md")),
     ROOT / "CONTRIBUTING.md",
 ]
-#: pages whose snippets need what the page declares
-DECLARING = ("README.md", "event-time.md", "reading.md", "subscriptions.md")
-#: how long, and what curl says then
-FOLLOWED_S, CURL_TIMEOUT = 3, 28
+KEYS = "security.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-INTERPRETERS = {
-    "sh": ["sh", "-eu", "-c"],
-    "python": [sys.executable, "-W", "error", "-c"],
-    "js": ["node", "--input-type=module", "-e"],
-}
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -50,53 +39,42 @@ def snippets(*kinds: str) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with what these pages declare."""
-    here = tmp_path_factory.mktemp("docs")
-    config = here / "tidelock.toml"
-    config.write_text("\n".join(text for page, _, text in snippets("toml") if page in DECLARING))
-    with running(here / "data", config) as started:
-        yield started
+@pytest.mark.timeout(900)
+def test_every_snippet_of_a_language_runs_as_written(stack: Stack, spark: Spark, tmp_path: Path) -> None:
+    given = {"TIDELOCK_DATA": str(stack.data)}
+    with reading(stack.url, given, tmp_path) as reader, sharing(spark, tmp_path):
+        for page, kind, text in snippets("sh", "python", "js"):
+            if page == "README.md":
+                # As for one who reads on before going on.
+                stack.until_caught_up()
+            if page != KEYS:
+                read(reader, page, kind, text)
 
 
-@pytest.mark.timeout(1800)
-def test_every_snippet_of_a_language_runs_as_written(server: Server, jars: Path, tmp_path: Path) -> None:
-    shutil.copytree(jars / "jars", server.data / "jars", dirs_exist_ok=True)
-    here = tmp_path / ".venv" / "bin"
-    here.mkdir(parents=True)
-    command = here / "tidelock"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tidelock "$@" --data {server.data}\n')
-    command.chmod(0o755)
-    found = snippets("sh", "python", "js")
+def test_every_snippet_about_keys_runs_as_written(databases: Databases, threaded: Threaded, tmp_path: Path) -> None:
+    """On a server of its own: once there is a key, every request needs one, for ever."""
+    found = [(kind, text) for page, kind, text in snippets("sh", "python", "js") if page == KEYS]
     assert found
-    for page, kind, text in found:
-        if text.startswith("make ") or (kind == "js" and not has_javascript()):
-            continue
-        if page == "README.md":
-            # As for one who reads on before going on.
-            until(lambda: folded(server), "what was sent is folded", 120)
-        script = text.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
-        script = script.replace("curl -s ", "curl -sS --fail-with-body ")
-        # What follows for ever is followed for some seconds.
-        script = script.replace("curl -sN ", f"curl -sSN --fail-with-body --max-time {FOLLOWED_S} ")
-        ran = subprocess.run(
-            [*INTERPRETERS[kind], script], cwd=clients(tmp_path), capture_output=True, text=True, timeout=400,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "TIDELOCK_DATA": str(server.data)}, check=False,
-        )  # fmt: skip
-        expected = CURL_TIMEOUT if "curl -sN " in text else 0
-        assert ran.returncode == expected, f"{page}:\n{text}\n{ran.stdout}\n{ran.stderr}"
+    with (
+        databases() as database,
+        threaded(database_url=database.url) as url,
+        reading(url, {"TIDELOCK_DATABASE_URL": database.url}, tmp_path) as reader,
+    ):
+        for kind, text in found:
+            read(reader, KEYS, kind, text)
 
 
-def folded(server: Server) -> bool:
-    with suppress(OSError), urlopen(f"{server.url}/readyz", timeout=10) as answer:
-        return [reader["lagSequences"] for reader in json.load(answer)["readers"] if reader["name"] == "fold"] == [0]
-    return False
+def read(reader: Reader, page: str, kind: str, text: str) -> None:
+    if text.startswith("make ") or (kind == "js" and not has_javascript()):
+        return
+    try:
+        reader.run(kind, text)
+    except Exception as error:
+        raise AssertionError(f"{page}:\n{text}\n{error}") from error
 
 
 def test_every_graphql_snippet_is_valid() -> None:
-    declared = "\n".join(text for page, _, text in snippets("toml") if page in DECLARING)
-    schema = make_schema(tables_of(parse_definitions(tomllib.loads(declared))).values())
+    schema = make_schema(tables_of(parse_definitions(tomllib.loads(declared()))).values())
     found = snippets("graphql")
     assert found
     for _, _, text in found:

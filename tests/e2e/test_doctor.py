@@ -30,7 +30,7 @@ def test_a_machine_that_can_run_the_tests_will_do(port: str, tmp_path: Path, mon
     monkeypatch.delenv("DATABASE_URL", raising=False)
     code, findings = ask("--data", str(tmp_path / "none"), "--port", port)
     assert code == 0, findings
-    assert {"python", "java", "spark", "postgres", "port", "disk", "memory"} <= set(findings)
+    assert {"python", "java", "spark", "workers", "postgres", "port", "disk", "memory"} <= set(findings)
     assert findings["port"]["detail"] == f"127.0.0.1:{port} is free"
     assert not list(tmp_path.iterdir()), "nothing was made"
 
@@ -56,3 +56,29 @@ def test_a_java_that_does_not_fit_is_named(port: str, tmp_path: Path) -> None:
     assert code == 1
     assert not findings["java"]["ok"]
     assert "spark.java" in findings["java"]["advice"]
+
+
+def test_a_python_that_cannot_run_workers_is_named_with_what_it_lacks(
+    port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pandas.py").write_text("__version__ = '3.0.1'")
+    (tmp_path / "numpy.py").write_text("raise OSError('a library is missing')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code, findings = ask("--data", str(tmp_path / "none"), "--port", port)
+    assert code == 1
+    assert findings["workers"]["detail"].endswith(" lacks numpy, pandas<3, pyarrow")
+    assert "pip install 'tidelock[server]==" in findings["workers"]["advice"]
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python"))
+    code, findings = ask("--data", str(tmp_path / "none"), "--port", port)
+    assert code == 1
+    assert "PYSPARK_PYTHON" in findings["workers"]["advice"]
+
+
+def test_a_cluster_that_cannot_work_is_named(port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    config = tmp_path / "tidelock.toml"
+    config.write_text('[spark]\nmaster = "spark://127.0.0.1:9"\n')
+    code, findings = ask("--config", str(config), "--data", str(tmp_path), "--port", port)
+    assert code == 1
+    assert "workers" not in findings
+    assert "DATABASE_URL" in findings["executors"]["detail"]

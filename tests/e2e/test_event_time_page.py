@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.budgets import HANG_S
 from tests.e2e.clocked import Clocked, clocked
 from tests.e2e.conftest import Start
 from tests.e2e.test_docs import FENCE
@@ -69,7 +70,7 @@ class Story:
 
     async def _get(self, path: str, params: dict[str, str] | None = None) -> Any:
         await self._place.folded()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + HANG_S
         while True:
             body = (await self._place.client.get(path, params=params)).json()
             found = body["items"] if "items" in body else body["windows"]
@@ -77,7 +78,7 @@ class Story:
                 return found
             # Only a window by arrival makes one wait: until its minute is over, when the server ticks.
             self._now = self._place.now = EIGHT + 61 * SECOND
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.01)
 
     async def _watermark(self) -> str:
         (health,) = await self._get("/admin/event-health?window=fares_10s")

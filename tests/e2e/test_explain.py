@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests import folded
+from tests.budgets import HANG_S
 from tests.e2e.conftest import Start
 from tidelock.app import Serving
 from tidelock.client import AsyncClient, Client
@@ -293,9 +294,9 @@ async def test_nobody_waits_for_explanations_but_who_asks_for_one(
         await holding.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
         explaining = [tasks.create_task(ask(client, path, tenant, **more)) for path, more in asked]
         while await blocked(connection) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
         for path in ("/v1/usage", "/v1/counters"):
-            await asyncio.wait_for(ask(client, path, tenant), 5)
+            await asyncio.wait_for(ask(client, path, tenant), HANG_S)
         assert await blocked(connection) == 2
     assert all(found.result()["throughSequence"] == sequences[-1] for found in explaining)
 

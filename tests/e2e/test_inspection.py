@@ -35,7 +35,7 @@ async def verified(client: httpx.AsyncClient, **headers: str) -> dict[str, Any]:
     assert (begun.status_code, begun.json()["state"]) == (202, "running")
     async with asyncio.timeout(60):
         while (state := (await client.get("/admin/verify", headers=headers)).json())["state"] == "running":  # noqa: ASYNC110  (it is the server who knows)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.01)
     return state
 
 

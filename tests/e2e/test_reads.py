@@ -190,7 +190,7 @@ async def test_a_cursor_goes_on_in_its_own_order(client: httpx.AsyncClient, tena
 
 async def test_sequence_bounds_are_exclusive_and_go_with_cursors(client: httpx.AsyncClient, tenant: str) -> None:
     recorded = await record(client, tenant, *({"data": number} for number in range(6)))
-    bounds = {"after": recorded[0], "before": recorded[5]}
+    bounds: dict[str, Any] = {"after": recorded[0], "before": recorded[5]}
     assert sequences(await listed(client, tenantId=tenant, **bounds, limit=2)) == recorded[1:5]
     assert sequences(await listed(client, tenantId=tenant, **bounds, limit=3, order="desc")) == recorded[1:5][::-1]
 
@@ -237,7 +237,8 @@ async def test_a_parameter_given_twice_is_refused(client: httpx.AsyncClient) -> 
 
 async def test_data_comes_back_as_the_text_that_was_sent(client: httpx.AsyncClient, tenant: str) -> None:
     data = '{"z": 1.10, "a":1e2,"z":12345678901234567890.123,  "t":"\\u00e4\\ud83d\\ude00/\\/"}'
-    await client.post("/v1/events", content=f'{{"tenantId":"{tenant}","stream":"s","data":{data}}}')
+    body = f'{{"tenantId":"{tenant}","stream":"s","data":{data}}}'
+    await client.post("/v1/events", content=body, headers={"content-type": "application/json"})
     response = await client.get("/admin/events", params={"tenantId": tenant})
     assert data in response.text
 

@@ -16,6 +16,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import ClientConnection
 
+from tests.budgets import HANG_S
 from tests.e2e.conftest import Start
 from tidelock.app import Serving
 
@@ -27,7 +28,7 @@ def tail_of(server: Serving, query: str = "", **options: Any) -> websockets.conn
 
 
 async def receive(tail: ClientConnection, count: int) -> list[Json]:
-    frames = [await asyncio.wait_for(tail.recv(), 10) for _ in range(count)]
+    frames = [await asyncio.wait_for(tail.recv(), HANG_S) for _ in range(count)]
     assert all(isinstance(frame, str) for frame in frames), "events come in text frames"
     return [json.loads(frame) for frame in frames]
 
@@ -110,19 +111,25 @@ async def test_compression_is_not_negotiated(server: Serving) -> None:
 
 
 async def test_more_clients_than_allowed_are_told_to_come_back(start: Start) -> None:
-    async with start(ws_connections_max=1, retry_after_s=3) as server:
+    async with (
+        start(ws_connections_max=1, retry_after_s=3) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+    ):
         async with tail_of(server):
             with pytest.raises(websockets.InvalidStatus) as refused:
                 await tail_of(server)
             assert refused.value.response.status_code == 429
             assert refused.value.response.headers["retry-after"] == "3"
-        await asyncio.sleep(0.1)
+        await followers(client, 0)
         async with tail_of(server):
             pass
 
 
 async def test_a_dead_client_is_found_by_its_silence_and_gives_its_place_back(start: Start) -> None:
-    async with start(ws_connections_max=1, ws_ping_s=0.2) as server:
+    async with (
+        start(ws_connections_max=1, ws_ping_s=0.2) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+    ):
         host, port = server.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(
@@ -130,7 +137,7 @@ async def test_a_dead_client_is_found_by_its_silence_and_gives_its_place_back(st
             b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         assert b"101" in await reader.readline()
-        await asyncio.sleep(1)  # pings go unanswered
+        await followers(client, 0)  # pings go unanswered
         async with tail_of(server):
             pass
         writer.close()
@@ -141,7 +148,7 @@ async def test_the_servers_end_closes_every_tail_in_good_order(start: Start) -> 
         tails = [await tail_of(server, "?after=0") for _ in range(3)]
     for tail in tails:
         with pytest.raises(websockets.ConnectionClosed) as closed:
-            await asyncio.wait_for(tail.recv(), 5)
+            await asyncio.wait_for(tail.recv(), HANG_S)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
 
@@ -182,19 +189,20 @@ async def test_a_client_that_does_not_read_does_not_hold_up_the_servers_end(star
     async with contextlib.AsyncExitStack() as stack:
         async with start() as server, httpx.AsyncClient(base_url=server.url) as client:
             await stack.enter_async_context(stuck(server, "?after=0"))
-            await followers(client, 1)
+            reading = await stack.enter_async_context(tail_of(server, "?after=0", max_queue=None))
+            await followers(client, 2)
             for _ in range(10):
                 await record(client, "t", *({"data": "x" * 10_000} for _ in range(100)))
-            await asyncio.sleep(0.2)
+            await receive(reading, 1000)
             started = time.monotonic()
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < HANG_S
 
 
 async def followers(client: httpx.AsyncClient, count: int) -> None:
     """Wait until so many follow."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while f"tidelock_ws_subscribers {count}.0" not in (await client.get("/metrics")).text:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
 
 
 async def test_slow_and_fast_clients_see_every_event_once_while_writers_write(start: Start) -> None:
@@ -206,10 +214,10 @@ async def test_slow_and_fast_clients_see_every_event_once_while_writers_write(st
                 await record(client, "t", *({"data": f"{writer}.{turn}"} for _ in range(1 + 20 * (turn % 2))))
 
         async def follow(after: int, pause_s: float) -> list[int]:
-            seen = []
+            seen: list[Any] = []
             async with tail_of(server, f"?tenantId=t&after={after}", max_queue=2) as tail:
                 while not seen or seen[-1] < total:
-                    event = json.loads(await asyncio.wait_for(tail.recv(), 20))
+                    event = json.loads(await asyncio.wait_for(tail.recv(), HANG_S))
                     seen.append(event["ingressSequence"])
                     if len(seen) % 20 == 0:
                         await asyncio.sleep(pause_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,8 +77,9 @@ class Output:
             await folded.put(connection, self._table, self._tenant, str(sequence), row | {"source_timestamp": at})
 
 
-@pytest.fixture
-def made(database: Database) -> Database:
+def define_ordered(database: Database) -> None:
+    """The tables, as the fold makes them."""
+
     async def work() -> None:
         async with await database.connect() as connection:
             tables = await folded.define(connection, DEFINITIONS)
@@ -87,6 +87,11 @@ def made(database: Database) -> Database:
                 await folded.create(connection, tables[name])
 
     asyncio.run(work())
+
+
+@pytest.fixture
+def made(database: Database) -> Database:
+    define_ordered(database)
     return database
 
 
@@ -247,7 +252,6 @@ def test_it_follows_until_it_is_interrupted_also_through_an_outage(made: Databas
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidelock tail'"
         ).fetchall()
         assert gone
-    time.sleep(0.2)
     output.release(*DRAIN)
     assert [next_line(), next_line()] == [20, 100]
     following.send_signal(signal.SIGINT)

@@ -197,8 +197,8 @@ async def test_usage_is_of_the_keys_tenant_and_of_default_without(start: Start) 
         httpx.AsyncClient(base_url=server.url) as client,
         await server.ledger.database.connect() as connection,
     ):
-        for tenant, value in (("default", "1"), ("acme", "2")):
-            await folded.counter(connection, tenant, "calls", "c", "2026-03-01T00:00:00Z", value)
+        for tenant, total in (("default", "1"), ("acme", "2")):
+            await folded.counter(connection, tenant, "calls", "c", "2026-03-01T00:00:00Z", total)
 
         async def value(key: str | None = None, **parameters: str) -> str | int:
             asked = {"metric": "calls", "customerRef": "c", **parameters}

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.faults.servers import running
+from tests.stack import Stack
 from tests.triggers.receiver import Receiver, Reply, Request, receiving
 from tidelock.triggers.ids import event_id
 from tidelock.triggers.signatures import verify
 
-CONFIG = """
-webhook_allow_private = true
-[spark]
-master = "local[1]"
-driver_memory = "512MiB"
-[streams.trades]
-key = "trade_id"
-columns = { trade_id = "bigint", qty = "int", price = "decimal(18,4)" }
-[meters.calls]
-aggregation = "sum"
-"""
+pytestmark = pytest.mark.stack
+TENANT = "webhooks"
 SECRET = "whsec_" + "c2VjcmV0" * 4
 #: quantities of two trades, request by request
 STEPS = [(5, 50), (15, 5), (20, 11), (3, 12), (11, 1)]
 
 
 @pytest.mark.timeout(600)
-async def test_receivers_are_told_in_order_and_with_ids_to_rely_on(jars: Path, tmp_path: Path) -> None:
-    data, config = tmp_path / "data", tmp_path / "tidelock.toml"
-    shutil.copytree(jars / "jars", data / "jars")
-    config.write_text(CONFIG)
+async def test_receivers_are_told_in_order_and_with_ids_to_rely_on(stack: Stack) -> None:
     refused: set[str] = set()
 
     def behave(request: Request) -> Reply:
@@ -44,20 +30,19 @@ async def test_receivers_are_told_in_order_and_with_ids_to_rely_on(jars: Path, t
         refused.add(request.id)
         return Reply() if known else Reply(503)
 
-    with running(data, config) as server:
-        async with receiving(behave) as receiver, httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-            await make(client, "big", "trades", {"qty": {"_gt": 10}}, receiver)
-            await make(client, "used", "counters", {"value": {"_gte": 2}}, receiver)
-            times: list[int] = []
-            for number, quantities in enumerate(STEPS):
-                if number == 3:
-                    # Killed while there is something to tell, and something to evaluate.
-                    await asyncio.to_thread(server.kill)
-                    await asyncio.to_thread(server.start)
-                    await asyncio.to_thread(server.wait_until_ready, 180)
-                times.append(await send(client, number, quantities))
-            await receiver.until(lambda: len({request.id for request in receiver.accepted}) >= 8, 180)
-            deliveries = (await client.get("/v1/triggers/big/deliveries")).json()["items"]
+    async with receiving(behave) as receiver, httpx.AsyncClient(base_url=stack.url, timeout=60) as client:
+        await make(client, "big", "trades", {"qty": {"_gt": 10}}, receiver)
+        await make(client, "used", "counters", {"value": {"_gte": 2}}, receiver)
+        times: list[int] = []
+        for number, quantities in enumerate(STEPS):
+            if number == 3:
+                # Killed while there is something to tell, and something to evaluate.
+                await asyncio.to_thread(stack.restart_after_a_kill)
+            times.append(await send(client, number, quantities))
+        await receiver.until(lambda: len({request.id for request in receiver.accepted}) >= 8, 180)
+        deliveries = (await client.get("/v1/triggers/big/deliveries")).json()["items"]
+        for name in ("big", "used"):
+            assert (await client.delete(f"/v1/triggers/{name}")).status_code == 204
     check(receiver, times)
     assert {each["status"] for each in deliveries} == {"delivered"}
     assert all(each["attempts"] >= 2 for each in deliveries)
@@ -65,7 +50,7 @@ async def test_receivers_are_told_in_order_and_with_ids_to_rely_on(jars: Path, t
 
 async def make(client: httpx.AsyncClient, name: str, table: str, match: Any, receiver: Receiver) -> None:
     given = {"name": name, "table": table, "match": match, "webhook": receiver.url, "secrets": [SECRET]}
-    response = await client.post("/v1/triggers", json=given)
+    response = await client.post("/v1/triggers", json={**given, "tenantId": TENANT})
     assert response.status_code == 201, response.text
 
 
@@ -73,9 +58,11 @@ async def send(client: httpx.AsyncClient, number: int, quantities: tuple[int, in
     """One request; gives its source timestamp."""
     rows = [{"trade_id": trade, "qty": qty, "price": "1.50"} for trade, qty in enumerate(quantities, start=1)]
     trades = [{"stream": "trades", "data": row, "idempotencyKey": f"{number} {row['trade_id']}"} for row in rows]
-    call = {"stream": "calls", "customerRef": "c", "quantity": 1, "ts": "2026-03-01T00:00:00Z"}
+    call: dict[str, Any] = {"stream": "calls", "customerRef": "c", "quantity": 1, "ts": "2026-03-01T00:00:00Z"}
     call["idempotencyKey"] = f"call {number}"
-    answer = (await client.post("/v1/events", json=[*trades, call])).json()
+    events: list[dict[str, Any]] = [*trades, call]
+    events = [event | {"tenantId": TENANT} for event in events]
+    answer = (await client.post("/v1/events", json=events)).json()
     assert answer["accepted"] == 3, answer
     return int(answer["results"][0]["sourceTimestamp"])
 

@@ -49,7 +49,7 @@ def receiving(kind: str, secret: str, here: Path) -> Iterator[tuple[str, Path]]:
             while not _listening(port):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
-                time.sleep(0.05)
+                time.sleep(0.01)
             yield f"http://127.0.0.1:{port}/hook", printed
         finally:
             process.kill()

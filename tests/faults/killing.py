@@ -13,41 +13,70 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import psycopg
 
 from tests.faults.processes import gone, until
 from tests.faults.servers import Server
+from tidelock.errors import TidelockError
+from tidelock.ledger.database import Database
+from tidelock.ledger.postgres import EmbeddedPostgres
+
+_REACHED = "SELECT name, sequence FROM cursors UNION ALL SELECT 'head', ingress_sequence FROM ledger_head"
 
 
 class Watched(Server):
     """An `up` that is asked how far its readers are."""
 
+    _connection: psycopg.Connection[Any] | None = None
+
     def health(self) -> dict[str, Any] | None:
         """None while nobody can say."""
         try:
-            found = httpx.get(f"{self.url}/admin/event-health", timeout=10).json()
+            found = self.client.get("/admin/event-health").json()
             return found if found["readers"] else None
         except (httpx.TransportError, ValueError, KeyError):
             return None
-
-    def head(self) -> int:
-        """Where the ledger ends."""
-        until(self.health, "the ledger answers")
-        found = self.health()
-        return int(found["head"]["ingressSequence"]) if found else self.head()
 
     def positions(self) -> dict[str, int]:
         """How far each reader is; none while nobody can say."""
         found = self.health()
         return {each["name"]: each["ingressSequence"] for each in found["readers"]} if found else {}
 
+    @property
+    def database(self) -> Database:
+        return Database(EmbeddedPostgres(self.data, None, {}).url)
+
+    def head(self) -> int:
+        """Where the ledger ends."""
+        return until(self.reached, "Postgres answers")["head"]
+
+    def reached(self) -> dict[str, int]:
+        """How far each reader is, and the head, as Postgres has it; nothing while it is away.
+
+        Whoever waits asks often, which costs the server nothing this way.
+        """
+        try:
+            if self._connection is None:
+                self._connection = self.database.connect_sync()
+            return dict(self._connection.execute(_REACHED).fetchall())
+        except (psycopg.Error, TidelockError, OSError):
+            self._hang_up()
+            return {}
+
     def wait_until_read(self, sequence: int, *names: str, seconds: float = 300) -> None:
-        """By these readers, or by all."""
+        """By these readers."""
 
         def read() -> bool:
-            found = self.positions()
-            return bool(found) and all(found.get(name, 0) >= sequence for name in names or found)
+            found = self.reached()
+            return all(found.get(name, -1) >= sequence for name in names)
 
         until(read, f"read through {sequence}, with the log\n{self.log()}", seconds)
+
+    def _hang_up(self) -> None:
+        super()._hang_up()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 S = TypeVar("S", bound=Watched)
@@ -87,6 +116,10 @@ class Victims:
 
     def count(self, victim: str) -> None:
         self._killed[victim] += 1
+
+    @property
+    def killed(self) -> int:
+        return self._killed.total()
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._killed.items()))

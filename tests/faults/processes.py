@@ -6,6 +6,9 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def fold_of(server: int) -> int | None:
@@ -31,9 +34,7 @@ def kill(pid: int) -> None:
 
 def found(process: Callable[[], int | None], what: str, seconds: float = 120) -> int:
     """A process that runs, or will soon."""
-    until(process, f"{what} runs", seconds)
-    pid = process()
-    return pid if pid is not None else found(process, what, seconds)
+    return until(process, f"{what} runs", seconds)
 
 
 def gone(pid: int) -> bool:
@@ -41,11 +42,13 @@ def gone(pid: int) -> bool:
     return _state(pid) in (None, "Z")
 
 
-def until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
+def until(true: Callable[[], T | None], what: str, seconds: float = 60) -> T:
+    """Wait until something is there, and give it."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not (found := true()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
         time.sleep(0.02)
+    return found
 
 
 def _child(parent: int, word: bytes) -> int | None:

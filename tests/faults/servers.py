@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +21,44 @@ ROOT = Path(__file__).parent.parent.parent
 class Server:
     """`tidelock up` on a data directory and a fixed port; without a fold, unless it has a config that asks for one."""
 
-    def __init__(self, data: Path, config: Path | None = None) -> None:
+    def __init__(self, data: Path, config: Path | None = None, command: str = "up") -> None:
+        """`command`: `serve` runs beside an `up`."""
         self.data = data
+        self._command = command
         self._flags = ["--config", str(config)] if config else []
         self._environ = os.environ | ({} if config else {"TIDELOCK_FOLD_ENABLED": "false"})
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
+        self._client: httpx.Client | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        log = (self.data / "up.log").open("ab")
+        log = (self.data / f"{self._command}.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tidelock", "up", "--data", str(self.data), "--port", str(self.port),
+            [sys.executable, "-m", "tidelock", self._command, "--data", str(self.data), "--port", str(self.port),
              *self._flags],
             cwd=ROOT, env=self._environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         log.close()
 
+    @property
+    def client(self) -> httpx.Client:
+        """One for all questions: to make a client takes longer than to ask."""
+        if self._client is None:
+            self._client = httpx.Client(base_url=self.url, timeout=30)
+        return self._client
+
     def wait_until_ready(self, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                if self.client.get("/readyz").status_code == 200:
                     return
             assert self._process is not None
             assert self._process.poll() is None, f"up ended:\n{self.log()}"
-            time.sleep(0.05)
+            time.sleep(0.02)
         raise AssertionError(f"up is not ready after {seconds} s:\n{self.log()}")
 
     @property
@@ -59,6 +69,7 @@ class Server:
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
+        self._hang_up()
         self._process.wait()
 
     def kill_postgres(self) -> None:
@@ -69,16 +80,22 @@ class Server:
     def stop(self) -> int:
         assert self._process is not None
         self._process.terminate()
+        self._hang_up()
         return self._process.wait(timeout=60)
 
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
     def log(self) -> str:
-        return (self.data / "up.log").read_text()[-3000:]
+        return (self.data / f"{self._command}.log").read_text()[-3000:]
 
 
 @contextlib.contextmanager
-def running(data: Path, config: Path | None = None) -> Iterator[Server]:
+def running(data: Path, config: Path | None = None, command: str = "up") -> Iterator[Server]:
     data.mkdir(parents=True, exist_ok=True)
-    server = Server(data, config)
+    server = Server(data, config, command)
     server.start()
     try:
         # A fold starts a Spark and runs every step of its definitions once; on a busy machine that takes its time.
@@ -138,3 +155,15 @@ class Producer:
             assert result["status"] in expected, result
             self.acknowledged[key] = result["ingressSequence"]
         assert len({result["status"] for result in results}) == 1, "a request is recorded as a whole or not at all"
+
+
+async def until_acknowledged(producers: Sequence[Producer], more: int) -> None:
+    """Until this many more events were acknowledged: moments that follow the load, not the clock."""
+
+    def count() -> int:
+        return sum(len(producer.acknowledged) for producer in producers)
+
+    wanted = count() + more
+    async with asyncio.timeout(120):
+        while count() < wanted:  # noqa: ASYNC110  # a test may poll
+            await asyncio.sleep(0.005)

@@ -17,8 +17,6 @@ import pytest
 from tests.faults.killing import Watched, started
 from tests.faults.processes import found, mirror_of
 from tests.faults.servers import Producer
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
 from tidelock.ops.bench.memory import resident_mb
@@ -100,9 +98,7 @@ def broker(jars: Path, tmp_path: Path) -> Iterator[Broker]:
 
 
 def mirrored(server: Watched, broker: Broker) -> Any:
-    proof = MirrorProof(
-        Database(EmbeddedPostgres(server.data, None, {}).url), Settings(kafka=Kafka(brokers=(broker.address,)))
-    )
+    proof = MirrorProof(server.database, Settings(kafka=Kafka(brokers=(broker.address,))))
     proof.compare(lambda *_: None)
     return proof.check()
 
@@ -140,7 +136,7 @@ async def test_a_broker_away_for_ten_minutes_harms_nobody_and_is_caught_up_with(
             producer.stopping.set()
         await asyncio.gather(*sending)
         print(f"caught up in {caught_up_s:.1f} s: {catching_up}", flush=True)
-        await asyncio.to_thread(server.wait_until_read, await asyncio.to_thread(server.head))
+        await asyncio.to_thread(server.wait_until_read, await asyncio.to_thread(server.head), "fold", "kafka")
         check = await asyncio.to_thread(mirrored, server, broker)
         print(check.detail, flush=True)
     assert check.ok, check.detail

@@ -1,6 +1,6 @@
 """kill -9 of delivering processes while receivers fail in every way: nothing lost, order kept, dead letters complete.
 
-`SOAK_SEED` repeats a run's choices.
+`SOAK_SEED` repeats a run's choices, `SOAK_KILLS` makes the long form longer or shorter.
 """
 
 import asyncio
@@ -14,14 +14,17 @@ import msgspec
 import pytest
 
 from tests.faults.deliverer import TERMS
+from tests.faults.killing import kills_of_a_soak
 from tests.triggers import receiver as replies
-from tests.triggers.outboxes import asked, create_trigger, fill, ids_by_key, settled, transition
+from tests.triggers.outboxes import asked, create_trigger, fill, ids_by_key, settled, transition, until
 from tests.triggers.receiver import Receiver, Reply, Request, receiving
 from tidelock.ledger.database import Database
 from tidelock.triggers.outbox import Transition
 
 ROOT = Path(__file__).parent.parent.parent
 PROCESSES, KEYS = 2, 15
+#: enough for processes to have something under way whenever they are killed
+PENDING_MAX = 60
 #: what the receiver never takes
 POISON = 8
 
@@ -77,6 +80,7 @@ async def feed(
 ) -> None:
     times = dict.fromkeys(((trigger, key) for trigger in triggers for key in range(KEYS)), 0)
     chance = random.Random(1)
+    query = f"SELECT count(*) FROM outbox WHERE status = 'pending' HAVING count(*) < {PENDING_MAX}"
     while not stop.is_set():
         batch = []
         for place in chance.sample(list(times), 8):
@@ -84,7 +88,7 @@ async def feed(
             batch.append(transition(*place, times[place]))
         await asyncio.to_thread(fill, database, batch)
         sent += batch
-        await asyncio.sleep(0.1)
+        await until(database, query, lambda found: found or stop.is_set())
 
 
 async def prove(database: Database, kills: int) -> None:
@@ -103,9 +107,8 @@ async def prove(database: Database, kills: int) -> None:
         started = time.monotonic()
         while deliverers.kills < kills:
             # At work: one that has just started sends nothing whose loss would show.
-            seen = len(first.requests)
-            await first.until(lambda seen=seen: len(first.requests) > seen + 10, 60)  # type: ignore[misc]
-            await asyncio.sleep(chance.uniform(0, 0.5))
+            wanted = len(first.requests) + chance.randrange(10, 40)
+            await first.until(lambda wanted=wanted: len(first.requests) > wanted)  # type: ignore[misc]
             await deliverers.kill()
             await deliverers.start()
             if deliverers.kills % 10 == 0:
@@ -134,10 +137,10 @@ def judge(database: Database, receiver: Receiver, sent: list[Transition], trigge
 
 @pytest.mark.timeout(600)
 async def test_kills_of_delivering_processes_lose_nothing_and_keep_the_order(database: Database) -> None:
-    await prove(database, kills=10)
+    await prove(database, kills=3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_a_hundred_kills_of_delivering_processes_lose_nothing_and_keep_the_order(database: Database) -> None:
-    await prove(database, kills=100)
+    await prove(database, kills=kills_of_a_soak(100))

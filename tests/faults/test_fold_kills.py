@@ -3,33 +3,35 @@
 So are tables and changes where the fold is killed while it makes tables anew by changed definitions, and swaps them.
 
 `SOAK_SEED` repeats a run's choices, `SOAK_KILLS` makes the long form longer or shorter.
+`SOAK_BACKLOG` is how many events wait when kills every few seconds begin.
 """
 
 import asyncio
+import os
 import random
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
 
 from tests.faults.killing import Victims, Watched, kills_of_a_soak, started
 from tests.faults.processes import fold_of, found, gone, jvm_of, kill, until
-from tests.faults.servers import Producer
+from tests.faults.servers import Producer, until_acknowledged
 from tests.faults.told import SETTINGS, telling
 from tests.ledgers import read_ledger
 from tests.model import fold
+from tests.model.triggers import Transition, Triggers, transitions
 from tests.spark.definition_changes import leftovers, modelled, picture
 from tests.spark.folding import differences, expected, pictured
 from tidelock.changes.reader import read_changes
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import tables_of
 from tidelock.instants import format_instant
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
 
 CONFIG = f"""
 {SETTINGS}
@@ -128,12 +130,14 @@ class Folded(Watched):
     def jvm(self) -> int | None:
         return jvm_of(self.fold)
 
-    @property
-    def database(self) -> Database:
-        return Database(EmbeddedPostgres(self.data, None, {}).url)
-
     def wait_until_folded(self, sequence: int) -> None:
         self.wait_until_read(sequence, "fold")
+
+    def folded(self) -> int:
+        """How far the fold is, as soon as anybody can say."""
+        while not (found := self.positions()):
+            time.sleep(0.1)
+        return found["fold"]
 
     def change(self, config: str) -> None:
         """Begin again with other definitions."""
@@ -143,15 +147,15 @@ class Folded(Watched):
 
     def ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=10).status_code == 200
+            return self.client.get("/readyz").status_code == 200
         except httpx.TransportError:
             return False
 
     def swapping(self) -> bool:
         """Whether an event that changes definitions waits for the fold, or none does any more."""
         asked = {"stream": "_tidelock", "order": "desc", "limit": "1"}
-        last = httpx.get(f"{self.url}/admin/events", params=asked, timeout=10).json()["items"]
-        folded = self.positions().get("fold", 0)
+        last = self.client.get("/admin/events", params=asked).json()["items"]
+        folded = self.reached().get("fold", 0)
         waits = any(each["data"]["type"] == "definition" and each["ingressSequence"] > folded for each in last)
         return waits or self.ready()
 
@@ -173,11 +177,11 @@ def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fol
 
 def test_events_are_taken_before_the_fold_runs_and_then_the_server_is_ready(server: Folded) -> None:
     until(server.positions, "the API answers")
-    waiting = httpx.get(f"{server.url}/readyz")
+    waiting = server.client.get("/readyz")
     assert waiting.status_code == 503, waiting.text
-    sent = httpx.post(f"{server.url}/v1/events", json=[{"stream": "calls", "customerRef": "x", "quantity": "1"}])
+    sent = server.client.post("/v1/events", json=[{"stream": "calls", "customerRef": "x", "quantity": "1"}])
     assert sent.json()["accepted"] == 1
-    assert httpx.get(f"{server.url}/readyz").status_code == 503, "Spark takes longer than a request"
+    assert server.client.get("/readyz").status_code == 503, "Spark takes longer than a request"
     server.wait_until_ready(120)
     server.wait_until_folded(1)
 
@@ -197,40 +201,50 @@ def kill_one(server: Folded, victims: Victims, victim: str) -> None:
     victims.count(victim)
 
 
-async def kill_under_load(server: Folded, producers: list[Customer], kills: int, victims: Victims) -> None:
-    _pace(producers, QUIET_S)
-    sending = [asyncio.create_task(producer.run()) for producer in producers]
-    started = time.monotonic()
-    for number, victim in enumerate(victims.draw(kills), start=1):
-        if victim != "early":
-            # At work again, with what has come meanwhile; then events arrive faster.
-            await asyncio.to_thread(server.wait_until_folded, await asyncio.to_thread(server.head))
-            _pace(producers, BUSY_S)
-        await asyncio.sleep(victims.chance.uniform(0, 8 if victim == "early" else 3))
-        await asyncio.to_thread(kill_one, server, victims, victim)
-        _pace(producers, QUIET_S)
-        if number % 10 == 0:
-            head = await asyncio.to_thread(server.head)
-            print(f"{victims}, {head} events, {time.monotonic() - started:.0f} s", flush=True)
-    await asyncio.sleep(1)
-    for producer in producers:
-        producer.stopping.set()
-    await asyncio.gather(*sending)
+class Customers:
+    """Two of them, who send for the time of a block."""
+
+    def __init__(self, server: Folded, name: str) -> None:
+        self._producers = [Customer(server.url, f"{name}/{number}") for number in range(2)]
+
+    async def __aenter__(self) -> Self:
+        self.pace(QUIET_S)
+        self._sending = [asyncio.create_task(producer.run()) for producer in self._producers]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for producer in self._producers:
+            producer.stopping.set()
+        await asyncio.gather(*self._sending)
+
+    def pace(self, pause_s: float) -> None:
+        for producer in self._producers:
+            producer.pause_s = pause_s
+
+    async def send(self, more: int) -> None:
+        """Until so many more have arrived."""
+        await until_acknowledged(self._producers, more)
 
 
-def _pace(producers: list[Customer], pause_s: float) -> None:
-    for producer in producers:
-        producer.pause_s = pause_s
+async def kill_at_work(server: Folded, customers: Customers, victims: Victims, victim: str) -> None:
+    """When it has come to what has arrived, and events arrive faster; but `early` is hit while it begins."""
+    if victim != "early":
+        await asyncio.to_thread(server.wait_until_folded, await asyncio.to_thread(server.head))
+        customers.pace(BUSY_S)
+    await customers.send(victims.chance.randrange(1, 60 if victim == "early" else 300))
+    await asyncio.to_thread(kill_one, server, victims, victim)
+    customers.pace(QUIET_S)
 
 
-def check(server: Folded) -> str:
+def check(server: Folded, definitions: Mapping[str, Any] = DEFINITIONS) -> str:
     server.wait_until_folded(server.head())
     database = server.database
     events = read_ledger(database)
-    wanted = expected(fold(events, DEFINITIONS), DEFINITIONS)
-    held = pictured(database, TABLES)
+    wanted = expected(fold(events, definitions), definitions)
+    tables = tables_of(parse_definitions(definitions))
+    held = pictured(database, tables)
     assert differences(held, wanted) == {}
-    told = {name for name, table in TABLES.items() if not table.internal}
+    told = {name for name, table in tables.items() if not table.internal}
     with database.connect_sync() as connection:
         places = [change.place for change in read_changes(connection, after=0) if change.table in told]
     assert places == [(time, table, key, tenant) for time, (table, tenant, key), *_ in wanted.changes]
@@ -238,48 +252,147 @@ def check(server: Folded) -> str:
     return f"{len(events)} events, {len(wanted.rows)} rows, {len(places)} changes"
 
 
-async def prove(server: Folded, kills: int) -> None:
-    victims = Victims(WEIGHTS)
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+async def test_a_hundred_kills_of_what_folds_and_tells_change_nothing(server: Folded) -> None:
+    victims, begun = Victims(WEIGHTS), time.monotonic()
     await asyncio.to_thread(server.wait_until_ready, 120)
-    begun = time.monotonic()
-    producers = [Customer(server.url, f"{victims.seed}/{kills}/{number}") for number in range(2)]
     async with telling(server.url, victims.seed) as told:
-        await kill_under_load(server, producers, kills, victims)
+        async with Customers(server, f"{victims.seed}") as customers:
+            for number, victim in enumerate(victims.draw(kills_of_a_soak(100)), start=1):
+                await kill_at_work(server, customers, victims, victim)
+                if number % 10 == 0:
+                    head = await asyncio.to_thread(server.head)
+                    print(f"{victims}, {head} events, {time.monotonic() - begun:.0f} s", flush=True)
+            await customers.send(10)
         compared = await asyncio.to_thread(check, server)
-        delivered = await told.check(await asyncio.to_thread(read_ledger, server.database), DEFINITIONS)
+        events = await asyncio.to_thread(read_ledger, server.database)
+        delivered = await told.check(server.database, transitions(events, DEFINITIONS))
     print(f"{victims} in {time.monotonic() - begun:.0f} s: {compared}, {delivered}")
 
 
-@pytest.mark.timeout(900)
-async def test_a_few_kills_of_what_folds_and_tells_change_nothing(server: Folded) -> None:
-    await prove(server, kills=3)
+async def send_backlog(server: Folded, name: str, events: int) -> None:
+    """Many, before anything is killed: more than a fold can do between two kills."""
+    customer = Customer(server.url, f"{name}/backlog")
+    for start in range(0, events, 1000):
+        keys = [f"{name}/backlog/{number}" for number in range(start, min(start + 1000, events))]
+        sent = [event for tens in range(0, len(keys), 10) for event in customer.events(keys[tens : tens + 10])]
+        answer = await asyncio.to_thread(server.client.post, "/v1/events", json=sent, timeout=60)
+        assert answer.json()["accepted"] == len(keys)
+
+
+async def kill_every_few_seconds(server: Folded, kills: int, minutes: int) -> list[int]:
+    """Whoever it hits, whether it has begun to work or not, until as many are killed as wanted.
+
+    Gives the fold's cursor at the end of each minute. The moments are random, and who is not there has its turn later:
+    to wait for a process and kill it at once would hit every JVM at its birth, and no fold could ever work.
+    """
+    victims = Victims({"jvm": 1, "fold": 1, "postgres": 1, "server": 1})
+    await send_backlog(server, f"{victims.seed}", int(os.environ.get("SOAK_BACKLOG", 50_000)))
+    began, apart_s = time.monotonic(), 60 * minutes / kills
+    cursors = [await asyncio.to_thread(server.folded)]
+    print(f"at first: fold at {cursors[0]} of {await asyncio.to_thread(server.head)}", flush=True)
+
+    async def note_cursors() -> None:
+        while True:
+            await asyncio.sleep(began + 60 * len(cursors) - time.monotonic())
+            cursor, head = await asyncio.to_thread(server.folded), await asyncio.to_thread(server.head)
+            print(f"minute {len(cursors)}: fold at {cursor} of {head}, {victims}", flush=True)
+            cursors.append(cursor)
+
+    async with Customers(server, f"{victims.seed}/steady") as customers:
+        customers.pace(BUSY_S)
+        noting = asyncio.create_task(note_cursors())
+        wanted = list(victims.draw(kills))
+        while wanted:
+            await asyncio.sleep(victims.chance.uniform(0, 2 * apart_s))
+            there = {"postgres": True, "server": True, "fold": server.fold, "jvm": server.jvm}
+            victim = next((each for each in wanted if there[each]), None)
+            if victim is not None:
+                wanted.remove(victim)
+                await asyncio.to_thread(kill_one, server, victims, victim)
+        # The minute in which the last one fell is told, too.
+        last = int((time.monotonic() - began) / 60) + 1
+        await asyncio.to_thread(until, lambda: len(cursors) > last, "the last minute is told", 300)
+        noting.cancel()
+        await asyncio.gather(noting, return_exceptions=True)
+    print(f"{victims} in {time.monotonic() - began:.0f} s", flush=True)
+    assert victims.killed == kills
+    return cursors
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-async def test_a_hundred_kills_of_what_folds_and_tells_change_nothing(server: Folded) -> None:
-    await prove(server, kills=kills_of_a_soak(100))
+async def test_a_fold_advances_while_something_is_killed_every_few_seconds(server: Folded) -> None:
+    await asyncio.to_thread(server.wait_until_ready, 120)
+    kills = kills_of_a_soak(50)
+    cursors = await kill_every_few_seconds(server, kills, minutes=max(2, kills // 5))
+    assert all(later > earlier for earlier, later in pairwise(cursors)), "it moved in every minute"
+    print(await asyncio.to_thread(check, server))
 
 
-def kill_while_changing(server: Folded, kills: int) -> None:
-    """The fold, at any moment from when it begins to make tables anew until they are swapped, of one change or more."""
-    victims = Victims({"fold": 1})
+@pytest.mark.timeout(600)
+async def test_kills_of_what_folds_and_tells_and_swaps_change_nothing(server: Folded) -> None:
+    """Each once: Postgres; the server, which comes back with other definitions; then the JVM while it starts again,
+    and the fold while it swaps the tables."""
+    victims = Victims(WEIGHTS)
+    await asyncio.to_thread(server.wait_until_ready, 120)
+    async with telling(server.url, victims.seed) as told:
+        async with Customers(server, f"{victims.seed}") as customers:
+            await kill_at_work(server, customers, victims, "postgres")
+            await customers.send(10)
+        compared = await asyncio.to_thread(check, server)
+        async with Customers(server, f"{victims.seed}/changing") as customers:
+            begun = server.folds_begun()
+            (server.data / "tidelock.toml").write_text(changed(0))
+            await kill_at_work(server, customers, victims, "server")
+            await asyncio.to_thread(kill_one, server, victims, "early")
+            await asyncio.to_thread(server.wait_for_another_fold, begun)
+            await asyncio.to_thread(until, server.swapping, "the swap begins", 120)
+            await asyncio.to_thread(kill_one, server, victims, "fold")
+            await customers.send(10)
+        delivered = await told.check(server.database, await asyncio.to_thread(check_changed, server))
+    print(f"{victims}: {compared} before definitions were changed; {delivered}")
+
+
+def changed(number: int) -> str:
+    """The settings with every change made that may be, each time to something else."""
+    config = CONFIG
+    for told, others in CHANGES.items():
+        config = config.replace(told, others[number % len(others)])
+    return config
+
+
+def check_changed(server: Folded) -> list[Transition]:
+    """Tables and changes are the model's, which follows the definitions; gives what triggers must have told."""
+    server.wait_until_ready(300)
+    server.wait_until_folded(server.head())
+    triggers = Triggers()
+    unlike = differences(picture(server.database), modelled(server.database, DEFINITIONS, triggers=triggers))
+    assert unlike == {}, "\n".join(unlike.values())
+    assert [name for name in leftovers(server.database) if "shadow" in name] == []
+    return triggers.told
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_many_kills_while_tables_are_made_anew_and_swapped_change_nothing(server: Folded) -> None:
+    """Of the fold, at any moment from when it begins to make tables anew until they are swapped, again and again."""
+    victims, kills = Victims({"fold": 1}), kills_of_a_soak(20)
     customer = Customer(server.url, f"{victims.seed}/changing")
     server.wait_until_ready(300)
     begun, killed, changes = time.monotonic(), 0, 0
 
     def send() -> None:
         keys = [f"{victims.seed}/{changes}/{killed}/{number}" for number in range(10)]
-        assert httpx.post(f"{server.url}/v1/events", json=customer.events(keys), timeout=20).status_code == 200
+        assert server.client.post("/v1/events", json=customer.events(keys)).status_code == 200
 
     send()
     server.wait_until_folded(server.head())
     while killed < kills:
-        config = CONFIG
-        for told, others in CHANGES.items():
-            config = config.replace(told, others[changes % len(others)])
-        seen, changes = server.folds_begun(), changes + 1
-        server.change(config)
+        seen = server.folds_begun()
+        server.change(changed(changes))
+        changes += 1
         while killed < kills:
             seen = server.wait_for_another_fold(seen)
             # Events that come meanwhile are in the tables of either definitions.
@@ -291,26 +404,10 @@ def kill_while_changing(server: Folded, kills: int) -> None:
                 time.sleep(victims.chance.uniform(0, 3))
             if server.ready():
                 break
-            kill(found(lambda: server.fold, "the fold"))
-            victims.count("fold")
+            kill_one(server, victims, "fold")
             killed += 1
-    server.wait_until_ready(300)
-    server.wait_until_folded(server.head())
-    unlike = differences(picture(server.database), modelled(server.database, DEFINITIONS))
-    assert unlike == {}, "\n".join(unlike.values())
-    assert [name for name in leftovers(server.database) if "shadow" in name] == []
+    check_changed(server)
     print(f"{victims} in {time.monotonic() - begun:.0f} s, while definitions were changed {changes} times")
-
-
-@pytest.mark.timeout(900)
-def test_kills_while_tables_are_made_anew_and_swapped_change_nothing(server: Folded) -> None:
-    kill_while_changing(server, kills=1)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_many_kills_while_tables_are_made_anew_and_swapped_change_nothing(server: Folded) -> None:
-    kill_while_changing(server, kills=kills_of_a_soak(20))
 
 
 def test_a_fold_and_its_jvm_end_with_the_server_that_was_killed(server: Folded) -> None:

@@ -63,6 +63,7 @@ def folded(database: Database) -> int:
     return row[0] if row else 0
 
 
+@pytest.mark.soak
 def test_a_fold_that_stands_by_takes_over_from_one_that_was_killed(
     database: Database, fold: Callable[[str], subprocess.Popen[str]]
 ) -> None:

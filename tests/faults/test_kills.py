@@ -2,37 +2,34 @@
 
 import asyncio
 import json
-import os
-import random
-import subprocess
-import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.faults.servers import ROOT, Producer, Server, running
+from tests.e2e.commandline import run
+from tests.faults.killing import Victims, kills_of_a_soak
+from tests.faults.servers import Producer, Server, running, until_acknowledged
 
 PRODUCERS = 4
+WEIGHTS = {"postgres": 10, "server": 7, "both": 3}
 
 
-async def kill_under_load(server: Server, producers: list[Producer], kills: int, seed: int) -> None:
-    """Kill one of the two at a random moment, `kills` times, while the producers go on."""
-    chance = random.Random(seed)
+async def kill_under_load(server: Server, producers: list[Producer], kills: int, victims: Victims) -> None:
+    """Kill one of the two, or both, at a random moment, `kills` times, while the producers go on."""
     sending = [asyncio.create_task(producer.run()) for producer in producers]
-    for number in range(kills):
-        await asyncio.sleep(chance.uniform(0.05, 0.8))
-        if chance.random() < 0.5:
+    for number, victim in enumerate(victims.draw(kills), start=1):
+        await until_acknowledged(producers, victims.chance.randrange(1, 2_000))
+        if victim != "postgres":
             server.kill()
-            if chance.random() < 0.3:
-                server.kill_postgres()
-            server.start()
-        else:
+        if victim != "server":
             server.kill_postgres()
+        if victim != "postgres":
+            server.start()
+        victims.count(victim)
         await asyncio.to_thread(server.wait_until_ready)
-        if number % 10 == 9:
-            print(f"{number + 1} kills, {sum(len(p.acknowledged) for p in producers)} events acknowledged", flush=True)
-    await asyncio.sleep(0.5)
+        if number % 10 == 0:
+            print(f"{victims}, {sum(len(p.acknowledged) for p in producers)} events acknowledged", flush=True)
+    await until_acknowledged(producers, 100)
     for producer in producers:
         producer.stopping.set()
     await asyncio.gather(*sending)
@@ -45,7 +42,7 @@ def read_ledger(server: Server) -> dict[str, int]:
     cursor: str | None = None
     while True:
         parameters = {"limit": "1000"} | ({"cursor": cursor} if cursor else {})
-        page = httpx.get(f"{server.url}/admin/events", params=parameters, timeout=30).json()
+        page = server.client.get("/admin/events", params=parameters).json()
         for event in page["items"]:
             assert event["idempotencyKey"] not in found, f"{event} is there twice"
             found[event["idempotencyKey"]] = event["ingressSequence"]
@@ -63,32 +60,29 @@ def check(server: Server, producers: list[Producer]) -> int:
             assert stored.get(key) == sequence, (
                 f"{key} was acknowledged as {sequence}, the ledger has {stored.get(key)}"
             )
-    verified = subprocess.run(
-        [sys.executable, "-m", "tidelock", "verify", "--json", "--data", str(server.data)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    verified = run(None, "verify", "--json", "--data", server.data)
+    assert verified.exit_code == 0, verified.output
     assert json.loads(verified.stdout)["ok"] is True
     return len(stored)
 
 
 async def prove(data: Path, kills: int) -> None:
-    seed = int(os.environ.get("SOAK_SEED", random.randrange(10**6)))
-    print(f"seed {seed}")
+    victims = Victims(WEIGHTS)
     with running(data) as server:
         producers = [Producer(server.url, f"p{number}") for number in range(PRODUCERS)]
-        await kill_under_load(server, producers, kills, seed)
-        events = await asyncio.to_thread(check, server, producers)
+        await kill_under_load(server, producers, kills, victims)
+        # Not on a thread: commands listen to signals.
+        events = check(server, producers)
         retries = sum(producer.retries for producer in producers)
-        print(f"{kills} kills, {events} events in the ledger, {retries} requests sent again")
+        print(f"{victims}, {events} events in the ledger, {retries} requests sent again")
         assert events > 0
 
 
 async def test_a_few_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    await prove(tmp_path / "ledger", kills=6)
+    await prove(tmp_path / "ledger", kills=3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_a_hundred_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    await prove(tmp_path / "ledger", kills=100)
+    await prove(tmp_path / "ledger", kills=kills_of_a_soak(100))

@@ -1,4 +1,4 @@
-"""Four processes with eight writers each on one ledger, and a reader that follows: one order for all of them."""
+"""Processes with eight writers each on one ledger, and a reader that follows: one order for all of them."""
 
 import asyncio
 import json
@@ -11,8 +11,8 @@ from tests.recording import rows
 from tidelock.ledger.database import Database
 from tidelock.ledger.reader import Slice, read_events
 
-PROCESSES = 4
-REQUESTS = 25
+PROCESSES = 3
+REQUESTS = 10
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 
-from tests.model import Event
-from tests.model.triggers import transitions
+from tests.model.triggers import Transition
 from tests.triggers import receiver as replies
+from tests.triggers.outboxes import until
 from tests.triggers.receiver import Receiver, Reply, Request, receiving
+from tidelock.ledger.database import Database
 
 #: for a server whose receivers fail often and come back soon; whoever waits is not given up
 SETTINGS = f"""
@@ -42,12 +42,11 @@ class Moods:
     def __call__(self, request: Request) -> Reply | str:
         if self._chance.random() < 0.75:
             return Reply()
-        return self._chance.choice(
-            [
-                Reply(500), Reply(429, headers={"Retry-After": "0"}), replies.HANG, replies.CLOSE, replies.CUT,
-                Reply(302, headers={"Location": "http://127.0.0.1:1"}), replies.SHORT, replies.GARBAGE,
-            ]
-        )  # fmt: skip
+        failures: list[Reply | str] = [
+            Reply(500), Reply(429, headers={"Retry-After": "0"}), replies.HANG, replies.CLOSE, replies.CUT,
+            Reply(302, headers={"Location": "http://127.0.0.1:1"}), replies.SHORT, replies.GARBAGE,
+        ]  # fmt: skip
+        return self._chance.choice(failures)
 
 
 class Told:
@@ -64,16 +63,17 @@ class Told:
                 made = await client.post("/v1/triggers", json=given)
                 assert made.status_code == 201, made.text
 
-    async def check(self, events: Sequence[Event], definitions: Any) -> str:
+    async def check(self, database: Database, transitions: Iterable[Transition]) -> str:
         """Wait until everything was told, then: nothing lost, in order for every key, repeats only by the same id."""
         wanted: dict[tuple[str, str], list[str]] = {}
         data: dict[str, Any] = {}
-        for each in transitions(events, definitions):
+        for each in transitions:
             wanted.setdefault((each.trigger, each.key), []).append(each.event_id)
             data[each.event_id] = each.data
-        await self._receiver.until(lambda: set(data) <= set(self._receiver.ids()), 600)
-        # What would be told too much comes soon after.
-        await asyncio.sleep(2)
+        # All that is ever told is in the outbox once the triggers have read the whole ledger.
+        behind = "SELECT ingress_sequence - sequence FROM ledger_head, cursors WHERE name = 'triggers'"
+        await until(database, behind, lambda found: found == [0], 600)
+        await until(database, "SELECT count(*) FROM outbox WHERE status = 'pending'", lambda found: found == [0], 600)
         found: dict[tuple[str, str], list[str]] = {}
         keys = {event_id: place for place, ids in wanted.items() for event_id in ids}
         for request in self._receiver.accepted:

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 
+from tests.budgets import HANG_S
+
 
 class Events:
     """The events of one answer."""
@@ -20,7 +22,7 @@ class Events:
         #: comments that came between
         self.comments = 0
 
-    async def next(self, seconds: float = 5) -> tuple[str, str]:
+    async def next(self, seconds: float = HANG_S) -> tuple[str, str]:
         """Name and data of the next event."""
         name = data = ""
         async with asyncio.timeout(seconds):
@@ -35,7 +37,7 @@ class Events:
                     return name, data
         raise EOFError
 
-    async def data(self, seconds: float = 5) -> Any:
+    async def data(self, seconds: float = HANG_S) -> Any:
         name, data = await self.next(seconds)
         assert name == "next", name
         return json.loads(data)["data"]

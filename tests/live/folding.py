@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.budgets import HANG_S
 from tests.filters import COLUMN_TYPES
 from tests.live.histories import TABLE, Client, State, comparable
 from tidelock.changes.reader import Change
@@ -157,7 +158,7 @@ def gone(key: str, tenant: str = "t", *, table: Table = TABLE) -> Change:
     return Change(table.name, 0, tenant, key, None, None)
 
 
-async def until(true: Callable[[], bool], seconds: float = 20) -> None:
+async def until(true: Callable[[], bool], seconds: float = HANG_S) -> None:
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110  (nobody tells)
             await asyncio.sleep(0.001)
@@ -166,7 +167,7 @@ async def until(true: Callable[[], bool], seconds: float = 20) -> None:
 async def taken(subscription: Subscription, through: int, limit: int = 200) -> list[Event]:
     """Events up to one with that source timestamp or a later one."""
     events: list[Event] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while not events or events[-1].source_timestamp < through:
             events += await subscription.take(limit)
     return events

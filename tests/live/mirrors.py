@@ -18,7 +18,7 @@ from gql.transport.websockets import WebsocketsTransport
 
 from tests.live.javascript import CLIENTS
 
-PAUSE_S = 0.3
+PAUSE_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,20 @@ class Followed:
     key: tuple[str, ...]
     #: beside the key
     columns: tuple[str, ...]
+    tenant: str
 
     @property
     def selection(self) -> str:
         return " ".join(("tenant_id", *self.key, *self.columns))
 
     @property
+    def where(self) -> str:
+        return f'where: {{tenant_id: {{_eq: "{self.tenant}"}}}}'
+
+    @property
     def subscription(self) -> str:
         return (
-            f"subscription ($after: String) {{ {self.name}(after: $after) "
+            f"subscription ($after: String) {{ {self.name}(after: $after, {self.where}) "
             f"{{ operation ts_timestamp data {{ {self.selection} }} }} }}"
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from tests.budgets import HANG_S
 from tests.e2e.conftest import Start
 from tests.live.folding import DEFINITIONS, OTHERS, Folding, folding, gone, put
 from tidelock.app import Serving
@@ -44,7 +45,7 @@ class Served:
         (value,) = (line.split()[1] for line in text.splitlines() if line.startswith(f"tidelock_{name} "))
         return float(value)
 
-    async def until(self, name: str, value: float, seconds: float = 10, **headers: str) -> None:
+    async def until(self, name: str, value: float, seconds: float = HANG_S, **headers: str) -> None:
         """Until a metric has this value."""
         async with asyncio.timeout(seconds):
             while await self.metric(name, **headers) != value:  # noqa: ASYNC110  (it is the server who knows)

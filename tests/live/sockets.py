@@ -12,6 +12,8 @@ import websockets
 from websockets.asyncio.client import ClientConnection
 from websockets.typing import Subprotocol
 
+from tests.budgets import HANG_S
+
 PROTOCOL = "graphql-transport-ws"
 
 
@@ -24,7 +26,7 @@ class Socket:
     async def say(self, type_: str, **members: Any) -> None:
         await self.connection.send(json.dumps({"type": type_, **members}))
 
-    async def hear(self, seconds: float = 5) -> Any:
+    async def hear(self, seconds: float = HANG_S) -> Any:
         """The next message that is no ping."""
         async with asyncio.timeout(seconds):
             while (message := json.loads(await self.connection.recv()))["type"] == "ping":
@@ -38,7 +40,7 @@ class Socket:
     async def subscribe(self, query: str, name: str = "1", **variables: Any) -> None:
         await self.say("subscribe", id=name, payload={"query": query, "variables": variables})
 
-    async def next(self, name: str = "1", seconds: float = 5) -> Any:
+    async def next(self, name: str = "1", seconds: float = HANG_S) -> Any:
         """The data of the next message, which must be of this operation."""
         message = await self.hear(seconds)
         assert (message["type"], message["id"]) == ("next", name), message
@@ -58,7 +60,7 @@ class Socket:
             return True
         raise AssertionError(message)
 
-    async def closing(self, seconds: float = 5) -> tuple[int | None, str | None]:
+    async def closing(self, seconds: float = HANG_S) -> tuple[int | None, str | None]:
         """Code and reason of the server's close."""
         await asyncio.wait_for(self.connection.wait_closed(), seconds)
         return self.connection.close_code, self.connection.close_reason

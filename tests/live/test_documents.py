@@ -18,6 +18,8 @@ from tidelock.live.refusals import Refused
 from tidelock.live.requests import Request, read_request, read_variables
 from tidelock.where import TRUE
 
+pytestmark = pytest.mark.check
+
 Json = dict[str, Any]
 
 

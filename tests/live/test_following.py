@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.conftest import Databases
 from tests.filters import Filter, where
 from tests.live.folding import Folding, folding, following, gone, hub_of, put, until
@@ -32,8 +33,7 @@ Place = tuple[Database, Folding]
 WANTED = st.tuples(where(), st.sampled_from([None, *TENANTS]))
 # Smaller examples would be found by many more databases: they are small enough.
 LAW = settings(
-    deadline=None,
-    max_examples=25,
+    max_examples=examples(12),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

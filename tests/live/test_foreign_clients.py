@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,34 +17,19 @@ import pytest
 from tests.faults.servers import Producer, Server, running
 from tests.live.javascript import has_javascript
 from tests.live.mirrors import WAYS, Followed, Mirrors
+from tests.stack import Stack
 from tidelock.instants import MILLISECOND, SECOND, format_instant, parse_rfc3339
 
-SETTINGS = """
-[streams.calls]
-eventtime = { column = "occurred_at" }
-
-[meters.calls]
-lateness = "1h"
-
-[windows.calls_10s]
-stream = "calls"
-window = { tumbling = "10s" }
-eventtime = { enabled = true }
-group_by = ["customer_ref"]
-select = { calls = "count(*)", units = "sum(quantity)" }
-
-[streams.orders]
-key = "order_id"
-columns = { order_id = "bigint", customer = "string", amount = "decimal(12,2)", state = "string" }
-"""
+pytestmark = pytest.mark.stack
+TENANT = "foreign"
 TABLES = {
     table.name: table
     for table in (
-        Followed("counters", ("metric", "customer_ref", "period_start"), ("agg_count", "value", "total")),
-        Followed("calls_10s", ("customer_ref", "window_start"), ("window_end", "calls", "units")),
-        Followed("orders", ("order_id",), ("customer", "amount", "state")),
-        Followed("adjustments", ("metric", "ingress_sequence"), ("customer_ref", "amount", "reason")),
-        Followed("late_rows", ("window", "ingress_sequence"), ("event_time", "reason")),
+        Followed("counters", ("metric", "customer_ref", "period_start"), ("agg_count", "value", "total"), TENANT),
+        Followed("calls_10s", ("customer_ref", "window_start"), ("window_end", "calls", "units"), TENANT),
+        Followed("orders", ("order_id",), ("customer", "amount", "state"), TENANT),
+        Followed("adjustments", ("metric", "ingress_sequence"), ("customer_ref", "amount", "reason"), TENANT),
+        Followed("late_rows", ("window", "ingress_sequence"), ("event_time", "reason"), TENANT),
     )
 }
 #: tables whose rows never change: every one comes exactly once
@@ -63,7 +46,7 @@ class Mixed(Producer):
         self.pause_s = 0.1
 
     def events(self, keys: list[str]) -> list[dict[str, Any]]:
-        return [self._event(key) for key in keys]
+        return [{**self._event(key), "tenantId": TENANT} for key in keys]
 
     def _event(self, key: str) -> dict[str, Any]:
         chance = random.Random(key)
@@ -82,13 +65,9 @@ class Mixed(Producer):
 
 
 @pytest.fixture(scope="module")
-def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The one real server, with its fold."""
-    here = tmp_path_factory.mktemp("clients")
-    config = here / "tidelock.toml"
-    config.write_text(SETTINGS)
-    shutil.copytree(jars / "jars", here / "data" / "jars")
-    with running(here / "data", config) as started:
+def server(stack: Stack) -> Iterator[Server]:
+    """A second server on the ledger: it can restart while the fold goes on."""
+    with running(stack.data, stack.config, "serve") as started:
         yield started
 
 
@@ -101,14 +80,28 @@ async def rows_of(url: str) -> dict[str, list[Any]]:
                 (fold,) = (reader for reader in health["readers"] if reader["name"] == "fold")
                 if fold["ingressSequence"] == health["head"]["ingressSequence"]:
                     break
-                await asyncio.sleep(0.2)
-        fields = " ".join(f"{name}(limit: 10000) {{ {table.selection} }}" for name, table in TABLES.items())
+                await asyncio.sleep(0.02)
+        fields = " ".join(
+            f"{name}(limit: 10000, {table.where}) {{ {table.selection} }}" for name, table in TABLES.items()
+        )
         data: dict[str, list[Any]] = (await client.post("/graphql", json={"query": f"{{ {fields} }}"})).json()["data"]
         return data
 
 
 def differences(known: Mirrors, rows: dict[str, list[Any]]) -> list[str]:
     return [name for name in TABLES if sorted(map(str, known[name].rows.values())) != sorted(map(str, rows[name]))]
+
+
+def _seen_all(mirrors: Mirrors) -> bool:
+    """Something of each table, and everything that can happen to a row."""
+    told = {event["operation"] for event in mirrors["orders"].events}
+    return told == {"INSERT", "UPDATE", "DELETE"} and all(mirror.events for mirror in mirrors.values())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(180):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.timeout(900)
@@ -118,19 +111,18 @@ async def test_foreign_clients_have_the_rows_there_are_after_events_and_a_restar
     async with AsyncExitStack() as stack:
         known = {name: await stack.enter_async_context(way(server.url, TABLES)) for name, way in ways.items()}
         producing = asyncio.create_task(producer.run())
-        await asyncio.sleep(8)
+        await until(lambda: all(_seen_all(mirrors) for mirrors in known.values()))
         # With requests under way: the clients find their way back by themselves.
         await asyncio.to_thread(server.stop)
+        before = {name: len(mirrors["counters"].events) for name, mirrors in known.items()}
         await asyncio.to_thread(server.start)
         await asyncio.to_thread(server.wait_until_ready, 180)
-        await asyncio.sleep(8)
+        await until(lambda: all(len(mirrors["counters"].events) > before[name] for name, mirrors in known.items()))
         producer.stopping.set()
         await producing
         rows = await rows_of(server.url)
         assert all(rows.values()), {name: len(each) for name, each in rows.items()}
-        async with asyncio.timeout(60):
-            while any(differences(mirrors, rows) for mirrors in known.values()):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        await until(lambda: not any(differences(mirrors, rows) for mirrors in known.values()))
     assert producer.retries, "the server was away meanwhile"
     for way, mirrors in known.items():
         for name in ONCE:

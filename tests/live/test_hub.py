@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.budgets import HANG_S
 from tests.live.folding import TICK, Folding, folding, gone, hub_of, put, taken, until
 from tests.live.histories import TABLE, expression_of
 from tidelock.changes.retention import prune
@@ -15,6 +16,8 @@ from tidelock.errors import Closed, Overflowed, ResumeExpired, SnapshotTooLarge
 from tidelock.ledger.database import Database
 from tidelock.live import snapshots
 from tidelock.live.views import Event
+
+pytestmark = pytest.mark.check
 
 READING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY(%s)"
 
@@ -220,6 +223,19 @@ async def test_who_does_not_take_is_ended_and_nobody_else(database: Database, fo
         assert hub.state.view_subscribers == hub.state.subscriptions == 1
 
 
+async def test_who_waits_when_more_comes_at_once_than_may_wait_is_ended_too(database: Database, fold: Folding) -> None:
+    fold.fold([put("a", i=0)])
+    async with hub_of(database, live_queue_rows_max=10) as hub:
+        subscription = await hub.subscribe(TABLE)
+        await subscription.take()
+        waiting = asyncio.create_task(subscription.take())
+        await until(lambda: subscription.follows)
+        fold.fold([put(f"{n}", i=n) for n in range(100)])
+        with pytest.raises(Overflowed):
+            await waiting
+        assert hub.state.subscriptions == 0
+
+
 async def test_who_needs_long_for_a_snapshot_reads_on_from_the_log(database: Database, fold: Folding) -> None:
     fold.fold([put(f"{n:03}", i=0) for n in range(100)])
     async with hub_of(database, live_queue_rows_max=5) as hub:
@@ -300,7 +316,7 @@ async def test_closing_does_not_wait_for_a_snapshot_that_hangs(database: Databas
             with pytest.raises(Closed):
                 await taking[1]
             assert not taking[0].done()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_S):
                 await hub.close()
             with pytest.raises(Closed):
                 await taking[0]
@@ -315,9 +331,9 @@ async def test_a_closed_hub_leaves_no_task_and_no_connection(database: Database,
             await each.take()
         waiting = [asyncio.create_task(each.take()) for each in subscriptions]
         await until(lambda: hub.state.view_subscribers == 2)
-    for each in waiting:
+    for task in waiting:
         with pytest.raises(Closed, match="server stops"):
-            await each
+            await task
     with pytest.raises(Closed):
         await hub.subscribe(TABLE)
     assert asyncio.all_tasks() == before

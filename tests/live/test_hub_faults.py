@@ -102,8 +102,8 @@ async def test_who_missed_changes_that_are_gone_is_told_so(
         await until(lambda: hub.state.view_subscribers == 1)
         # Nothing is heard and nobody looks, until a change was made and removed.
         with database.connect_sync() as connection, monkeypatch.context() as patch:
-            patch.setattr("tidelock.live.follower.look", lambda _: held)
             held = await asyncio.to_thread(_look, database)
+            patch.setattr("tidelock.live.follower.look", lambda _: held)
             fold.fold([put("a", i=1)])
             prune(connection, 0)
             fold.fold([put("a", i=2)])
@@ -201,7 +201,10 @@ async def test_changes_that_are_not_recorded_cannot_be_had(database: Database, f
 
 
 async def test_counters_of_meters_that_are_not_recorded_are_not_shown(database: Database, fold: Folding) -> None:
-    meters = {"heard": {"aggregation": "count"}, "silent": {"aggregation": "count", "live": False}}
+    meters: dict[str, dict[str, Any]] = {
+        "heard": {"aggregation": "count"},
+        "silent": {"aggregation": "count", "live": False},
+    }
     fold.define(parse_definitions({"streams": STREAMS, "meters": meters}))
     fold.fold([counter("heard", 1), counter("silent", 1)])
     async with hub_of(database) as hub:

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, Row, naive, rows, where
 from tidelock.live.branches import BRANCHES_MAX, PLACES_MAX, Branch, Range, branches_of
 from tidelock.live.index import PredicateIndex
 from tidelock.live.ranges import Ranges
 from tidelock.where import FALSE, TRUE, Expression, compile_where, parse_where
+
+pytestmark = pytest.mark.check
 
 
 def parsed(written: Filter) -> Expression:
@@ -45,7 +48,6 @@ class Views:
         assert with_index == {each for each, written in self.written.items() if naive(written, row) is True}
 
 
-@settings(deadline=None)
 @given(st.lists(where(), max_size=40), st.lists(rows(), min_size=1, max_size=8))
 def test_what_the_index_finds_is_what_all_filters_find(written: list[Filter], some: list[Row]) -> None:
     views = Views()
@@ -55,7 +57,7 @@ def test_what_the_index_finds_is_what_all_filters_find(written: list[Filter], so
         views.check(row)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(30))
 @given(st.lists(st.one_of(where(), where(), st.integers(0, 99), rows()), max_size=80), rows())
 def test_also_after_views_came_and_went(steps: list[Any], last: Row) -> None:
     views = Views()
@@ -95,7 +97,7 @@ def lies_in(value: float, range_: Range) -> bool:
 VALUES = [*range(-1, 14), 5.5, 0.5, float("nan"), float("inf"), float("-inf")]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(30))
 @given(st.randoms(use_true_random=False), st.sampled_from([0.1, 0.4, 0.6]))
 def test_a_value_finds_the_ranges_it_lies_in(random: Random, removed: float) -> None:
     found_by = Ranges[int]()

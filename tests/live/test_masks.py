@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, Row, naive, rows, where
 from tests.live.histories import expression_of
 from tidelock.columns import STRING
@@ -16,6 +17,8 @@ from tidelock.live.branches import branches_of
 from tidelock.live.masks import Mask
 from tidelock.live.views import of_tenant
 from tidelock.where import FALSE, TRUE, Expression
+
+pytestmark = pytest.mark.check
 
 Pair = tuple[str, Row | None, Row | None]
 PAIRS = st.lists(st.tuples(st.sampled_from("tu"), st.none() | rows(), st.none() | rows()), max_size=12)
@@ -53,7 +56,7 @@ def mask_of(filters: list[tuple[Filter, str | None]]) -> Mask:
     return mask(*(of_tenant(expression_of(written), tenant) for written, tenant in filters))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(40))
 @given(PAIRS, FILTERS)
 def test_a_mask_of_few_filters_lets_through_what_concerns_them(
     pairs: list[Pair], filters: list[tuple[Filter, str | None]]
@@ -62,7 +65,7 @@ def test_a_mask_of_few_filters_lets_through_what_concerns_them(
     assert found["key"].to_pylist() == concerned(pairs, filters)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(40))
 @given(PAIRS, FILTERS)
 def test_a_mask_of_many_filters_leaves_nothing_out(pairs: list[Pair], filters: list[tuple[Filter, str | None]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -17,6 +17,8 @@ from tests.live.tables import DEFINITIONS, TABLES
 from tests.model.values import key_text
 from tidelock.ledger.database import Database
 
+pytestmark = pytest.mark.check
+
 Json = dict[str, Any]
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "where.json").read_text())

@@ -23,6 +23,8 @@ from tidelock.live.queries import Answer
 from tidelock.live.refusals import Refused
 from tidelock.live.requests import Request
 
+pytestmark = pytest.mark.check
+
 
 def trades(*columns: str) -> Definitions:
     table = {"key": "id", "columns": {"id": "bigint", **dict.fromkeys(columns, "string")}}

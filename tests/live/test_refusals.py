@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.live.asking import read, refused, rows
 from tidelock.errors import InvalidJson, RequestError
 from tidelock.live.refusals import Refused
@@ -276,14 +277,14 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(_WORDS), max_size=25), st.dictionaries(st.sampled_from("wb"), _VALUES, max_size=2))
 def test_any_words_are_an_operation_or_refused(words: list[str], variables: Json) -> None:
     with suppress(Refused):
         assert read(" ".join(words), variables).fields
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(_VALUES, _VALUES)
 def test_any_variables_are_taken_or_refused(filter_: Any, order: Any) -> None:
     query = "query($w: kinds_bool_exp, $o: [kinds_order_by!]) { kinds(where: $w, order_by: $o) { id } }"

@@ -2,10 +2,14 @@
 
 from decimal import Decimal
 
+import pytest
+
 from tidelock.changes.reader import Change, Row
 from tidelock.columns import parse_column_type
 from tidelock.fold.tables import Table
 from tidelock.live.rowevents import RowEvent, row_event
+
+pytestmark = pytest.mark.check
 
 COLUMNS = {"id": "bigint", "name": "string", "price": "decimal(18,4)", "rate": "double"}
 TABLE = Table("things", {name: parse_column_type(text) for name, text in COLUMNS.items()}, ("id",))
@@ -49,9 +53,10 @@ def test_only_what_is_not_nan_before_and_now_has_changed() -> None:
 def test_a_column_that_a_change_does_not_have_yet_is_null_and_one_that_is_no_more_is_left_out() -> None:
     before = {"name": "a", "gone": 1, "id": 1, "price": Decimal("1.50")}
     found = event(before, ROW)
+    assert found is not None
+    assert list(found.row) == ["tenant_id", *COLUMNS]
     assert found == ("UPDATE", ("rate",), SHOWN)
     assert event(before, None) == ("DELETE", ("id",), {**SHOWN, "rate": None})
-    assert list(found.row) == ["tenant_id", *COLUMNS]
 
 
 def test_the_change_stays_as_it_was() -> None:

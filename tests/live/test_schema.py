@@ -24,6 +24,8 @@ from tidelock.fold.tables import tables_of
 from tidelock.live.schema import make_schema, silent_tables
 from tidelock.live.shapes import Shape
 
+pytestmark = pytest.mark.check
+
 READABLE = [name for name, table in TABLES.items() if not table.internal]
 
 

@@ -15,6 +15,7 @@ from graphql import execute_sync, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.live.asking import DOCUMENTS, read
 from tests.live.tables import COLUMNS, TABLES
 from tidelock.live import selections
@@ -22,6 +23,8 @@ from tidelock.live.fields import Changes
 from tidelock.live.rowevents import Operation
 from tidelock.live.selections import Selection, json_line, select_rows
 from tidelock.live.views import Event
+
+pytestmark = pytest.mark.check
 
 Row = dict[str, Any]
 
@@ -191,7 +194,7 @@ def _document(random: Random) -> tuple[str, dict[str, bool]]:
     return uses % (root.replace("{", "{ ...Used", 1), " ".join([used, *fragments])), variables
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     st.randoms(use_true_random=False),
     st.sampled_from([ROW, NULLS]),

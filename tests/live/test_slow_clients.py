@@ -9,8 +9,9 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -32,7 +33,7 @@ TURNS_PER_S = 20
 
 
 class Load:
-    """Rows at a steady rate, from a thread: of ever new keys, or of so many."""
+    """Rows at a steady rate, from a thread: of ever new keys, or of a few."""
 
     def __init__(self, log: ChangeLog, keys: int | None) -> None:
         self._log = log
@@ -40,18 +41,22 @@ class Load:
         self._amounts = itertools.count()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
+        #: rows written so far
+        self.written = 0
 
     def _run(self) -> None:
         started = time.monotonic()
         for turn in itertools.count(1):
-            if self._stop.wait(max(0.0, started + turn / TURNS_PER_S - time.monotonic())):
+            if self._stop.wait(max(0.001, started + turn / TURNS_PER_S - time.monotonic())):
                 return
             count = ROWS_PER_S // TURNS_PER_S
             rows = [counter_row(next(self._numbers), next(self._amounts)) for _ in range(count)]
             self._log.write(rows, range_rows=count)
+            self.written += count
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Load:
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
@@ -108,7 +113,7 @@ async def deaf(server: Server, stack: AsyncExitStack) -> Socket:
 
 
 async def read_all(connection: Socket) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _ in connection.connection:
             pass
 
@@ -118,10 +123,16 @@ async def connections(client: httpx.AsyncClient) -> int:
     return int(float(next(line.split()[1] for line in text.splitlines() if line.startswith("tidelock_live_conn"))))
 
 
-async def until_connections(client: httpx.AsyncClient, count: int, seconds: float) -> None:
-    async with asyncio.timeout(seconds):
+async def until_connections(client: httpx.AsyncClient, count: int) -> None:
+    async with asyncio.timeout(60):
         while await connections(client) != count:  # noqa: ASYNC110  (it is the server who knows)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110  (a thread and another process know)
+            await asyncio.sleep(0.01)
 
 
 def p99(ages: list[float]) -> float:
@@ -129,82 +140,108 @@ def p99(ages: list[float]) -> float:
 
 
 async def test_who_reads_nothing_is_sent_away_and_nobody_else_notices(tmp_path: Path) -> None:
-    await stop_reading(tmp_path, clients=20, before_s=4, seconds=8)
+    found = await stop_reading(tmp_path, clients=20, before_s=0, seconds=0)
+    assert found.sent_away >= 20, found
+    assert found.peak_mb - found.memory_mb < 60, found
+    assert found.during, found
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_200)
 async def test_who_reads_nothing_for_ten_minutes_costs_little(tmp_path: Path) -> None:
-    await stop_reading(tmp_path, clients=20, before_s=60, seconds=600)
+    seconds = 600
+    found = await stop_reading(tmp_path, clients=20, before_s=60, seconds=seconds)
+    print(found)
+    assert found.sent_away >= 20, found
+    assert len(found.during) > 0.7 * seconds * ROWS_PER_S, found
+    assert found.peak_mb - found.memory_mb < 60, found
+    assert statistics.median(found.during) < 3 * statistics.median(found.before) + 0.1, found
 
 
-async def stop_reading(place: Path, *, clients: int, before_s: float, seconds: float) -> None:
-    """So many clients read nothing, and come again whenever they were sent away."""
-    with server_with(place, 'live_queue_rows_max = 1000\nlive_keep_alive = "3s"') as (server, log):
-        async with httpx.AsyncClient(base_url=server.url) as client, reading(server) as reader:
+@dataclass
+class Found:
+    """What clients that read nothing cost."""
+
+    memory_mb: float
+    peak_mb: float
+    #: ages in seconds of what a client that reads got, before and meanwhile
+    before: list[float]
+    during: list[float]
+    sent_away: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sent_away} clients sent away; memory before {self.memory_mb} MB, at most {self.peak_mb} MB; age of "
+            f"what the reader got, p50 and p99: {statistics.median(self.before):.3f} {p99(self.before):.3f} s before, "
+            f"{statistics.median(self.during):.3f} {p99(self.during):.3f} s meanwhile"
+        )
+
+
+async def stop_reading(place: Path, *, clients: int, before_s: float, seconds: float) -> Found:
+    """Clients read nothing, and come again when they were sent away: for so long, and until as many have left."""
+    # More than a machine that is busy with something else lets pile up for a client that reads.
+    with server_with(place, 'live_queue_rows_max = 5000\nlive_keep_alive = "500ms"') as (server, log):
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client, reading(server) as reader:
             with Load(log, None):
                 await asyncio.sleep(before_s)
-                before, memory = reader.ages_s[:], resident_mb(server.pid)
+                await until(lambda: reader.ages_s)
+                memory = resident_mb(server.pid)
                 assert memory is not None
-                peak, sent_away = memory, 0
+                found = Found(memory, memory, reader.ages_s[:], [])
                 async with AsyncExitStack() as stack:
                     ends = time.monotonic() + seconds
                     there = [await deaf(server, stack) for _ in range(clients)]
-                    while time.monotonic() < ends:
-                        await asyncio.sleep(1)
-                        peak = max(peak, resident_mb(server.pid) or 0)
+                    # The reader goes on meanwhile, so something comes to it, however busy the machine is.
+                    while (
+                        time.monotonic() < ends or found.sent_away < clients or len(reader.ages_s) == len(found.before)
+                    ):
+                        await asyncio.sleep(1 if seconds else 0.02)
+                        found.peak_mb = max(found.peak_mb, resident_mb(server.pid) or 0)
                         missing = clients + 1 - await connections(client)
-                        sent_away += missing
+                        found.sent_away += missing
                         there += [await deaf(server, stack) for _ in range(missing)]
-                    during = reader.ages_s[len(before) :]
-            figures = (
-                f"{sent_away} clients sent away; memory before {memory} MB, at most {peak} MB; age of what the reader "
-                f"got, p50 and p99: {statistics.median(before):.3f} {p99(before):.3f} s before, "
-                f"{statistics.median(during):.3f} {p99(during):.3f} s meanwhile"
-            )
-            print(figures)
-            assert sent_away >= clients, figures
-            assert len(during) > 0.7 * seconds * ROWS_PER_S, figures
-            assert peak - memory < 60, figures
-            assert statistics.median(during) < 3 * statistics.median(before) + 0.1, figures
+                    found.during = reader.ages_s[len(found.before) :]
+            return found
 
 
-async def hear_the_end(place: Path, settings: str, *, later_s: float) -> int | None:
+async def hear_the_end(place: Path, settings: str, *, later_s: float = 0) -> int | None:
     """The code that a client hears which reads nothing until some time after it was closed, and then everything."""
     with server_with(place, settings) as (server, log):
         async with AsyncExitStack() as stack, httpx.AsyncClient(base_url=server.url) as client:
             connection = await deaf(server, stack)
-            await until_connections(client, 1, 5)
+            await until_connections(client, 1)
             with Load(log, None):
-                await until_connections(client, 0, 60)
+                await until_connections(client, 0)
             await asyncio.sleep(later_s)
             with pytest.raises(ConnectionClosedError):
                 await read_all(connection)
             return connection.connection.close_code
 
 
-@pytest.mark.parametrize("later_s", [0, 4])
+@pytest.mark.parametrize("later_s", [0, pytest.param(4, marks=pytest.mark.soak)])
 async def test_the_code_of_the_close_is_one_that_clients_come_back_after(tmp_path: Path, later_s: float) -> None:
     assert await hear_the_end(tmp_path, "live_queue_rows_max = 100", later_s=later_s) == 4499
 
 
 async def test_so_is_that_of_one_who_did_not_answer_pings(tmp_path: Path) -> None:
-    settings = 'live_queue_rows_max = 100000\nlive_keep_alive = "1h"\nws_ping_s = 1'
-    assert await hear_the_end(tmp_path, settings, later_s=0) == 4499
+    settings = 'live_queue_rows_max = 100000\nlive_keep_alive = "1h"\nws_ping_s = 0.5'
+    assert await hear_the_end(tmp_path, settings) == 4499
 
 
 async def test_one_who_is_slow_is_told_what_became_of_each_row_and_stays(tmp_path: Path) -> None:
     """Few keys: however much becomes of them, little waits."""
-    with server_with(tmp_path, 'live_queue_rows_max = 100\nlive_keep_alive = "1h"') as (server, log):
+    settings = 'live_queue_rows_max = 100\nlive_keep_alive = "1h"'
+    with server_with(tmp_path, settings) as (server, log):
         async with AsyncExitStack() as stack, httpx.AsyncClient(base_url=server.url) as client:
             connection = await deaf(server, stack)
-            with Load(log, 50):
-                await asyncio.sleep(8)
-                assert await connections(client) == 1
+            with Load(log, 50) as load:
+                # More than the buffers of a connection hold.
+                await until(lambda: load.written > 5 * ROWS_PER_S)
+            assert await connections(client) == 1
             log.write([counter_row(1, 10**6)], range_rows=1)
             last = {"customer_ref": "cus_1", "total": "10000"}
             times = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     message = await connection.hear()
                     event = message["payload"]["data"]["counters"]
@@ -212,4 +249,4 @@ async def test_one_who_is_slow_is_told_what_became_of_each_row_and_stays(tmp_pat
                     if event["data"].items() >= last.items():
                         break
             assert times == sorted(times)
-            assert len(times) < 8 * ROWS_PER_S, "much was told in one"
+            assert len(times) < load.written, "much was told in one"

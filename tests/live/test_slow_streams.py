@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from tests.e2e.conftest import Start
 from tests.live.events import streamed
@@ -12,7 +13,7 @@ from tests.live.served import Served, serving
 WIDE = "subscription { others { data { " + " ".join(f"k{number}: k" for number in range(200)) + " } } }"
 
 
-def row(number: int) -> dict[str, int | None]:
+def row(number: int) -> dict[str, Any]:
     return {f"{number:0>1000}": number}
 
 

@@ -2,15 +2,19 @@
 
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, rewritten, where
 from tests.live.histories import TABLE, TENANTS, Client, comparable, expression_of, histories, states, visible
 from tidelock.changes.reader import Change, Row
 from tidelock.live.rowevents import row_event
 from tidelock.live.views import Counters, Event, Source
 from tidelock.where import FALSE, TRUE
+
+pytestmark = pytest.mark.check
 
 BLANK: Row = {"k": "a", **dict.fromkeys(COLUMNS)}
 
@@ -37,7 +41,7 @@ class Log:
 # The rows of a filter, at every time
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), st.lists(st.tuples(where(), st.sampled_from([None, *TENANTS])), min_size=1, max_size=6), st.data())
 def test_events_alone_give_the_rows_of_the_filter_at_every_time(
     history: list[list[Change]], filters: list[tuple[Filter, str | None]], data: st.DataObject
@@ -57,7 +61,7 @@ def test_events_alone_give_the_rows_of_the_filter_at_every_time(
             assert comparable(client.rows) == comparable(visible(state[number], written, tenant))
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), where(), st.sampled_from([None, *TENANTS]))
 def test_a_reader_of_the_log_finds_the_same_events(
     history: list[list[Change]], written: Filter, tenant: str | None
@@ -72,7 +76,7 @@ def test_a_reader_of_the_log_finds_the_same_events(
     assert [repr(event) for event in found] == [repr(event) for event in log.events]
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(histories())
 def test_without_a_filter_events_are_the_row_events_of_the_changes(history: list[list[Change]]) -> None:
     source, log = Source(TABLE), Log()
@@ -106,7 +110,7 @@ def test_a_row_that_is_seen_no_more_is_deleted_as_it_was_seen_last() -> None:
 # Sharing
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(where(), st.randoms(use_true_random=False))
 def test_filters_that_mean_the_same_share_a_view(written: Filter, random: Random) -> None:
     source = Source(TABLE)

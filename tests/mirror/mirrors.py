@@ -79,7 +79,9 @@ def consume(settings: Settings) -> list[Received]:
         for name, topic in AdminClient(config).list_topics(timeout=10).topics.items()
         if name.startswith(settings.kafka.topic_prefix)
     }
-    consumer = Consumer({**config, "group.id": "plain", "enable.auto.commit": False, "enable.partition.eof": True})
+    # That a partition has ended is known by a fetch that brings nothing.
+    own = {"group.id": "plain", "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = Consumer({**config, **own})
     try:
         places = {(name, partition) for name, count in topics.items() for partition in range(count)}
         consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])

@@ -9,7 +9,9 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from tests.mirror.mirrors import consume, first_of_each, mirror_once, mirroring, settings_for
 from tests.recording import record, rows, sequencing

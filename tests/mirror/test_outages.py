@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import shutil
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.dropping import dropping
 from tests.faults.processes import until
 from tests.mirror.mirrors import consume, first_of_each, mirroring, settings_for
 from tests.mirror.processes import MirrorProcess, mirror_process
@@ -21,17 +23,25 @@ from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
+from tidelock.mirror.runner import Runner
 from tidelock.settings import Settings
 
 SEED = 20261116
 
 
-@pytest.fixture
-def own_broker(jars: Path, tmp_path: Path) -> Iterator[Broker]:
-    """A broker of this test's own, which it starts."""
-    made = Broker(tmp_path / "kafka", jars)
+@pytest.fixture(scope="module")
+def own_broker(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker of these tests' own, to be started and killed; one after another, they go on where it is."""
+    made = Broker(tmp_path_factory.mktemp("outages"), jars)
     yield made
     made.stop()
+
+
+@pytest.fixture
+def running_broker(own_broker: Broker) -> Broker:
+    if not own_broker.running:
+        own_broker.start()
+    return own_broker
 
 
 def position(database: Database) -> int:
@@ -63,7 +73,7 @@ def assert_mirrored(database: Database, settings: Settings) -> int:
     return len(received) - len(firsts)
 
 
-async def write(sequencer: Sequencer, name: str, stop: asyncio.Event, pause_s: float = 0.05) -> None:
+async def write(sequencer: Sequencer, name: str, stop: asyncio.Event) -> None:
     chance = random.Random(name)
     number = 0
     while not stop.is_set():
@@ -73,7 +83,8 @@ async def write(sequencer: Sequencer, name: str, stop: asyncio.Event, pause_s: f
         ]
         await record(sequencer, *events)
         number += 1
-        await asyncio.sleep(pause_s)
+        # Not a wait: the load is to be steady, not as heavy as it can be.
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -89,62 +100,94 @@ async def load(database: Database) -> AsyncIterator[Sequencer]:
             stop.set()
 
 
-async def test_brokers_that_are_not_there_at_the_start_are_waited_for(database: Database, own_broker: Broker) -> None:
-    settings = settings_for(own_broker)
-    async with sequencing(database) as sequencer:
-        with mirroring(database, settings) as mirror:
-            await record(sequencer, {"idempotencyKey": "1"})
-            await asyncio.to_thread(mirror.until_told, "Cannot reach Kafka at")
-            await asyncio.to_thread(own_broker.start)
-            await asyncio.to_thread(mirror.wait, 1)
-    assert [said for said in mirror.told if "Cannot reach" in said] == mirror.told[:1], "it is told once"
+@pytest.mark.parametrize("commits", [8, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+async def test_connections_to_postgres_that_drop_at_any_moment_leave_nothing_out(
+    database: Database, broker: Broker, commits: int
+) -> None:
+    chance, settings = random.Random(SEED), settings_for(broker)
+    with dropping(database, None) as made:
+        async with sequencing(database) as sequencer:
+            with mirroring(made.database, settings) as mirror:
+                for number in range(commits):
+                    made.arm(chance, 10)
+                    await record(sequencer, {"idempotencyKey": f"k{number}"}, {"idempotencyKey": f"l{number}"})
+                    await asyncio.to_thread(mirror.wait, 2 * number + 2)
+        print(f"{made.drops} drops in {commits} commits, {made.moments} moments")
+        assert made.drops
     assert_mirrored(database, settings)
 
 
-async def test_a_broker_that_goes_away_under_load_delays_nobody_and_is_caught_up_with(
-    database: Database, own_broker: Broker, tmp_path: Path
+@pytest.mark.parametrize("drops", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+async def test_a_mirror_that_is_run_once_outlives_connections_to_postgres_that_drop(
+    database: Database, broker: Broker, drops: int
 ) -> None:
-    settings = settings_for(own_broker, queue_bytes_max=4 << 20, batch_events_max=1_000)
-    await asyncio.to_thread(own_broker.start)
-    with mirror_process(database, settings, tmp_path) as mirror:
-        async with load(database) as sequencer:
-            await asyncio.to_thread(until, lambda: position(database) > 100, "it mirrors")
-            before = mirror.memory_mib()
-            await asyncio.to_thread(own_broker.kill)
-            for number in range(20):
-                async with asyncio.timeout(20):
-                    await record(
-                        sequencer, *({"idempotencyKey": f"{number}/{n}", "data": "y" * 500} for n in range(1_000))
-                    )
-            await asyncio.sleep(6)
-            assert mirror.memory_mib() < before + 100, "events wait in the ledger, not here"
-            await asyncio.to_thread(own_broker.start)
-        await asyncio.to_thread(until, lambda: position(database) == head(database), "it catches up", 120)
-    _, waited, afterwards = mirror.log().partition("events wait in the ledger")
-    assert waited
-    assert "takes messages again" in afterwards or "mirroring to" in afterwards, "by this producer or the next"
-    await asyncio.to_thread(assert_mirrored, database, settings)
+    chance, settings = random.Random(SEED), settings_for(broker)
+    with dropping(database, None) as made:
+        async with sequencing(database) as sequencer:
+            for number in range(drops):
+                await record(sequencer, {"idempotencyKey": f"k{number}"})
+                made.arm(chance, 20)
+                runner = Runner(made.database, settings, lambda _: None, patient=False)
+                await asyncio.to_thread(runner.run, threading.Event(), through=number + 1)
+        print(f"{made.drops} drops in {drops} runs, {made.moments} moments")
+        assert made.drops
+    assert_mirrored(database, settings)
 
 
 @pytest.mark.skipif(
     shutil.which("prlimit") is None and os.environ.get("CI") != "true",
     reason="a small disk is made of a limit on files, by prlimit",
 )
-async def test_a_broker_that_is_full_is_waited_for_until_it_has_room(database: Database, own_broker: Broker) -> None:
+async def test_a_broker_that_is_absent_at_the_start_and_then_full_is_waited_for(
+    database: Database, own_broker: Broker
+) -> None:
     settings = settings_for(own_broker)
-    # Its files may not grow beyond this: what a broker gets from a full disk, too.
-    await asyncio.to_thread(own_broker.start, ["prlimit", f"--fsize={16 << 20}"])
+    await asyncio.to_thread(own_broker.kill)
     async with sequencing(database) as sequencer:
         with mirroring(database, settings) as mirror:
+            await record(sequencer, {"idempotencyKey": "1"})
+            await asyncio.to_thread(mirror.until_told, "Cannot reach Kafka at")
+            # Its files may not grow beyond this: what a broker gets from a full disk, too.
+            await asyncio.to_thread(own_broker.start, ["prlimit", f"--fsize={16 << 20}"])
+            await asyncio.to_thread(mirror.wait, 1)
+            assert [said for said in mirror.told if "Cannot reach" in said] == mirror.told[:1], "it is told once"
+            told = len(mirror.told)
             for number in range(30):
                 data = random.Random(number).randbytes(500_000).hex()
-                await record(sequencer, {"idempotencyKey": f"{number}", "data": data})
-            await asyncio.to_thread(mirror.until_told, "events wait in the ledger")
-            assert mirror.runner.position < 30
-            await record(sequencer, {"idempotencyKey": "31"})
+                await record(sequencer, {"idempotencyKey": f"full/{number}", "data": data})
+            await asyncio.to_thread(
+                mirror.until,
+                lambda: any("events wait in the ledger" in said for said in mirror.told[told:]),
+                "it waits",
+            )
+            assert mirror.runner.position < 31
+            await record(sequencer, {"idempotencyKey": "32"})
             await asyncio.to_thread(own_broker.kill)
             await asyncio.to_thread(own_broker.start)
-            await asyncio.to_thread(mirror.wait, 31, 120)
+            await asyncio.to_thread(mirror.wait, 32, 120)
+    await asyncio.to_thread(assert_mirrored, database, settings)
+
+
+async def test_a_broker_that_goes_away_under_load_delays_nobody_and_is_caught_up_with(
+    database: Database, running_broker: Broker, tmp_path: Path
+) -> None:
+    settings = settings_for(running_broker, queue_bytes_max=4 << 20, batch_events_max=1_000)
+    with mirror_process(database, settings, tmp_path) as mirror:
+        async with load(database) as sequencer:
+            await asyncio.to_thread(until, lambda: position(database) > 100, "it mirrors")
+            before = mirror.memory_mib()
+            await asyncio.to_thread(running_broker.kill)
+            for number in range(20):
+                async with asyncio.timeout(60):
+                    await record(
+                        sequencer, *({"idempotencyKey": f"{number}/{n}", "data": "y" * 500} for n in range(1_000))
+                    )
+            await asyncio.to_thread(until, lambda: "events wait in the ledger" in mirror.log(), "it waits")
+            assert mirror.memory_mib() < before + 100, "events wait in the ledger, not here"
+            await asyncio.to_thread(running_broker.start)
+        await asyncio.to_thread(until, lambda: position(database) == head(database), "it catches up", 120)
+    afterwards = mirror.log().partition("events wait in the ledger")[2]
+    assert "takes messages again" in afterwards or "mirroring to" in afterwards, "by this producer or the next"
     await asyncio.to_thread(assert_mirrored, database, settings)
 
 
@@ -158,26 +201,25 @@ async def killed_again_and_again(
 ) -> None:
     for _ in range(kills):
         await asyncio.to_thread(until_it_goes_on, database)
-        await asyncio.sleep(chance.uniform(0, 0.3))
         if chance.random() < 0.7:
             mirror.kill()
             mirror.start()
         else:
             broker.kill()
-            await asyncio.sleep(chance.uniform(0, 1))
             await asyncio.to_thread(broker.start)
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(1_800)])])
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
 async def test_a_mirror_and_a_broker_that_are_killed_leave_nothing_out(
-    database: Database, own_broker: Broker, tmp_path: Path, kills: int
+    database: Database, running_broker: Broker, tmp_path: Path
 ) -> None:
+    """The short form is among the kills of `tests/faults/test_load_kills.py`."""
     print(f"seed {SEED}")
-    settings = settings_for(own_broker, partitions=2, batch_events_max=200)
-    await asyncio.to_thread(own_broker.start)
+    settings = settings_for(running_broker, partitions=2, batch_events_max=200)
     with mirror_process(database, settings, tmp_path) as mirror:
         async with load(database):
-            await killed_again_and_again(database, own_broker, mirror, kills, random.Random(SEED))
+            await killed_again_and_again(database, running_broker, mirror, 50, random.Random(SEED))
         await asyncio.to_thread(until, lambda: position(database) == head(database), "it catches up", 120)
     repeats = await asyncio.to_thread(assert_mirrored, database, settings)
     print(f"{head(database)} events, {repeats} of them sent again")

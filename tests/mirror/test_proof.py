@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import Result
 
 from tests.e2e.commandline import run
+from tests.losttails import accept, anchored, cut
 from tests.mirror.mirrors import consume, mirror_once, mirroring, settings_for
 from tests.recording import record, sequencing
 from tidelock.ledger.database import Database
+from tidelock.mirror import cluster
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
 from tidelock.settings import Settings
@@ -200,6 +203,25 @@ async def test_a_cut_tail_of_the_ledger_is_found_by_what_kafka_has(mirrored: Mir
     assert "another event" in (said := mirrored.found()) or "digest" in said
 
 
+@pytest.mark.parametrize("readers", [True, False], ids=["with its cursor", "without its cursor"])
+async def test_what_kafka_has_of_an_accepted_loss_is_lost_and_no_difference_and_the_mirror_goes_on(
+    mirrored: Mirrored, tmp_path: Path, readers: bool
+) -> None:
+    settings = replace(mirrored.settings, data=tmp_path, database_url=mirrored.database.url)
+    await anchored(mirrored.database, settings.anchor_path)
+    await asyncio.to_thread(cut, mirrored.database, 15, readers=readers)
+    recorded = await accept(settings)
+    async with sequencing(mirrored.database) as sequencer:
+        await record(sequencer, {"stream": "a"}, {"stream": "b"})
+    await asyncio.to_thread(mirror_once, mirrored.database, mirrored.settings)
+    assert mirrored.clean() == (
+        f"the same 18 events in the same order, with the same commit digests, through sequence {recorded + 2:,}; "
+        "and 15 that the ledger has lost, of sequences 16 to 30"
+    )
+    sequences = {message.sequence for message in consume(mirrored.settings)}
+    assert sequences == {*range(1, 31), recorded, recorded + 1, recorded + 2}
+
+
 async def test_a_ledger_that_was_cut_and_grew_the_same_events_again_has_other_digests(mirrored: Mirrored) -> None:
     mirrored.execute(
         "UPDATE commits SET digest = decode(repeat('07', 32), 'hex') WHERE commit_id = 10",
@@ -227,7 +249,8 @@ async def test_only_what_was_mirrored_can_be_mirrored_again(mirrored: Mirrored, 
     assert said in result.output
 
 
-def test_without_a_broker_verify_says_what_is_unreachable(database: Database) -> None:
+def test_without_a_broker_verify_says_what_is_unreachable(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "ANSWER_S", 1.0)
     env = {"TIDELOCK_KAFKA_BROKERS": "127.0.0.1:9"}
     result = run(database, "verify", "--no-tables", env=env)
     assert result.exit_code == 3

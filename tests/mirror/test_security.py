@@ -16,6 +16,7 @@ from tidelock.errors import Unreachable
 from tidelock.fold.java import java_home
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
+from tidelock.mirror import cluster
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.cluster import Cluster
 from tidelock.mirror.proof import MirrorProof
@@ -72,7 +73,12 @@ def guarded(jars: Path, tmp_path: Path, options: dict[str, str]) -> Iterator[Bro
 
 @pytest.mark.timeout(240)
 async def test_what_is_passed_on_opens_a_guarded_broker_for_mirror_proof_and_loader(
-    spark: Spark, database: Database, guarded: Broker, options: dict[str, str], tmp_path: Path
+    spark: Spark,
+    database: Database,
+    guarded: Broker,
+    options: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = settings_for(guarded, options=options)
     async with sequencing(database) as sequencer:
@@ -86,6 +92,7 @@ async def test_what_is_passed_on_opens_a_guarded_broker_for_mirror_proof_and_loa
     with loading(spark, database, lake, kafka=settings.kafka) as load:
         await asyncio.to_thread(load.step, 100)
     assert len(lake.read("kafka_offset")) == 20
+    monkeypatch.setattr(cluster, "ANSWER_S", 3.0)
     stranger = settings_for(guarded, options={**options, "sasl.password": "wrong"})
     with pytest.raises(Unreachable, match="uthentication failed"):
         await asyncio.to_thread(Cluster(stranger.kafka, 0).look)

@@ -27,6 +27,8 @@ ORDERED_CASES: list[Case] = json.loads((_CASES / "eventtime.json").read_text())
 WINDOW_CASES: list[Case] = json.loads((_CASES / "windows.json").read_text(), parse_float=Decimal)
 
 STREAM = "rows"
+#: the stream of windows by arrival, where cases share a ledger
+ARRIVALS = "arrivals"
 ORDERED = "rows_ordered"
 WINDOW = "totals"
 #: when the cases of windows begin; those of ordered output have no source timestamps, and begin then too
@@ -87,6 +89,32 @@ def window_definitions(case: Case) -> dict[str, Any]:
         "select": {"rows": "count(*)", "total": "sum(q)"},
     }
     return {"streams": {STREAM: stream}, "windows": {WINDOW: window}}
+
+
+def shared_definitions() -> tuple[dict[str, dict[str, Any]], list[str], list[str]]:
+    """Definitions of all cases, the window of each case of windows, and the stream of each case of ordered output.
+
+    For a ledger in which each case has tenants of its own. Equal definitions are one, because a range takes the longer
+    the more there are. Rows of other cases do no harm, except in a window by arrival, which has a stream of its own.
+    """
+    toml: dict[str, dict[str, Any]] = {"streams": {}, "windows": {}}
+    windows = []
+    for case in WINDOW_CASES:
+        own = window_definitions(case)
+        stream = ARRIVALS if case["time"] == "processing" else STREAM
+        toml["streams"][stream] = own["streams"][STREAM]
+        windows.append(_named(WINDOW, own["windows"][WINDOW] | {"stream": stream}, toml["windows"]))
+    ordered = [ordered_definitions(case)["streams"][STREAM] for case in ORDERED_CASES]
+    streams = [_named("line", stream, toml["streams"]) for stream in ordered]
+    return toml, windows, streams
+
+
+def _named(kind: str, form: Mapping[str, Any], forms: dict[str, Any]) -> str:
+    """The name of a definition of this form."""
+    found = [name for name, there in forms.items() if name.startswith(kind) and there == form]
+    name = found[0] if found else f"{kind}_{len(forms)}"
+    forms[name] = form
+    return name
 
 
 def window_collections(case: Case) -> list[Collection]:

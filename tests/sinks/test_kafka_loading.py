@@ -45,16 +45,16 @@ async def test_rows_are_the_ledgers_with_the_places_of_their_messages(
             {"data": ' ,"op":"x'},
             {"data": {"op": [1.50, {"data": 2}], "x": ' ,"data":1'}, "customerRef": ',"data":7,"op":"'},
             {"data": 12345678901234567890.10},
-            {"data": {"digits": 10**1000}},
+            {"data": {"digits": 10**399}},
             {"ts": "1970-01-01T00:00:00Z", "data": False},
             {"ts": "1969-12-31T23:59:59.000000001Z"},
         )
     settings = settings_for(broker, partitions=3)
     lake, clickhouse = TestLake(tmp_path / "lake", file_events=10), TestClickHouse(tmp_path / "clickhouse")
     mirror_once(database, settings)
-    for store in (lake, clickhouse):
+    for store, size in ((lake, 12), (clickhouse, 100)):
         load = loading(spark, database, store, settings)
-        while load.step(8):
+        while load.step(size):
             pass
         assert load.position == 22
         load.close()

@@ -60,7 +60,7 @@ async def test_a_store_has_every_column_of_every_event_as_it_was_recorded(
 
 async def test_steps_of_any_size_give_the_same(spark: Spark, database: Database, tmp_path: Path) -> None:
     await fill(database, commits=8)
-    for size in (6, 14, 1000):
+    for size in (6, 1000):
         store = TestLake(tmp_path / str(size), file_events=10)
         with loading(spark, database, store) as load:
             assert load.position == 0, "a lake in another place begins anew"

@@ -9,7 +9,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.e2e.commandline import run
+from tests.losttails import accept, anchored, cut
 from tests.mirror.mirrors import consume, mirror_once, settings_for
+from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill, loading
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
@@ -47,7 +49,7 @@ async def test_what_was_changed_by_hand_is_named_in_ledger_kafka_clickhouse_and_
     await asyncio.to_thread(mirror_once, database, settings)
     lake, clickhouse = TestLake(tmp_path / "lake"), TestClickHouse(tmp_path / "clickhouse")
     for store in (lake, clickhouse):
-        with loading(spark, database, store, kafka=settings.kafka) as load:
+        with loading(spark, database, store) as load:
             load.step(100)
     env = {
         "TIDELOCK_KAFKA_BROKERS": broker.address, "TIDELOCK_KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
@@ -71,6 +73,32 @@ async def test_what_was_changed_by_hand_is_named_in_ledger_kafka_clickhouse_and_
         assert f"sequence {sequence}" in named.pop(name)
     assert any("14" in detail for detail in named.values()), named
     assert "the ledger is not what was recorded" in result.output
+
+
+@pytest.mark.parametrize("readers", [True, False], ids=["with cursors", "without cursors"])
+async def test_what_stores_hold_of_an_accepted_loss_stays_there_and_is_named_as_lost(
+    spark: Spark, database: Database, tmp_path: Path, readers: bool
+) -> None:
+    await fill(database)
+    settings = Settings(data=tmp_path, database_url=database.url)
+    # One file would take the lost events and what comes after them.
+    stores = (TestLake(tmp_path / "lake", file_events=10_000_000), TestClickHouse(tmp_path / "clickhouse"))
+    for store in stores:
+        with loading(spark, database, store) as load:
+            load.step(100)
+    await anchored(database, settings.anchor_path)
+    await asyncio.to_thread(cut, database, 7, readers=readers)
+    recorded = await accept(settings)
+    async with sequencing(database) as sequencer:
+        await record(sequencer, {}, {})
+    for store in stores:
+        with loading(spark, database, store) as load:
+            while load.step(100):
+                pass
+        assert [row[0] for row in store.read("ingress_sequence")] == [*range(1, 16), *range(recorded, recorded + 3)]
+        check = store.prove(database)
+        assert check.ok, check.detail
+        assert check.detail.endswith("and 8 that the ledger has lost, of sequences 8 to 15")
 
 
 def test_a_store_that_is_away_hides_nothing_of_the_others(database: Database, tmp_path: Path) -> None:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 
 import pytest
+
+from tests.conftest import Copies, Databases
+from tests.ledgers import write_ledger
+from tests.spark.definition_changes import BASE, fold_all, ledger
+from tidelock.fold.session import Spark
+from tidelock.ledger.database import Database
 
 _CI_SEED = 4242
 
@@ -18,3 +25,19 @@ def number() -> int:
     found = int(os.environ.get("LAW_SEED", usual))
     print(f"LAW_SEED={found}")
     return found
+
+
+@pytest.fixture(scope="session")
+def folded_once(spark: Spark, databases: Databases) -> Iterator[Database]:
+    """A ledger, folded by the first definitions: to be copied, not to be changed."""
+    with databases() as database:
+        write_ledger(database, ledger())
+        fold_all(spark, database, BASE)
+        yield database
+
+
+@pytest.fixture
+def folded(folded_once: Database, copies: Copies) -> Iterator[Database]:
+    """The same, of this test's own."""
+    with copies(folded_once) as database:
+        yield database

@@ -17,7 +17,9 @@ import pytest
 from tests.ledgers import read_ledger
 from tests.model import Change, Event, State, apply
 from tests.model.samples import at, recorded
+from tests.model.triggers import Triggers, said_by
 from tests.recording import record, sequencing
+from tests.running import POLL_S
 from tests.spark.folding import Picture, expected, pictured
 from tidelock.definitions import parse_definitions
 from tidelock.fold.catalog import Catalog, read_catalog
@@ -119,6 +121,7 @@ def runner(
         control=control or globals()["control"](database),
         tidy=lambda _: None,
         tell=tell,
+        poll_s=POLL_S,
     )
     # The session is warm after the first of them, and these ledgers are small.
     made._warm = True
@@ -193,22 +196,30 @@ def leftovers(database: Database) -> list[str]:
         return [name for (name,) in rows]
 
 
-def modelled(database: Database, first: Toml, formulas: Formulas | None = None) -> Picture:
-    """What the ledger gives: by the first definitions, and from each definition event on by those it brings."""
-    toml, state = first, State()
+def modelled(
+    database: Database, first: Toml, formulas: Formulas | None = None, triggers: Triggers | None = None
+) -> Picture:
+    """What the ledger gives: by the first definitions, and from each definition event on by those it brings.
+
+    `triggers` are shown all changes, and know in the end what they must have told.
+    """
+    toml, state, triggers = first, State(), triggers or Triggers()
     passed: list[list[Event]] = []
     for _, group in groupby(read_ledger(database), key=lambda event: event.source_timestamp):
-        collection = list(group)
+        collection, known = list(group), len(state.changes)
+        time = collection[0].source_timestamp
         if collection[0].stream == CONTROL:
             data = json.loads(collection[0].data or "{}")
             if data["type"] == "definition":
                 after = _plain(data["definitions"])
                 # The event is one of the ledger, too: windows by arrival may end there.
                 everything = [*passed, collection]
-                state = _changed(state, everything, toml, after, collection[0].source_timestamp, formulas or {})
+                state = _changed(state, everything, toml, after, time, formulas or {})
+                triggers.pass_by(time, state.changes[known:], None, state)
                 toml, passed = after, everything
                 continue
         apply(state, collection, toml, _calculated(toml, formulas or {}))
+        triggers.pass_by(time, state.changes[known:], said_by(collection), state)
         passed.append(collection)
     return expected(state)
 

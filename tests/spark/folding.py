@@ -59,7 +59,10 @@ class Folding:
     def __init__(self, spark: Spark, database: Database, toml: Toml, *, small_events: int = SMALL_EVENTS) -> None:
         self.database = database
         self.store = Store(database, SCHEMA, "fold")
-        self.folder = Folder(spark, self.store, database, parse_definitions(toml), small_events=small_events)
+        self._spark = spark
+        self._definitions = parse_definitions(toml)
+        self._folders: dict[int, Folder] = {}
+        self.folder = self.reader(small_events)
         for table in self._own_tables():
             self.store.execute(f"DROP TABLE IF EXISTS {statements.placed(SCHEMA, table.name)}")
             for statement in (statements.create_table(SCHEMA, table), *statements.create_indexes(SCHEMA, table)):
@@ -75,6 +78,13 @@ class Folding:
 
     def __exit__(self, *_: object) -> None:
         self.store.close()
+
+    def reader(self, small_events: int) -> Folder:
+        """A folder that leaves ranges of more events to executors."""
+        if small_events not in self._folders:
+            made = Folder(self._spark, self.store, self.database, self._definitions, small_events=small_events)
+            self._folders[small_events] = made
+        return self._folders[small_events]
 
     def fold(self, ranges: Iterable[Range]) -> Picture:
         self.advance(ranges)
@@ -117,7 +127,7 @@ def pictured(database: Database, tables: Mapping[str, Table]) -> Picture:
                 rows[name, tenant, key] = (time, _texts(dict(zip(table.columns, values, strict=True))))
             everything = connection.execute(f'SELECT t::text FROM {place} AS t ORDER BY tenant_id, "{KEY}"'.encode())
             stored += [f"{name} {text}" for (text,) in everything]
-        query = "SELECT table_name, segment FROM changes ORDER BY last_sequence, table_name, part"
+        query = "SELECT table_name, segment FROM changes ORDER BY last_sequence, table_name, lane, part"
         raises: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for name, segment in connection.execute(query):
             part = [
@@ -134,7 +144,7 @@ def pictured(database: Database, tables: Mapping[str, Table]) -> Picture:
                 changes += part
         names = ", ".join(_PROGRESS)
         found = connection.execute(f'SELECT "window", tenant_id, {names} FROM {SCHEMA}.watermarks'.encode())
-        progress = {(row[0], row[1]): (*row[2:], raises.get((row[0], row[1]), [])) for row in found}
+        progress = {(row[0], row[1]): (*row[2:], sorted(raises.get((row[0], row[1]), []))) for row in found}
     return Picture(rows, sorted(changes, key=_order), progress, stored)
 
 

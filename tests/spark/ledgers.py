@@ -130,7 +130,7 @@ _GROUPS = {
     "loose": ["data.region", "data.a.b", "resource_id", "occurred_at", "quantity", "row_key"],
     "typed": ["region", "n", "price", "ok", "at", "d", "source", "customer_ref", "received_at"],
 }
-_KEYS = {
+_KEYS: dict[str, list[Any]] = {
     "typed": [None, "n", "region", ["n", "region"], ["price", "at", "ok"], ["d", "i"], "source"],
     "things": ["resource_id", "data.id", ["customer_ref", "data.a.b"], ["data.n", "data.region", "resource_id"]],
 }

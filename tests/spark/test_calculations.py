@@ -16,6 +16,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tidelock.columns import parse_column_type
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
@@ -52,7 +53,7 @@ ARROW = {
     "json": pa.string(),
 }
 #: an example is many Spark queries
-MANY = settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 Row = dict[str, Any]
 
 _EXACT = Context(prec=200)
@@ -178,7 +179,7 @@ def _computed(spark: Spark, rows: list[Row], *calculations: Calculation) -> list
     return [column.to_pylist() for column in found.toArrow().columns]
 
 
-@settings(MANY, max_examples=3)
+@settings(MANY, max_examples=examples(2))
 @given(st.lists(_formulas(), min_size=30, max_size=40), st.lists(_rows(), min_size=10, max_size=20))
 def test_no_formula_fails_on_any_row(spark: Spark, formulas: list[str], rows: list[Row]) -> None:
     compiled = []
@@ -198,7 +199,7 @@ def _truncated(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-@settings(MANY, max_examples=4)
+@settings(MANY, max_examples=examples(2))
 @given(st.lists(_rows(), min_size=100, max_size=200))
 def test_whole_numbers_are_computed_exactly_or_not_at_all(spark: Spark, rows: list[Row]) -> None:
     operations: dict[str, Callable[[int, int], int]] = {
@@ -221,7 +222,7 @@ def test_whole_numbers_are_computed_exactly_or_not_at_all(spark: Spark, rows: li
             ]
 
 
-@settings(MANY, max_examples=4)
+@settings(MANY, max_examples=examples(2))
 @given(st.lists(_rows(), min_size=100, max_size=200))
 def test_decimals_are_computed_exactly(spark: Spark, rows: list[Row]) -> None:
     operations: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
@@ -243,7 +244,7 @@ def test_decimals_are_computed_exactly(spark: Spark, rows: list[Row]) -> None:
         assert values == [w if w is None or abs(w) < 10 ** (38 - calculation.type.scale) else None for w in wanted]
 
 
-@settings(MANY, max_examples=4)
+@settings(MANY, max_examples=examples(2))
 @given(st.lists(_rows(), min_size=100, max_size=200))
 def test_signs_change_without_loss(spark: Spark, rows: list[Row]) -> None:
     columns = {"i": 2**31, "b": 2**63, "q": None, "n": None, "x": None}

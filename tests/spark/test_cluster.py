@@ -150,7 +150,7 @@ def prove(
     for place, toml in enumerate(drawn(timed_definitions(), 10 * packs, number)[9::10]):
         packed = packed_for(toml, drawn(timed_ledgers(), LEDGERS, number + place), Random(number + place))
         wanted = expected(fold(packed.events, toml, COMPUTED), toml)
-        ranges = Way(cut, EXECUTORS, 2).ranges(packed, Random(number + place))
+        ranges = Way(cut, ((EXECUTORS, 2),)).ranges(packed, Random(number + place))
         started = time.monotonic()
         with databases() as database:
             write_ledger(database, packed.events, packed.ends)

@@ -105,7 +105,7 @@ class Proof:
                 await self._check_explained(state, place, as_of, through)
                 explained += 1
             for whose in self._some(self._customers()) if as_of is not None else ():
-                await self._check_usage(state, *whose, through)
+                await self._check_usage(state, whose, through)
         return explained
 
     def _some(self, places: Sequence[Place]) -> Sequence[Place]:
@@ -116,8 +116,9 @@ class Proof:
         whose = {(e.tenant_id, e.customer_ref) for e in self._events if e.customer_ref is not None}
         return [(tenant, customer, meter) for tenant, customer in sorted(whose) for meter in self._meters.values()]
 
-    async def _check_usage(self, state: State, tenant: str, customer: str, meter: Meter, as_of: int) -> None:
+    async def _check_usage(self, state: State, whose: Place, as_of: int) -> None:
         """Every period at once, and every group."""
+        tenant, customer, meter = whose
         for grouped in (False, True) if meter.group_by else (False,):
             wanted = Wanted(tenant, meter.name, customer, grouped=grouped, as_of=as_of)
             found = await read_usage(self._connection, self._shapes, wanted, items_max=1000, timeout_ns=_MINUTE)
@@ -132,8 +133,10 @@ class Proof:
 
     async def _check_explained(self, state: State, place: Place, as_of: int | None, through: int) -> None:
         tenant, metric, customer, start, *group = place
-        counter: Counter = {**state.counters, **state.groups}[place]
-        asked = Asked(tenant, metric, customer, started(start), *group, of_group=bool(group), as_of=as_of)
+        counters: dict[Place, Counter] = {**state.counters, **state.groups}
+        counter = counters[place]
+        group_key = group[0] if group else None
+        asked = Asked(tenant, metric, customer, started(start), group_key, of_group=bool(group), as_of=as_of)
         found, events = await self._paged(asked)
         said = (asked, self._toml)
         meter = self._meters[metric]
@@ -165,7 +168,7 @@ def usage_item(meter: Meter, counter: Counter, start: str, group: str | None = N
     value, total = counter.folded.value(meter.aggregation), counter.together.value(meter.aggregation)
     adjustment = None if value is None or total is None else total - value
     end = instant_text(period_end(meter.period, started(start)))
-    return UsageItem(start, end, group, *map(text, (value, adjustment, total)), time(counter.folded.watermark))
+    return UsageItem(start, end, group, text(value), text(adjustment), text(total), time(counter.folded.watermark))
 
 
 def in_order(item: UsageItem) -> tuple[int, bool, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.commandline import run
 from tidelock.errors import SettingsError
 from tidelock.fold import java
 
@@ -71,3 +72,15 @@ def test_the_java_that_spark_gets_leaves_out_the_module_and_nothing_else(tmp_pat
     before = os.stat(home / "bin" / "java").st_ino
     java._shimmed(java.Java(tmp_path / "it's a jdk", "17"), tmp_path / "data")
     assert os.stat(home / "bin" / "java").st_ino == before, "written once"
+
+
+@pytest.mark.parametrize("command", ["up", "demo", "fold"])
+def test_without_java_nothing_is_started(command: str, tmp_path: Path) -> None:
+    settings = tmp_path / "tidelock.toml"
+    settings.write_text(f'port = 0\n[spark]\njava = "{tmp_path / "none"}"\n')
+    ran = run(None, command, "--config", settings, "--data", tmp_path / "data", env={"TIDELOCK_FOLD_ENABLED": "true"})
+    assert ran.exit_code == 2
+    said = ran.output
+    assert "is not a Java that runs" in said
+    assert "is up" not in said
+    assert not (tmp_path / "data" / "postgres").exists()

@@ -1,6 +1,7 @@
 """The ledger as a DataFrame has what was recorded, exactly."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.spark import ledger
 
-EVENTS = [
+EVENTS: list[dict[str, Any]] = [
     {"stream": "calls", "customerRef": "a'b\\c", "ts": "2026-01-01T00:00:00.123456789Z", "quantity": "0.000000001"},
     {"stream": "calls", "customerRef": "b", "ts": "2026-01-02T00:00:00Z", "quantity": "999999999999999999"},
     {"stream": "it's", "tenantId": "x", "ts": "2026-01-03T00:00:00Z", "data": {"b": 1, "a": [1.50]}},
@@ -65,6 +66,7 @@ async def test_an_empty_ledger_is_an_empty_frame(spark: Spark, database: Databas
 async def test_a_session_without_the_driver_is_told_how_to_get_it(
     spark: Spark, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelock.spark.has_jdbc", lambda _: False)
+    # Where `ledger` looks: snippets of the docs import the module a second time.
+    monkeypatch.setitem(ledger.__globals__, "has_jdbc", lambda _: False)
     with pytest.raises(SettingsError, match=r"tidelock\.spark\.jars\(\)"):
         ledger(spark.session, database.url)

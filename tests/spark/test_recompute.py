@@ -10,21 +10,13 @@ from typing import Any
 import pytest
 
 from tests.e2e.commandline import run
-from tests.ledgers import write_ledger
-from tests.spark.definition_changes import BASE, catalog, change, changed, fold_all, ledger, leftovers, lend, send
+from tests.spark.definition_changes import catalog, change, changed, fold_all, ledger, leftovers, lend, send
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import lease, recomputation
 from tidelock.fold.recomputation import CHECK, Finding, Recomputation
 from tidelock.fold.session import Spark
 from tidelock.fold.tables import Table
 from tidelock.ledger.database import Database
-
-
-@pytest.fixture
-def folded(spark: Spark, database: Database) -> Database:
-    write_ledger(database, ledger())
-    fold_all(spark, database, BASE)
-    return database
 
 
 def recompute(spark: Spark, database: Database, *names: str, stop: threading.Event | None = None) -> Any:

@@ -45,28 +45,25 @@ def check(database: Database, first: Any = BASE) -> None:
     assert found == {}, "\n".join(found.values())
 
 
-@pytest.fixture
-def folded(spark: Spark, database: Database) -> Database:
-    """A ledger, folded by the first definitions."""
-    write_ledger(database, ledger())
-    fold_all(spark, database, BASE)
-    return database
-
-
 def test_every_change_of_definitions_gives_the_tables_of_the_new_ones_and_the_difference_as_changes(
     spark: Spark, folded: Database
 ) -> None:
     check(folded)
     toml, columns = BASE, BASE["streams"]["typed"]["columns"]
     steps: list[tuple[str, dict[str, Any]]] = [
-        ("a changed meter", {"meters__calls": {"lateness": "6h", "aggregation": "avg"}}),
-        ("a new meter on a stream", {"meters__things_count": {"stream": "things", "aggregation": "count"}}),
-        ("a removed meter", {"meters__typed_max": None}),
-        ("an added column", {"streams__typed": {"columns": columns | {"price": "decimal(9,2)"}}}),
-        ("a changed key", {"streams__typed": {"key": "region"}}),
-        ("a changed calculated column", {"streams__typed": {"calculated": {"twice": "n + 1"}}}),
-        ("a removed stream", {"streams__things": None}),
-        ("a new stream, not live", {"streams__things": {"key": "customer_ref", "live": False}}),
+        ("a changed meter, and an added column", {
+            "meters__calls": {"lateness": "6h", "aggregation": "avg"},
+            "streams__typed": {"columns": columns | {"price": "decimal(9,2)"}},
+        }),
+        ("a new meter on a stream, and a changed key", {
+            "meters__things_count": {"stream": "things", "aggregation": "count"},
+            "streams__typed": {"key": "region"},
+        }),
+        ("a removed meter and a removed stream", {"meters__typed_max": None, "streams__things": None}),
+        ("a changed calculated column, and a new stream, not live", {
+            "streams__typed": {"calculated": {"twice": "n + 1"}},
+            "streams__things": {"key": "customer_ref", "live": False},
+        }),
     ]  # fmt: skip
     for number, (what, paths) in enumerate(steps, start=1):
         send(folded, {"stream": "calls", "customerRef": "c", "quantity": number, "ts": "2026-03-10T14:00:00Z"},
@@ -262,7 +259,11 @@ def test_an_empty_ledger_takes_any_definitions_without_an_event(spark: Spark, da
     second = {"streams": {"typed": {"key": "n", "columns": {"n": "int", "m": "string"}}}, "meters": {}}
     for toml in (first, second, first):
         stop = threading.Event()
-        runner(spark, database, toml, rebuild=False, tell=lambda _, stop=stop: stop.set()).run(stop)
+
+        def stopping(_: str, stop: threading.Event = stop) -> None:
+            stop.set()
+
+        runner(spark, database, toml, rebuild=False, tell=stopping).run(stop)
     assert control_events(database) == []
     send(database, {"stream": "old", "resourceId": "r"}, {"stream": "typed", "data": {"n": 10**12}})
     fold_all(spark, database, first, rebuild=False)
@@ -348,7 +349,6 @@ def test_whoever_reads_meanwhile_sees_the_old_rows_or_the_new_ones(spark: Spark,
 
 def test_a_long_transaction_delays_the_swap_and_nobody_who_reads(spark: Spark, folded: Database) -> None:
     told: list[str] = []
-    longest_s = 0.0
     with folded.connect_sync() as long, folded.connect_sync() as short:
         long.execute("BEGIN")
         long.execute("SELECT FROM tidelock_tables.typed")
@@ -357,14 +357,12 @@ def test_a_long_transaction_delays_the_swap_and_nobody_who_reads(spark: Spark, f
         folding = threading.Thread(target=change, args=(spark, folded, toml), kwargs={"told": told})
         folding.start()
         while not any("kept locked" in text for text in told):
-            started = time.monotonic()
+            # It would wait for ever behind a lock that waits for the long one.
             short.execute("SELECT FROM tidelock_tables.typed")
-            longest_s = max(longest_s, time.monotonic() - started)
             assert folding.is_alive(), told
-            time.sleep(0.05)
+            time.sleep(0.01)
         long.rollback()
         folding.join(60)
-    assert longest_s < 10
     check(folded)
 
 

@@ -1,16 +1,26 @@
-"""Spark is started as Tidelock needs it, quietly; it ends with us and is started anew when it is gone."""
+"""Spark is started as Tidelock needs it, quietly; it ends with us and is started again when it is gone."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.budgets import HANG_S
+from tests.conftest import Databases
+from tests.ledgers import write_ledger
+from tests.model import fold
+from tests.spark.folding import differences, expected, pictured
+from tests.spark.ledgers import COMPUTED
+from tests.spark.packs import drawn, pack
+from tests.spark.test_law import READERS, ROOT, Way, tables_in
+from tests.spark.timelines import timed_definitions, timed_ledgers
 from tidelock.errors import SettingsError
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import Jvm
@@ -35,83 +45,66 @@ def test_the_session_computes_in_utc_and_raises_on_wrong_data(spark: Spark) -> N
 
 # In processes of their own: the session that all tests share must not be hurt.
 _PROGRAM = """
-import os, signal, sys, time
+import signal, sys, time
 from pathlib import Path
-from tidelock.fold.session import Spark
-from tidelock.settings import Spark as Settings
+from tidelock.fold.java import java_home
+from tidelock.fold.jvm import Jvm
+from tidelock.fold.rundirectory import RunDirectory
 
-spark = Spark(Settings(master="local[1]", driver_memory=1 << 29), Path(sys.argv[1]))
-first = spark.pid
-{body}
+data = Path(sys.argv[1])
+directory = RunDirectory(data / "spark")
+jvm = Jvm({"spark.driver.memory": "512m"}, {"JAVA_HOME": str(java_home(None, data))}, directory.fresh())
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print(jvm.process.pid, flush=True)
+while True:
+    assert jvm.gateway.jvm.System.nanoTime()
+    print("works", flush=True)
+    time.sleep(0.01)
 """
-
-
-def run(data: Path, body: str) -> subprocess.Popen[str]:
-    program = _PROGRAM.format(body=textwrap.dedent(body))
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program, data],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
 
 
 def ended(pid: int) -> bool:
     """Whether the process is gone within seconds; one that its parent did not wait for yet is."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG_S
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
                 return True
         except FileNotFoundError:
             return True
-        time.sleep(0.05)
+        time.sleep(0.01)
     return False
 
 
-def test_a_session_is_started_anew_when_its_jvm_was_killed_and_leaves_nothing_behind(data: Path) -> None:
-    process = run(
-        data,
-        """
-        assert spark.session.sql("SELECT 1").collect()
-        os.kill(first, signal.SIGKILL)
-        try:
-            spark.session.sql("SELECT 2").collect()
-        except Exception as error:
-            assert spark.lost(error), error
-        assert not spark.alive()
-        spark.restart()
-        assert spark.alive() and spark.pid != first
-        try:
-            spark.session.sql("SELECT 1 / 0").collect()
-        except Exception as error:
-            assert not spark.lost(error), error
-        print(spark.session.sql("SELECT 3 AS three").toArrow().to_pylist())
-        second = spark.pid
-        spark.stop()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        try:
-            os.kill(second, 0)
-        except ProcessLookupError:
-            print("stopped")
-        """,
-    )
-    out, err = process.communicate(timeout=120)
-    assert out.splitlines() == ["[{'three': 3}]", "stopped"], err
+@pytest.mark.timeout(600)
+def test_a_spark_whose_jvm_was_killed_is_started_again_folds_on_one_core_and_leaves_nothing_behind(
+    data: Path, databases: Databases, number: int
+) -> None:
+    toml = drawn(timed_definitions(), 10, number)[-1]
+    # Few windows, because its Java has compiled nothing yet.
+    toml = {**toml, "windows": {name: toml["windows"][name] for name in ("tumbling0", "count0")}}
+    packed = pack(drawn(timed_ledgers(), 20, number), Random(number))
+    wanted = expected(fold(packed.events, toml, COMPUTED), toml)
+    with databases() as database:
+        write_ledger(database, packed.events, packed.ends)
+        ranges = Way("everything", READERS).ranges(packed, Random(number))
+        given = (database.url, str(data), json.dumps(toml), json.dumps(ranges))
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "tests.spark.one_core", *given],
+            cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=500,
+        )  # fmt: skip
+        assert ran.stdout.splitlines() == ["[{'three': 3}]", "stopped"], ran.stderr
+        assert differences(pictured(database, tables_in(toml)), wanted) == {}
     # PySpark leaves sockets of results to the collector, which warns; nothing else may be said.
-    assert [line for line in err.splitlines() if "spark:" in line] == []
+    assert [line for line in ran.stderr.splitlines() if "spark:" in line] == []
     assert list((data / "spark").iterdir()) == []
 
 
 def test_the_jvm_ignores_the_terminal_and_ends_with_its_python(data: Path) -> None:
-    process = run(
-        data,
-        """
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        print(first, flush=True)
-        while True:
-            spark.session.sql("SELECT 1").collect()
-            print("works", flush=True)
-        """,
-    )
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", _PROGRAM, data],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
     assert process.stdout is not None
     jvm = int(process.stdout.readline())
     assert process.stdout.readline() == "works\n"

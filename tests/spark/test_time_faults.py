@@ -100,8 +100,10 @@ def test_a_changed_event_time_gives_the_error_rows_of_the_new_one(spark: Spark, 
     steps: list[dict[str, Any]] = [
         # Nothing has such a time, and the meter of that name no longer tells of what it misses.
         {"streams__calls": {"eventtime": {"column": "data.at", "type": "rfc3339"}}},
-        {"streams__calls": {"eventtime": {"column": "data.at", "type": "unixtimestamp"}}},
-        {"streams__typed": {"eventtime": {"column": "occurred_at"}}},
+        {
+            "streams__calls": {"eventtime": {"column": "data.at", "type": "unixtimestamp"}},
+            "streams__typed": {"eventtime": {"column": "occurred_at"}},
+        },
         {"streams__calls": None},
     ]
     for number, paths in enumerate(steps, start=1):

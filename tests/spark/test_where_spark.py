@@ -11,6 +11,7 @@ import pyarrow as pa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.filters import COLUMN_TYPES, COLUMNS, Filter, Row, naive, rows, where
 from tidelock.columns import ColumnType
 from tidelock.fold.session import Spark
@@ -29,7 +30,7 @@ ARROW = {
     "date": pa.date32(),
 }
 #: an example is a Spark job or more: what fails is shown as it is
-MANY = settings(deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 def _arrow(type_: ColumnType) -> pa.DataType:
@@ -60,7 +61,7 @@ def test_the_cases_of_the_contract(spark: Spark) -> None:
     assert [list(truths) for truths in zip(*found, strict=True)] == [case["truth"] for case in CASES["cases"]]
 
 
-@settings(MANY, max_examples=12)
+@settings(MANY, max_examples=examples(5))
 @given(st.lists(where(), min_size=10, max_size=30), st.lists(rows(), min_size=10, max_size=40))
 def test_spark_and_python_and_the_model_agree(spark: Spark, written: list[Filter], some: list[Row]) -> None:
     expressions = [parse_where(filter_, COLUMNS) for filter_ in written]
@@ -78,7 +79,7 @@ def test_spark_and_python_and_the_model_agree(spark: Spark, written: list[Filter
     assert found == by_model
 
 
-@settings(MANY, max_examples=5)
+@settings(MANY, max_examples=examples(2))
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=50, max_size=100))
 def test_a_text_is_the_same_text_in_spark(spark: Spark, texts: list[str]) -> None:
     columns = [where_sql(parse_where({"s": {"_eq": text}}, COLUMNS), SPARK)[6:] for text in texts]

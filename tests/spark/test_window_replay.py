@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.conftest import Databases
 from tests.ledgers import write_ledger
 from tests.model import Event
 from tests.model.samples import at
@@ -77,24 +79,27 @@ def ledger() -> list[Event]:
     return events
 
 
-@pytest.fixture
-def folded(spark: Spark, database: Database) -> Database:
-    write_ledger(database, ledger())
-    fold_all(spark, database, BASE)
-    return database
+@pytest.fixture(scope="module")
+def folded_once(spark: Spark, databases: Databases) -> Iterator[Database]:
+    with databases() as database:
+        write_ledger(database, ledger())
+        fold_all(spark, database, BASE)
+        yield database
 
 
-def check(spark: Spark, database: Database) -> None:
+def check(spark: Spark, database: Database, *, range_events_max: int = 1000) -> None:
     found = differences(picture(database), modelled(database, BASE))
     assert found == {}, "\n".join(found.values())
     assert leftovers(database) == []
-    result = recompute(spark, database, range_events_max=4, stop=threading.Event(), progress=lambda done, end: None)
+    result = recompute(
+        spark, database, range_events_max=range_events_max, stop=threading.Event(), progress=lambda done, end: None
+    )
     assert result is not None
     assert result.ok, result.differences
 
 
 def test_changed_windows_are_those_that_always_were_so(spark: Spark, folded: Database) -> None:
-    check(spark, folded)
+    check(spark, folded, range_events_max=4)
     toml = BASE
     steps: list[dict[str, Any]] = [
         {

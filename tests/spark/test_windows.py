@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -49,8 +49,8 @@ def recorded(*happenings: Happening) -> list[Event]:
     for seconds, happening in happenings:
         now = START + int(seconds * SECOND)
         if isinstance(happening, Mapping):
-            data = json.dumps(happening)
-            events.append(Event(len(events) + 1, now, CONTROL, now, tenant_id=CONTROL, data=data))
+            control = json.dumps(happening)
+            events.append(Event(len(events) + 1, now, CONTROL, now, tenant_id=CONTROL, data=control))
             continue
         for data in happening:
             given = dict(data)
@@ -90,7 +90,7 @@ class Ledger:
 
 
 @pytest.fixture
-def ledger(spark: Spark, database: Database) -> Iterator[Ledger]:
+def ledger(spark: Spark, database: Database) -> Ledger:
     return Ledger(spark, database)
 
 

@@ -82,7 +82,7 @@ async def until(database: Database, query: str, true: Callable[[list[Any]], obje
             rows = await (await connection.execute(query.encode())).fetchall()
             if true([row[0] for row in rows]):
                 return
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
 
 
 async def settled(database: Database, count: int, seconds: float = 120) -> None:
@@ -123,7 +123,7 @@ async def delivering(
     *,
     timeout_s: float = 10,
     disable: Disabled | None = None,
-    lease_s: float = 4,
+    lease_s: float = 30,
     retention_ns: int = DAY,
     killed: bool = False,
 ) -> AsyncIterator[Delivery]:
@@ -136,6 +136,7 @@ async def delivering(
         retention_ns=retention_ns,
         disable=disable if disable is not None else Disabled(),
         lease_s=lease_s,
+        renew_s=0.05,
         poll_s=0.05,
     )
     await delivery.start()

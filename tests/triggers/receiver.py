@@ -69,7 +69,7 @@ class Receiver:
             while not true():
                 self.news.clear()
                 try:
-                    async with asyncio.timeout(0.05):
+                    async with asyncio.timeout(0.02):
                         await self.news.wait()
                 except TimeoutError:
                     continue

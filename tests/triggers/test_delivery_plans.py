@@ -3,9 +3,13 @@
 import re
 from typing import Any
 
+import pytest
+
 from tests.triggers.outboxes import fill, transition
 from tidelock.ledger.database import Database
 from tidelock.triggers.pending import QUERIES
+
+pytestmark = pytest.mark.check
 
 ASKED: dict[str, dict[str, Any]] = {
     "read": {"trigger_ids": [1, 2], "after": [0, 0], "room": [64, 64], "shards": list(range(16)),

@@ -14,6 +14,8 @@ from tidelock.ledger.database import Database
 from tidelock.triggers import registry
 from tidelock.triggers.definition import Deletion, Trigger, control_event, read_event
 
+pytestmark = pytest.mark.check
+
 TRIGGER = Trigger("big", "t", "trades", '{"n": {"_gt": 1.50}}', None, "https://example.com/", columns={"n": BIGINT})
 
 

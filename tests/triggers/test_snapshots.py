@@ -19,9 +19,11 @@ from tidelock.triggers.evaluation import Evaluation
 from tidelock.triggers.pasts import one_moment
 from tidelock.triggers.replays import KeptPast, Replay
 
+pytestmark = pytest.mark.check
+
 COLUMNS = {"trade_id": "bigint", "qty": "int"}
 TOML = {"streams": {"trades": {"key": "trade_id", "columns": COLUMNS}}}
-ROWS = 12_000
+ROWS = 6_000
 
 
 @pytest.mark.parametrize("unmatch", [None, '{"qty": {"_lt": 0}}'], ids=["plain", "with unmatch"])

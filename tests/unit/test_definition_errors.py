@@ -299,3 +299,11 @@ def test_nonsense_is_an_error_for_people_and_never_a_traceback(
 def test_a_meter_s_name_is_short_enough_for_the_key_of_every_counter() -> None:
     assert parse_definitions({"meters": {"m" * 63: {}}}).meters
     check({"meters": {"m" * 64: {}}}, f"meters.{'m' * 64}", "at most 63 bytes")
+
+
+@pytest.mark.parametrize("place", ["value", "group_by", "where"])
+def test_a_path_with_a_nul_in_it_is_refused_wherever_it_stands(place: str) -> None:
+    path = "data.a\0b"
+    given = {"value": path, "group_by": [path], "where": {path: {"_eq": "x"}}}[place]
+    meter = {"aggregation": "sum", "period": "day", place: given}
+    assert f"meters.m.{place}" in error({"meters": {"m": meter}}).message

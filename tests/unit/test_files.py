@@ -35,7 +35,7 @@ events = st.builds(
 
 
 @pytest.mark.parametrize("name", ["jsonl", "csv", "parquet"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written=st.lists(events, min_size=1, max_size=3))
 def test_what_is_written_is_read_back(tmp_path: Path, name: str, written: list[Recorded]) -> None:
     file = io.BytesIO()
@@ -70,7 +70,7 @@ def rows_of(path: Path, name: str) -> list[Any]:
 
 
 @given(after=st.integers(0, 12))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("name", ["jsonl", "csv", "parquet"])
 def test_reading_goes_on_behind_any_row(tmp_path: Path, name: str, after: int) -> None:
     import pyarrow as pa

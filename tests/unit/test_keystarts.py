@@ -62,7 +62,9 @@ def test_every_key_lies_where_it_is_looked_for(texts: list[str], data: st.DataOb
 
 @given(st.lists(TEXTS, min_size=2, max_size=3), st.lists(TEXTS, min_size=2, max_size=3))
 def test_what_is_surely_another_key_is_not_looked_at(texts: list[str], others: list[str]) -> None:
-    if all(text.isalnum() and len(text) < 50 for text in texts) and len(texts) == len(others) and texts != others:
+    # Letters from U+D7FF on sort otherwise in other encodings, so what follows one is not certain.
+    plain = all(text.isalnum() and len(text) < 50 and max(text) < "\ud7ff" for text in texts)
+    if plain and len(texts) == len(others) and texts != others:
         found = key_range(texts, len(texts))
         assert found is not None
         assert not any(lies(key, found) for key in written(others))

@@ -196,7 +196,7 @@ def test_an_event_with_a_bad_time_is_kept_out_of_nothing_that_does_not_use_it() 
 
 def test_an_event_has_one_error_row_of_its_stream_whatever_is_wrong() -> None:
     stream = {"columns": {"ts": "string", "n": "int"}, "eventtime": {"column": "ts", "type": "rfc3339"}}
-    definitions = {"streams": {"s": stream}, "meters": {"s": {"value": "n"}}}
+    definitions: dict[str, dict[str, Any]] = {"streams": {"s": stream}, "meters": {"s": {"value": "n"}}}
     events = alone({"data": {"ts": "x", "n": "x"}}, {"data": {"ts": "x"}}, {"data": {"ts": "1970-01-01T00:00:00Z"}})
     assert errors(fold(events, definitions)) == [
         ("s", 1, "invalid_column"),

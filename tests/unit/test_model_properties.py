@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.model import Change, Event, State, apply, fold
 from tests.model.samples import DRAIN, TICK, recorded, timed
 
@@ -58,7 +59,6 @@ def counted(state: State, name: str) -> int:
     return sum(row["n"] for row in [*state.table(name).values(), *opened])
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_watermarks_never_decrease(events: list[Event], toml: dict[str, Any]) -> None:
     state = fold(events, toml)
@@ -69,7 +69,6 @@ def test_watermarks_never_decrease(events: list[Event], toml: dict[str, Any]) ->
         assert state.metrics[place].watermark_emitted_count == len(marks)
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_nothing_is_released_at_or_below_a_watermark_that_was_emitted_before(
     events: list[Event], toml: dict[str, Any]
@@ -81,7 +80,6 @@ def test_nothing_is_released_at_or_below_a_watermark_that_was_emitted_before(
         assert row["event_time"] > max(emitted, default=row["event_time"] - 1)
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_released_times_never_decrease(events: list[Event], toml: dict[str, Any]) -> None:
     state = fold(events, toml)
@@ -93,7 +91,6 @@ def test_released_times_never_decrease(events: list[Event], toml: dict[str, Any]
         assert times == sorted(times)
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_every_row_is_exactly_one_of_released_held_late_and_error(events: list[Event], toml: dict[str, Any]) -> None:
     state = fold(events, toml)
@@ -109,7 +106,6 @@ def test_every_row_is_exactly_one_of_released_held_late_and_error(events: list[E
         assert sum(counts) + len(held) + len(late) + len(wrong) == len(rows)
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_every_row_of_a_window_of_time_is_counted_once_or_late_or_error(
     events: list[Event], toml: dict[str, Any]
@@ -123,7 +119,6 @@ def test_every_row_of_a_window_of_time_is_counted_once_or_late_or_error(
         assert late == sum(row["window"] == name for row in state.table("late_rows").values())
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_a_drain_closes_everything_and_remembers_how_far_it_reached(events: list[Event], toml: dict[str, Any]) -> None:
     last = events[-1]
@@ -150,7 +145,6 @@ def limit(change: Change) -> int:
     return int(change.new["window_end"]) + (change.table == "counted")
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_closed_windows_are_never_touched_again(events: list[Event], toml: dict[str, Any]) -> None:
     state = fold(events, toml)
@@ -158,7 +152,6 @@ def test_closed_windows_are_never_touched_again(events: list[Event], toml: dict[
         assert change.table not in {*WINDOWS, "s_ordered", "late_rows"} or change.old is None
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_a_window_of_time_closes_at_the_first_collection_whose_watermark_reaches_its_end_or_by_a_drain(
     events: list[Event], toml: dict[str, Any]
@@ -173,7 +166,6 @@ def test_a_window_of_time_closes_at_the_first_collection_whose_watermark_reaches
             assert all(time <= raised for raised in reached)
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions())
 def test_rows_of_a_closed_window_have_been_released_by_then(events: list[Event], toml: dict[str, Any]) -> None:
     """So aggregating at arrival gives what aggregating at release would."""
@@ -186,7 +178,6 @@ def test_rows_of_a_closed_window_have_been_released_by_then(events: list[Event],
             assert name in ("s_ordered", "counted") or held <= still_open
 
 
-@settings(deadline=None)
 @given(LEDGERS, definitions(enabled=False))
 def test_by_arrival_nothing_is_late_or_held_whatever_the_events_say(events: list[Event], toml: dict[str, Any]) -> None:
     state = fold(events, toml)
@@ -205,7 +196,7 @@ def test_by_arrival_nothing_is_late_or_held_whatever_the_events_say(events: list
             assert state.source_timestamps[name][tenant, key] == closing[0]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(LEDGERS, definitions())
 def test_one_tenants_clock_is_nobody_elses(events: list[Event], toml: dict[str, Any]) -> None:
     """Without the other tenants the rows of one are judged the same: ticks and drains are for all."""

@@ -4,10 +4,10 @@ from tidelock.ops.bench.cluster import Folded, scaling
 from tidelock.ops.bench.runs import Run
 
 
-def folded(workers: int, seconds: float, executors_s: float) -> Folded:
-    run = Run(seconds, {"read": 2.0, "counters": 3.0, "versions": 1.0, "write": 0.5}, (0.1,), None, None)
-    worked = {"executors": executors_s, "jvm": 1.0, "python": 1.0, "postgres": 1.0}
-    return Folded("cluster", workers, run, worked)
+def folded(workers: int, seconds: float, executors_s: float, master: str = "cluster") -> Folded:
+    steps = {"read": 2.0, "counters": 3.0, "versions": 1.0, "write": 0.5}
+    worked = {"executors": executors_s - 0.5, "workers": 0.5, "jvm": 1.0, "python": 1.0, "postgres": 1.0}
+    return Folded(master, workers, Run(seconds, steps, (0.1,), None, None, worked))
 
 
 def test_only_what_executors_do_can_be_shared_out() -> None:
@@ -20,3 +20,10 @@ def test_the_phases_and_the_cores_are_told() -> None:
     figures = folded(2, 8.0, 9.0).figures(1_000)
     assert (figures["sparkSeconds"], figures["driverSeconds"], figures["postgresSeconds"]) == (5.0, 1.0, 0.5)
     assert (figures["eventsPerSecond"], figures["coresBusy"]) == (125, 1.5)
+
+
+def test_processor_time_outside_the_executors_is_told_where_they_are_apart_from_the_driver() -> None:
+    figures = folded(2, 8.0, 9.0).figures(1_000_000)
+    assert (figures["jvmMicrosecondsPerEvent"], figures["workersMicrosecondsPerEvent"]) == (1.0, 0.5)
+    assert figures["outsideMicrosecondsPerEvent"] == 3.0
+    assert folded(2, 8.0, 9.0, "local[2]").figures(1_000)["outsideMicrosecondsPerEvent"] is None

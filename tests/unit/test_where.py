@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, Row, naive, rewritten, rows, where
 from tidelock.columns import ColumnType
 from tidelock.where import (
@@ -61,14 +62,13 @@ def test_a_case_of_the_contract(case: Mapping[str, Any]) -> None:
         assert [compile_where(expression)(row) for row in CASES["rows"]] == [truth is True for truth in case["truth"]]
 
 
-@settings(deadline=None)
 @given(where(), st.lists(rows(), min_size=1, max_size=8))
 def test_the_canonical_form_has_the_truth_of_what_was_written(written: Filter, some: list[Row]) -> None:
     expression = parse_where(written, COLUMNS)
     assert [evaluate(expression, row) for row in some] == [naive(written, row) for row in some]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(where(), min_size=2, max_size=20), st.lists(rows(), min_size=1, max_size=8))
 def test_filters_of_one_form_are_true_of_the_same_rows(written: list[Filter], some: list[Row]) -> None:
     truths: dict[str, list[bool | None]] = {}
@@ -93,13 +93,11 @@ def test_texts_compare_by_code_point() -> None:
 # One meaning, one form
 
 
-@settings(deadline=None)
 @given(where(), st.randoms(use_true_random=False))
 def test_a_filter_written_in_another_way_is_the_same(written: Filter, random: Random) -> None:
     assert parse_where(rewritten(written, random), COLUMNS) == parse_where(written, COLUMNS)
 
 
-@settings(deadline=None)
 @given(where())
 def test_the_canonical_text_is_a_filter_that_means_itself(written: Filter) -> None:
     expression = parse_where(written, COLUMNS)

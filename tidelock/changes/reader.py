@@ -1,7 +1,8 @@
 """Reading changes: what the fold did to the tables, in one order, from where a reader has come to.
 
-A range of the fold is read at a time, and of each table in it one segment: memory does not grow with what there is to
-read. Nothing holds a snapshot meanwhile, so what is not there any more is found at each step and raised, not skipped.
+A range of the fold is read at a time, and of each table and lane in it one segment: memory does not grow with what
+there is to read. Nothing holds a snapshot meanwhile, so what is not there any more is found at each step and raised,
+not skipped.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Batch:
 class _Range(NamedTuple):
     last_sequence: int
     last_source_timestamp: int
-    #: parts by table
-    parts: dict[str, int]
+    #: parts by table and lane
+    parts: dict[tuple[str, int], int]
 
 
 def pruned_through(connection: psycopg.Connection[Any]) -> int:
@@ -96,6 +97,14 @@ def read_changes(
         position = found.last_source_timestamp
 
 
+def changes_after(
+    connection: psycopg.Connection[Any], last: Change, *, tables: Collection[str] | None = None
+) -> Iterator[Change]:
+    """Changes that come after one in their order, for who was interrupted there. Raises ResumeExpired."""
+    found = read_changes(connection, after=last.source_timestamp - 1, tables=tables)
+    return (change for change in found if change.place > last.place)
+
+
 def read_batches(
     connection: psycopg.Connection[Any], *, after: int, tables: Collection[str] | None = None
 ) -> Iterator[Batch]:
@@ -118,23 +127,23 @@ def _next(
 ) -> _Range | None:
     """The next range, in one look with what was pruned meanwhile."""
     rows = connection.execute(QUERIES[query], {"after": after, "tables": tables}).fetchall()
-    pruned, last_sequence, _, _, _ = rows[0]
+    pruned, last_sequence, *_ = rows[0]
     if complete_through < pruned:
         raise _expired(complete_through)
     if last_sequence is None:
         return None
-    return _Range(last_sequence, max(row[4] for row in rows), {row[2]: row[3] for row in rows})
+    return _Range(last_sequence, max(row[5] for row in rows), {(row[2], row[3]): row[4] for row in rows})
 
 
 def _merged(connection: psycopg.Connection[Any], found: _Range) -> Iterator[Change]:
-    """A range's changes of all tables in one order; each table's are in order already."""
-    each = (_of_table(connection, found, table) for table in found.parts)
+    """A range's changes of all tables in one order; those of a table and lane are in order already."""
+    each = (_of_lane(connection, found, table, lane) for table, lane in found.parts)
     return heapq.merge(*each, key=lambda change: change.place)
 
 
-def _of_table(connection: psycopg.Connection[Any], found: _Range, table: str) -> Iterator[Change]:
-    for part in range(found.parts[table]):
-        row = connection.execute(QUERIES["segment"], (found.last_sequence, table, part), binary=True).fetchone()
+def _of_lane(connection: psycopg.Connection[Any], found: _Range, table: str, lane: int) -> Iterator[Change]:
+    for part in range(found.parts[table, lane]):
+        row = connection.execute(QUERIES["segment"], (found.last_sequence, table, lane, part), binary=True).fetchone()
         if row is None:
             raise _expired(found.last_source_timestamp)
         for batch in decode(row[0]).to_batches(max_chunksize=_ROWS):

@@ -28,7 +28,7 @@ from tidelock.client.shapes import (
     read_usage,
     read_verdicts,
 )
-from tidelock.client.trouble import AGAIN, NoAnswer, Refused, asked_to_wait_s, decoded, pauses, settled
+from tidelock.client.trouble import AGAIN, PAUSE_S_MAX, NoAnswer, Refused, asked_to_wait_s, decoded, pauses, settled
 
 #: events of one request; each request is recorded at one moment of the ledger
 BATCH = 1_000
@@ -70,9 +70,13 @@ def _batches(events: Iterable[Event], size: int) -> Iterator[list[dict[str, Any]
 class Client:
     """Talks to a server and waits for its answers."""
 
-    def __init__(self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES) -> None:
+    def __init__(
+        self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES,
+        pause_max_s: float = PAUSE_S_MAX,
+    ) -> None:  # fmt: skip
         self._http = httpx.Client(**_options(url, key, timeout_s))
         self._tries = tries
+        self._pause_max_s = pause_max_s
         self._chance = Random()
 
     def __enter__(self) -> Client:
@@ -133,7 +137,7 @@ class Client:
 
     def _asked(self, method: str, path: str, *, numbers: Callable[[str], Any] = float, **given: Any) -> Any:
         why = ""
-        for pause_s in (*pauses(self._tries, self._chance), None):
+        for pause_s in (*pauses(self._tries, self._chance, self._pause_max_s), None):
             asked_s = 0.0
             try:
                 answer = self._http.request(method, path, **given)
@@ -150,9 +154,13 @@ class Client:
 class AsyncClient:
     """The same for event loops, and following."""
 
-    def __init__(self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES) -> None:
+    def __init__(
+        self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES,
+        pause_max_s: float = PAUSE_S_MAX,
+    ) -> None:  # fmt: skip
         self._http = httpx.AsyncClient(**_options(url, key, timeout_s))
         self._tries = tries
+        self._pause_max_s = pause_max_s
         self._chance = Random()
         #: subscriptions that hold a connection
         self._followed = 0
@@ -229,7 +237,7 @@ class AsyncClient:
                     yield Update("RESET", {}, (), "0")
                 elif refused.code not in AGAIN:
                     raise
-            await asyncio.sleep(list(pauses(TRIES, self._chance))[min(failures, TRIES - 2)])
+            await asyncio.sleep(list(pauses(TRIES, self._chance, self._pause_max_s))[min(failures, TRIES - 2)])
             failures += 1
 
     async def _stream(self, request: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -249,7 +257,7 @@ class AsyncClient:
 
     async def _asked(self, method: str, path: str, *, numbers: Callable[[str], Any] = float, **given: Any) -> Any:
         why = ""
-        for pause_s in (*pauses(self._tries, self._chance), None):
+        for pause_s in (*pauses(self._tries, self._chance, self._pause_max_s), None):
             asked_s = 0.0
             try:
                 answer = await self._http.request(method, path, **given)

@@ -13,7 +13,9 @@ import httpx
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: why the server ends a subscription that can go on where it was
 AGAIN = frozenset({"closed", "internal_error", "overloaded", "slow_subscriber", "unavailable"})
-_FIRST_S, _LAST_S = 0.1, 10.0
+_FIRST_S = 0.1
+#: longest pause between two tries, where the server does not ask for a longer one
+PAUSE_S_MAX = 10.0
 _RETRY_AFTER_S_MAX = 60.0
 
 
@@ -31,10 +33,10 @@ class NoAnswer(Exception):
     """No answer that settles it, after every try. What was sent may have been recorded: send it again as it was."""
 
 
-def pauses(tries: int, chance: Random) -> Iterator[float]:
+def pauses(tries: int, chance: Random, pause_max_s: float) -> Iterator[float]:
     """Seconds before each further try: twice as long each time, and never all clients at once."""
     for number in range(tries - 1):
-        yield min(_LAST_S, _FIRST_S * 2**number) * chance.uniform(0.5, 1.0)
+        yield min(pause_max_s, _FIRST_S * 2**number) * chance.uniform(0.5, 1.0)
 
 
 def settled(answer: httpx.Response) -> bool:

@@ -8,7 +8,9 @@ import importlib.util
 import mimetypes
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -21,8 +23,9 @@ from tidelock.console import login
 from tidelock.console.api import Api
 from tidelock.console.navigation import entry_of
 from tidelock.console.sessions import COOKIE, Sessions
-from tidelock.errors import RequestError, Unreachable
-from tidelock.ops.access import Access, Grant
+from tidelock.errors import Forbidden, RequestError, Unreachable
+from tidelock.ops.access import Access, Grant, is_own_page
+from tidelock.ops.clients import trust
 from tidelock.ops.docs import asks_for_pages
 from tidelock.settings import Settings
 
@@ -62,9 +65,11 @@ class Site:
         if scope["type"] == "http" and path.startswith(ASSETS):
             await _asset(path.removeprefix(ASSETS))(scope, receive, send)
         elif path.startswith(_NICEGUI):
+            _refuse_other_pages(scope)
             await self._admit(scope)
             await (await self._started())(scope, receive, send)
         elif scope["type"] == "http" and (path in (_LOGIN, _LOGOUT) or (entry_of(path) and asks_for_pages(scope))):
+            _refuse_other_pages(scope)
             await (await self._answer(Request(scope, receive)))(scope, receive, send)
         else:
             raise HTTPException(404)
@@ -142,6 +147,7 @@ class Site:
         """Files of NiceGUI are no secret; its socket is for those who may have the pages."""
         if scope["type"] == "websocket":
             await self.grant(HTTPConnection(scope))
+            trust(scope)
 
     async def _started(self) -> ASGIApp:
         async with self._opening:
@@ -178,6 +184,13 @@ def _unframed(send: Send) -> Send:
     return sent
 
 
+def _refuse_other_pages(scope: Scope) -> None:
+    """Browsers send the session with what pages of neighbouring origins ask: with keys too, only our own may ask."""
+    headers = dict(scope["headers"])
+    if b"origin" in headers and not is_own_page(headers, proxied=True):
+        raise Forbidden("the console answers its own pages only; a proxy must pass on Host and X-Forwarded-Proto")
+
+
 async def _small_body(request: Request) -> bytes:
     body = b""
     async for chunk in request.stream():
@@ -187,10 +200,16 @@ async def _small_body(request: Request) -> bytes:
     return body
 
 
+@cache
+def _assets() -> dict[str, Traversable]:
+    """By name. What a browser asks for is looked up here, and never on the disk: it may be any text."""
+    return {found.name: found for found in (files("tidelock.console") / "assets").iterdir() if found.is_file()}
+
+
 def _asset(name: str) -> Response:
     """One of the console's own files."""
-    found = files("tidelock.console") / "assets" / name.rpartition("/")[2]
-    if not found.is_file():
+    found = _assets().get(name.rpartition("/")[2])
+    if found is None:
         raise HTTPException(404)
     media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(found.read_bytes(), media_type=media_type, headers={"cache-control": "public, max-age=31536000"})

@@ -43,6 +43,9 @@ _TYPES = ("string", "int", "bigint", "smallint", "tinyint", "double", "float", "
 _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"}
 _TRIED = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide", "%": "try_mod"}
 _LENGTH_MAX = 10_000
+# Each stands around all before it, and Spark's parser recurses.
+_OPERATORS_MAX = 200
+_DIGITS = re.compile("[0-9]{1,9}")
 _DEPTH_MAX = 50
 _DAYS_MAX = 4_000_000
 _MONTHS_MAX = 100_000
@@ -121,6 +124,7 @@ class _Reader:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
+        self._operators = 0
         self._column = column
         self._type_of = type_of
 
@@ -161,8 +165,14 @@ class _Reader:
         left = self.any_of(level)
         while self.next.is_(*signs):
             sign = self._take().text.lower()
+            self._count()
             left = self._operation(sign, left, self.any_of(level))
         return left
+
+    def _count(self) -> None:
+        self._operators += 1
+        if self._operators > _OPERATORS_MAX:
+            raise Refused(f"has more than {_OPERATORS_MAX} operators")
 
     def _operation(self, sign: str, left: str, right: str) -> str:
         if sign == "||":
@@ -179,15 +189,18 @@ class _Reader:
         left = self.any_of(3)
         while True:
             if self.next.kind == "sign" and self.next.text in _COMPARISONS:
+                self._count()
                 sign = _COMPARISONS[self._take().text]
                 left = f"({left} {sign} {self.any_of(3)})"
             elif self._took("is"):
+                self._count()
                 negated = "NOT " if self._took("not") else ""
                 what = self._take()
                 if not what.is_("null", "true", "false"):
                     raise Refused("after IS only NULL, TRUE and FALSE can stand")
                 left = f"({left} IS {negated}{what.text.upper()})"
             elif self.next.is_("not", "in", "between", "like"):
+                self._count()
                 negated = "NOT " if self._took("not") else ""
                 left = f"({left} {negated}{self._range(left)})"
             else:
@@ -300,7 +313,9 @@ class _Reader:
                 digits = [self._take().text]
                 digits.append(self._take().text if self._took(",") else "0")
                 self._expect(")")
-            if not (all(d.isdigit() for d in digits) and 0 < int(digits[0]) <= 38 and int(digits[1]) <= int(digits[0])):
+            if not (
+                all(map(_DIGITS.fullmatch, digits)) and 0 < int(digits[0]) <= 38 and int(digits[1]) <= int(digits[0])
+            ):
                 raise Refused("a decimal has the type decimal(p,s) with p from 1 to 38 and s from 0 to p")
             return f"DECIMAL({int(digits[0])},{int(digits[1])})"
         if token.kind != "word" or name not in _TYPES:

@@ -67,7 +67,16 @@ class Java:
 
 def java_home(named: Path | None, data: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """A JAVA_HOME for Spark, in the data directory. Raises SettingsError that says what was found instead."""
-    return _shimmed(_named(named) if named is not None else find_java(environ), data)
+    return _shimmed(_chosen(named, environ), data)
+
+
+def check_java(named: Path | None, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise SettingsError where Spark would find no Java: before anybody is told that all is up, or waits for it."""
+    _chosen(named, environ)
+
+
+def _chosen(named: Path | None, environ: Mapping[str, str]) -> Java:
+    return _named(named) if named is not None else find_java(environ)
 
 
 def find_java(environ: Mapping[str, str]) -> Java:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
 import subprocess
 import threading
@@ -34,8 +35,14 @@ _START_S = 120.0
 _STOP_S = 20.0
 _POLL_S = 0.02
 _LINES_KEPT = 30
+#: what every Java says that finds options in its environment, as in many containers: nothing is wrong
+_PICKED_UP = re.compile(r"(NOTE: )?Picked up \w*JAVA_\w*OPTIONS: ")
 #: variables that would make this Spark another one
 _FOREIGN = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")
+
+
+class JvmKilled(Unreachable):
+    """The JVM was ended by someone else while it started. Another one may live."""
 
 
 class Jvm:
@@ -56,7 +63,7 @@ class Jvm:
         # What it says before goes into the error, if there is one.
         self._started = True
         for line in self._lines:
-            logger.warning("spark: %s", line)
+            self._tell(line)
 
     @property
     def alive(self) -> bool:
@@ -99,7 +106,11 @@ class Jvm:
             text = line.decode(errors="replace").rstrip()
             self._lines.append(text)
             if self._started:
-                logger.warning("spark: %s", text)
+                self._tell(text)
+
+    @staticmethod
+    def _tell(line: str) -> None:
+        logger.log(logging.DEBUG if _PICKED_UP.match(line) else logging.WARNING, "spark: %s", line)
 
     def _wait(self, info: Path) -> tuple[int, str]:
         """Port and secret of the gateway, which it writes to a file when it listens."""
@@ -109,7 +120,7 @@ class Jvm:
                 self._reader.join(_POLL_S * 10)
                 # By a signal, or as a shell tells of one: somebody killed it, and it may live the next time.
                 if not 0 <= self.process.returncode <= 128:
-                    raise Unreachable(f"Spark's JVM was killed while it started: {self._last_words()}")
+                    raise JvmKilled(f"Spark's JVM was killed while it started: {self._last_words()}")
                 raise SettingsError(f"Spark's JVM did not start: {self._last_words()}", field="spark")
             if time.monotonic() > deadline:
                 raise Unreachable(f"Spark's JVM did not start within {_START_S:.0f} s: {self._last_words()}")

@@ -1,7 +1,6 @@
-"""Latest rows: what the keyed streams' tables have after each collection, as Spark SQL.
+"""Latest rows: key and row of every event of a keyed stream, as Spark SQL.
 
-One step for all streams: a row travels as texts, in as many columns as the widest table has, and gets its types where
-it is split by table again.
+A row travels as texts, in as many columns as the widest table has, and gets its types in the kernel.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from tidelock.columns import ColumnType, table_column
 from tidelock.definitions import Stream
 from tidelock.fold import casts
 from tidelock.fold.calculations import Calculation
+from tidelock.fold.kernel.latest import VALUE, LatestTable
 from tidelock.fold.readings import Reading, by_stream, readings
 from tidelock.fold.slots import WHOLE, Slots
 from tidelock.fold.tables import UNDECLARED, Table, latest_table
@@ -38,26 +38,19 @@ class LatestSteps:
         }
         self.width = max((len(latest.values) for latest in self.latest.values()), default=0)
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that have a row."""
+        return [VALUE.format(number=number) for number in range(self.width)]
+
     def prepared(self) -> list[str]:
         """The key of an event's row, and the row."""
         keys = {name: reading.joined(reading.stream.key) for name, reading in self._readings.items()}
         return [f"{by_stream(keys, 'STRING')} AS `$key`", *(self._value(number) for number in range(self.width))]
 
-    def versions(self) -> str:
-        """Rows after every collection that touched them."""
-        values = ", ".join(f"value_{number}" for number in range(self.width))
-        return f"""
-            SELECT stream, tenant_id, `$key`, source_timestamp, deleted, {values}
-            FROM (
-                SELECT *, lead(source_timestamp) OVER (PARTITION BY hash_1, hash_2 ORDER BY ingress_sequence)
-                    AS next_source_timestamp
-                FROM (
-                    SELECT *, xxhash64(stream, tenant_id, `$key`) AS hash_1,
-                        xxhash64(`$key`, tenant_id, stream) AS hash_2
-                    FROM prepared WHERE objection IS NULL AND `$key` IS NOT NULL
-                )
-            )
-            WHERE source_timestamp IS DISTINCT FROM next_source_timestamp"""
+    def kernel(self) -> tuple[LatestTable, ...]:
+        """What the kernel has to know of them."""
+        return tuple(LatestTable(name, latest.table, latest.stream.live) for name, latest in self.latest.items())
 
     def _value(self, number: int) -> str:
         texts = {
@@ -65,7 +58,7 @@ class LatestSteps:
             for name, latest in self.latest.items()
             if number < len(latest.values)
         }
-        return f"{by_stream(texts, 'STRING')} AS value_{number}"
+        return f"{by_stream(texts, 'STRING')} AS {VALUE.format(number=number)}"
 
 
 def _latest(reading: Reading, slots: Slots, calculated: Mapping[str, Calculation]) -> Latest:

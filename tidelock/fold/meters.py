@@ -1,130 +1,71 @@
-"""Meters: which events count, for which counter, and what a counter is worth, as Spark SQL.
+"""Meters: which events count, for which counter and how much, as Spark SQL.
 
-Meters are numbers here, in the order of the definitions: a number is cheaper to sort and carry than a name.
+Meters are numbers here, in the order of the definitions: a number is cheaper to carry than a name. The meters of a
+stream stand beside each other in slots, which streams share: a range is as wide as the stream with the most meters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tidelock.definitions import Definitions, Meter
 from tidelock.fold import casts
-from tidelock.fold.numbers import EXTENT, WIDE, Numbers
-from tidelock.fold.readings import Reading, by_stream, readings, sql_text
-from tidelock.fold.slots import Slots
-from tidelock.ledger.queries import load
+from tidelock.fold.kernel.counters import Meters
+from tidelock.fold.kernel.entries import SLOT
+from tidelock.fold.readings import Reading, by_stream, readings
+from tidelock.fold.slots import UNITS, WIDE, Slots
 from tidelock.where.sql import SPARK, where_sql
 
-QUERIES = load("tidelock.fold", "sql/counters.sql")
-
-_ENTRY = (
-    "STRUCT<meter: INT, matches: BOOLEAN, period_start: BIGINT, quantity: DECIMAL(38,9), error: STRING, "
-    "message: STRING, group_key: STRING, grouped: BOOLEAN>"
-)
-
-
-def _values(numbers: Numbers) -> dict[str, str]:
-    return {
-        "sum": "agg_sum",
-        "count": numbers.count("agg_count"),
-        "max": "agg_max",
-        "min": "agg_min",
-        "last": "agg_last",
-        "avg": "CAST(agg_sum / NULLIF(agg_count, 0L) AS DECIMAL(38,9))",
-    }
-
-
-def _totals(numbers: Numbers) -> dict[str, str]:
-    return {
-        "sum": numbers.sum("agg_sum", "adj_sum"),
-        "count": numbers.count("agg_count + adj_count"),
-        "max": "greatest(agg_max, adj_max)",
-        "min": "least(agg_min, adj_min)",
-        # A late event lies behind the counter's latest, so it is never the last.
-        "last": "agg_last",
-        "avg": f"CAST({numbers.sum('agg_sum', 'adj_sum')} / (agg_count + adj_count) AS DECIMAL(38,9))",
-    }
-
-
-# Of a group it may be: the counter's latest can belong to another group.
-_GROUP_LAST = "IF(last_at IS NULL OR adj_last_at >= last_at, adj_last, agg_last)"
+_TYPES = {"meter": "INT", "period_start": "BIGINT", "units": "BIGINT", "wide": "DECIMAL(38,9)", "group_key": "STRING"}
 
 
 class MeterSteps:
-    """The steps of all meters together: their number does not depend on how many there are."""
+    """All meters together."""
 
     def __init__(self, definitions: Definitions, slots: Slots) -> None:
         self.meters: Sequence[Meter] = list(definitions.meters.values())
+        self._of_stream = {
+            name: [(number, meter) for number, meter in enumerate(self.meters) if meter.stream == name]
+            for name in dict.fromkeys(meter.stream for meter in self.meters)
+        }
+        #: meters of the stream with the most of them
+        self.width = max(map(len, self._of_stream.values()), default=0)
         self._slots = slots
 
     @property
-    def grouped(self) -> bool:
-        return any(meter.group_by for meter in self.meters)
+    def streams(self) -> list[str]:
+        return list(self._of_stream)
 
-    def prepared(self) -> str:
-        """What the meters of an event's stream make of it, as an array."""
-        arrays = {
-            name: f"array({', '.join(structs)})"
-            for name, reading in readings(self._slots).items()
-            if (structs := [_entry(n, m, reading) for n, m in enumerate(self.meters) if m.stream == name])
-        }
-        return by_stream(arrays, f"ARRAY<{_ENTRY}>")
-
-    def entries(self) -> str:
-        """One row per event and meter that counts it, or would if the event were complete."""
-        return """
-            SELECT ingress_sequence, source_timestamp, tenant_id, customer_ref, occurred_at, entry.meter,
-                entry.period_start, entry.quantity, IF(customer_ref IS NULL, 'missing_customer', entry.error) AS error,
-                entry.group_key, entry.grouped
-            FROM (SELECT *, explode(entries) AS entry FROM prepared WHERE objection IS NULL AND NOT deleted)
-            WHERE entry.matches"""
-
-    def chained(self, hint: str, numbers: Numbers) -> str:
-        written = {f"stored_{name}": numbers.written(name) for name in ("agg_sum", "agg_max", "agg_min", "agg_last",
-                   "adj_sum", "adj_max", "adj_min")}  # fmt: skip
-        quantity = numbers.written("quantity")
-        return QUERIES.text("chained").format(hint=hint, number=numbers.type, quantity=quantity, **written)
-
-    def decided(self) -> str:
-        lateness = self._by_meter(lambda meter: f"{meter.lateness_ns}L")
-        return QUERIES.text("decided").format(lateness=lateness)
-
-    def counter_versions(self, numbers: Numbers) -> str:
-        return QUERIES.text("counter_versions").format(
-            zero=numbers.zero,
-            value=self._by_aggregation(_values(numbers)),
-            total=self._by_aggregation(_totals(numbers)),
-            amount=numbers.sum("total", "previous_total", "-"),
+    def kernel(self) -> Meters:
+        """What the kernel has to know of them."""
+        return Meters(
+            names=tuple(meter.name for meter in self.meters),
+            aggregations=tuple(meter.aggregation for meter in self.meters),
+            lateness_ns=tuple(meter.lateness_ns for meter in self.meters),
+            grouped=tuple(bool(meter.group_by) for meter in self.meters),
+            live=tuple(meter.live for meter in self.meters),
+            missing=tuple(map(missing_quantity, self.meters)),
         )
 
-    def touched_groups(self) -> str:
-        return QUERIES.text("touched_groups")
+    @property
+    def columns(self) -> list[str]:
+        """The columns that `prepared` makes."""
+        return [SLOT.format(part=part, slot=slot) for slot in range(self.width) for part in _TYPES]
 
-    def groups(self, hint: str) -> str:
-        return QUERIES.text("grouped").format(hint=hint)
-
-    def group_versions(self) -> str:
-        return QUERIES.text("group_versions").format(
-            value=self._by_aggregation(_values(WIDE)),
-            group_total=self._by_aggregation(_totals(WIDE) | {"last": _GROUP_LAST}),
-        )
-
-    def extent(self) -> str:
-        """What decides in which numbers the range is counted."""
-        return f"{EXTENT} FROM entries WHERE error IS NULL"
-
-    def _by_aggregation(self, expressions: dict[str, str]) -> str:
-        return self._by_meter(lambda meter: expressions[meter.aggregation])
-
-    def _by_meter(self, expression: Callable[[Meter], str]) -> str:
-        """What a meter's number stands for."""
-        numbers: dict[str, list[str]] = {}
-        for number, meter in enumerate(self.meters):
-            numbers.setdefault(expression(meter), []).append(str(number))
-        if len(numbers) == 1:
-            return next(iter(numbers))
-        cases = " ".join(f"WHEN meter IN ({', '.join(of)}) THEN {sql}" for sql, of in numbers.items())
-        return f"CASE {cases} END"
+    def prepared(self) -> list[str]:
+        """What the meters of an event's stream make of it, slot by slot. One that does not count it is null."""
+        known = readings(self._slots)
+        columns = []
+        for slot in range(self.width):
+            made = {
+                name: _entry(*meters[slot], known[name])
+                for name, meters in self._of_stream.items()
+                if slot < len(meters)
+            }
+            for part, type_ in _TYPES.items():
+                sql = by_stream({name: entry[part] for name, entry in made.items()}, type_)
+                columns.append(f"{sql} AS {SLOT.format(part=part, slot=slot)}")
+        return columns
 
 
 def missing_quantity(meter: Meter) -> str:
@@ -132,16 +73,18 @@ def missing_quantity(meter: Meter) -> str:
     return f'"{meter.value}" is missing, or no number below 10^19 with at most nine decimals'
 
 
-def _entry(number: int, meter: Meter, reading: Reading) -> str:
-    matches = "TRUE" if meter.where is None else f"COALESCE({where_sql(meter.where, SPARK, reading.as_type)}, FALSE)"
-    quantity = reading.quantity(meter.value)
-    error = message = "CAST(NULL AS STRING)"
-    if meter.aggregation != "count":
-        error = f"IF({quantity} IS NULL, 'missing_quantity', NULL)"
-        message = sql_text(missing_quantity(meter))
-    group = reading.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)"
-    return (
-        f"named_struct('meter', {number}, 'matches', {matches}, "
-        f"'period_start', {casts.period_start(meter.period, 'occurred_at')}, 'quantity', {quantity}, "
-        f"'error', {error}, 'message', {message}, 'group_key', {group}, 'grouped', {bool(meter.group_by)})"
-    )
+def _entry(number: int, meter: Meter, reading: Reading) -> dict[str, str]:
+    """An event as a meter counts it, as SQL."""
+    counts = "TRUE" if meter.where is None else f"COALESCE({where_sql(meter.where, SPARK, reading.as_type)}, FALSE)"
+    if meter.value == "quantity" and meter.value not in reading.stream.columns:
+        units, wide = UNITS, WIDE
+    else:
+        quantity = reading.quantity(meter.value)
+        units, wide = casts.units(quantity), casts.wide(quantity)
+    return {
+        "meter": f"IF({counts}, {number}, NULL)",
+        "period_start": casts.period_start(meter.period, "occurred_at"),
+        "units": units,
+        "wide": wide,
+        "group_key": reading.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)",
+    }

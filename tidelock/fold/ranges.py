@@ -28,6 +28,25 @@ class Range:
     control: Mapping[str, Any] | None = None
 
 
+class Pace:
+    """How many events a range takes: few after a start or a failure, twice as many after each success.
+
+    A range is one transaction, so a fold that is killed in it begins it again. One that is killed every few seconds
+    would never finish a large one.
+    """
+
+    def __init__(self, events_start: int, events_max: int) -> None:
+        self._start = min(events_start, events_max)
+        self._max = events_max
+        self.events = self._start
+
+    def succeeded(self) -> None:
+        self.events = min(2 * self.events, self._max)
+
+    def failed(self) -> None:
+        self.events = self._start
+
+
 def next_range(store: Store, lo: int, events_max: int, through: int | None = None) -> Range | None:
     """What comes after `lo`; None: nothing yet. A commit larger than the limit is taken whole."""
     bound = 2**63 - 1 if through is None else through

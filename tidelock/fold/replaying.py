@@ -9,8 +9,8 @@ from tidelock.definitions import Definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
 from tidelock.fold.proposals import definition_event
-from tidelock.fold.ranges import ledger_end
-from tidelock.fold.runner import SHADOW_LAG_EVENTS, Control
+from tidelock.fold.ranges import Pace, ledger_end
+from tidelock.fold.runner import RANGE_EVENTS_START, SHADOW_LAG_EVENTS, Control
 from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow
 from tidelock.fold.source import Elsewhere
@@ -34,6 +34,7 @@ def build(
     plan: Plan,
     *,
     range_events_max: int,
+    range_events_start: int = RANGE_EVENTS_START,
     control: Control,
     stop: threading.Event,
     progress: Callable[[int, int], None],
@@ -44,11 +45,13 @@ def build(
     Raises ShadowGone when another change comes between.
     """
     shadow = Shadow(spark, database, plan, elsewhere=elsewhere)
+    pace = Pace(range_events_start, range_events_max)
     try:
         end = ledger_end(shadow.store)
         while not stop.is_set():
             try:
-                done = shadow.step(range_events_max) is None
+                done = shadow.step(pace.events) is None
+                pace.succeeded()
             except CursorMoved:
                 # A fold that was started with the same definitions builds the same shadow.
                 shadow.look_again()

@@ -20,7 +20,7 @@ from tidelock.fold import lease
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.folder import Folder
 from tidelock.fold.proposals import definition_event, pending_definitions, read_definition_event, refusal
-from tidelock.fold.ranges import Range, ledger_end, next_range
+from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
 from tidelock.fold.session import Spark, reason
 from tidelock.fold.shadow import Plan, Shadow
 from tidelock.fold.shapes import drop, reshape
@@ -34,18 +34,21 @@ log = logging.getLogger(__name__)
 CURSOR = "fold"
 #: the ledger announces its commits here
 _CHANNEL = "tidelock_ledger"
-_POLL_S = 2.0
+#: how often it looks for commits that nobody announced
+POLL_S = 2.0
 #: how long it takes at most to see that it should stop
 _PATIENCE_S = 0.25
 _TIDY_S = 60.0
 _PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 #: a range that fails so often is a defect, not bad luck
 _ATTEMPTS_MAX = 6
-_EVENTS_MIN = 10_000
 #: what a rehearsal takes
 _REHEARSED_EVENTS = 50
 #: a shadow that is so near the end of the ledger takes over in a moment
 SHADOW_LAG_EVENTS = 20_000
+
+#: a range of so many events takes well under a second once Java has compiled the steps
+RANGE_EVENTS_START = 1_000
 
 #: records a control event, and gives its sequence
 Control = Callable[[Mapping[str, Any]], int]
@@ -61,22 +64,26 @@ class Runner:
         definitions: Definitions,
         *,
         range_events_max: int,
+        range_events_start: int = RANGE_EVENTS_START,
         rebuild: bool,
         control: Control,
         tidy: Callable[[psycopg.Connection[Any]], None],
         tell: Callable[[str], None],
+        poll_s: float = POLL_S,
     ) -> None:
         """`rebuild`: changed definitions are proposed to the ledger, not refused. `tidy` is called now and then."""
         self._spark = spark
         self._database = database
         self._wanted = definitions
-        self._range_events_max = range_events_max
-        self._events_max = range_events_max
+        self._pace = Pace(range_events_start, range_events_max)
+        #: of the shadow, which has ranges of its own
+        self._shadow_pace = Pace(range_events_start, range_events_max)
         self._control = control
         self._tell = tell
         self._rebuild = rebuild
         self._tidy = tidy
         self._tidied_at = 0.0
+        self._poll_s = poll_s
         self._store = Store(database, SCHEMA, CURSOR)
         self._listener: psycopg.Connection[Any] | None = None
         self._catalog: Catalog | None = None
@@ -132,13 +139,24 @@ class Runner:
             self._folder = None
         if self._folder is None:
             self._look_once()
-            self._warm_up()
+            if not self._behind():
+                self._warm_up()
+            # Also when events wait: large ranges need workers at once, and no other fold should wait for their start.
+            if self._spark.settings.rehearsals:
+                self._spark.warm_workers()
             if not lease.hold(self._listener):
+                self._warm_up()
                 self._tell_once("the lease", "another fold runs on this ledger; standing by")
-                stop.wait(_POLL_S)
+                stop.wait(self._poll_s)
                 return False
             self._open()
         return True
+
+    def _behind(self) -> bool:
+        """Whether events wait. Folding them warms up as well, and is not lost when this process is killed."""
+        found = self._store.position() < ledger_end(self._store)
+        self._store.rollback()
+        return found
 
     def _warm_up(self) -> None:
         """Before the lease: whoever waits for a fold that runs waits for one that is quick."""
@@ -224,14 +242,14 @@ class Runner:
         assert self._folder is not None
         # First, because no transaction of ours should be open for as long as that takes.
         worked = self._step_shadow() if self._shadow is not None else False
-        found = next_range(self._store, self.position, self._events_max, through)
+        found = next_range(self._store, self.position, self._pace.events, through)
         if found is None:
             self._store.rollback()
             return worked
         if not self._apply(found):
             return False
         self.position = found.hi
-        self._events_max = min(2 * self._events_max, self._range_events_max)
+        self._pace.succeeded()
         return True
 
     def _apply(self, found: Range) -> bool:
@@ -251,7 +269,8 @@ class Runner:
     def _step_shadow(self) -> bool:
         """One more range of the shadow, or the event at which it takes over."""
         assert self._shadow is not None
-        if self._shadow.step(self._events_max) is not None:
+        if self._shadow.step(self._shadow_pace.events) is not None:
+            self._shadow_pace.succeeded()
             end = ledger_end(self._shadow.store)
             self._shadow.store.rollback()
             if self._shadow.position < self._shadow_goal or end - self._shadow.position > SHADOW_LAG_EVENTS:
@@ -282,7 +301,8 @@ class Runner:
             while not shadow.complete(found.lo) and not shadow.complete(found.hi):
                 if self._stop.is_set():
                     return False
-                shadow.step(self._events_max, found.lo)
+                shadow.step(self._shadow_pace.events, found.lo)
+                self._shadow_pace.succeeded()
                 log.info("made anew through sequence %d of %d", shadow.position, found.lo)
             shadow.pass_by(found)
             shadow.store.close()
@@ -302,10 +322,9 @@ class Runner:
         if time.monotonic() - self._tidied_at > _TIDY_S:
             self._tidy(self._listener)
             self._tidied_at = time.monotonic()
-        looks = 0
-        while looks < _POLL_S / _PATIENCE_S and not stop.is_set():
-            looks += 1
-            for _ in self._listener.notifies(timeout=_PATIENCE_S, stop_after=1):
+        until = time.monotonic() + self._poll_s
+        while (left := until - time.monotonic()) > 0 and not stop.is_set():
+            for _ in self._listener.notifies(timeout=min(_PATIENCE_S, left), stop_after=1):
                 return
         if not self._spark.alive():
             raise Unreachable("Spark's JVM ended while there was nothing to do")
@@ -334,12 +353,15 @@ class Runner:
         if isinstance(error, CursorMoved):
             return
         self._failures += 1
+        # Whatever it was may come again soon; and the range may have been too large for some memory.
+        self._pace.failed()
+        self._shadow_pace.failed()
         if self._spark.lost(error):
             self._lost, self._told = True, ""
             self._tell("Spark's JVM is gone; starting another ...")
             log.debug("Spark's JVM was gone at: %s", reason(error))
-            # In case the range was too large for its memory.
-            self._events_max = max(_EVENTS_MIN, self._events_max // 2)
+            # It may be killed again soon, so do not wait: what gets folded in between counts.
+            self._failures = 1
         elif isinstance(error, Unreachable | psycopg.OperationalError | psycopg.InterfaceError):
             self._tell_once("Postgres", f"waiting for Postgres: {' '.join(str(error).split())}")
             self._store.close()
@@ -349,7 +371,6 @@ class Runner:
                 self._give_way(error)
             log.warning("the range after %d failed, trying again: %s", self.position, reason(error))
             log.debug("it failed so", exc_info=error)
-            self._events_max = max(_EVENTS_MIN, self._events_max // 2)
         stop.wait(_PAUSES_S[min(self._failures, len(_PAUSES_S)) - 1])
 
     def _give_way(self, error: Exception) -> None:

@@ -20,16 +20,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, SQLContext
 
 import tidelock.settings
-from tidelock.errors import Unreachable
+from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SUBMIT, Jvm, environment
+from tidelock.fold.jvm import SUBMIT, Jvm, JvmKilled, environment
 from tidelock.fold.rundirectory import RunDirectory
 from tidelock.fold.sparkconf import cores, spark_conf, spark_environment
+from tidelock.fold.workers import Environment, environments, failure, warm_workers
 
 logger = logging.getLogger(__name__)
 
 _DRIVER = "org.postgresql.Driver"
+#: how often a JVM is started that is killed while it starts
+_STARTS_MAX = 4
 # How long a JVM that was killed may take to be seen as gone.
 _GONE_S = 1.0
 _STOPPED = (
@@ -57,6 +60,7 @@ class Spark:
         self.jdbc = False
         #: how often the steps were rehearsed in this JVM
         self.rehearsals = 0
+        self._workers_warm = False
         try:
             self._start()
         except BaseException:
@@ -98,13 +102,50 @@ class Spark:
         self._end()
         self._start()
 
+    def warm_workers(self) -> None:
+        """Start Python workers for all tasks that run at a time, once for each JVM; takes a second or two.
+
+        Raises SettingsError where executors lack what the workers need.
+        """
+        if self._workers_warm:
+            return
+        try:
+            warm_workers(self.session, self.parallelism)
+        except (Py4JError, PySparkException) as error:
+            if told := failure(error):
+                raise SettingsError(f"Spark on {self.settings.master}: {told}", field="spark.master") from error
+            raise
+        self._workers_warm = True
+
+    def environments(self, patience_s: float) -> list[Environment]:
+        """What Python workers find on every host they run on. Raises Unreachable where none answers in time."""
+        late = threading.Timer(patience_s, self._context.cancelAllJobs)
+        late.daemon = True
+        late.start()
+        try:
+            return environments(self.session, self.parallelism)
+        except (Py4JError, PySparkException) as error:
+            # A timer that ran out has cancelled the job, which then failed.
+            told = reason(error) if late.is_alive() else f"no executor answered within {patience_s:.0f} s"
+            raise Unreachable(f"Spark on {self.settings.master}: {told}") from error
+        finally:
+            late.cancel()
+
     def stop(self) -> None:
         """End session and JVM; nothing of them is left in this process, on disk, or running."""
         self._end()
         self._directory.remove()
 
     def _start(self) -> None:
+        """Start it; a JVM that is killed meanwhile is no reason to give up, nor to wait."""
+        for _ in range(_STARTS_MAX - 1):
+            with suppress(JvmKilled):
+                return self._start_once()
+        return self._start_once()
+
+    def _start_once(self) -> None:
         self.rehearsals = 0
+        self._workers_warm = False
         directory = self._directory.fresh()
         conf = spark_conf(self.settings, directory, self._jars)
         environ = spark_environment(self.settings, self._home, directory)
@@ -115,9 +156,10 @@ class Spark:
             self.session = SparkSession(self._context)
             self.jdbc = has_jdbc(self.session)
         except (Py4JError, PySparkException, OSError) as error:
-            told = reason(error)
+            told, killed = reason(error), not self._jvm.alive
             self._end()
-            raise Unreachable(f"Spark did not start on {self.settings.master}: {told}") from error
+            kind = JvmKilled if killed else Unreachable
+            raise kind(f"Spark did not start on {self.settings.master}: {told}") from error
         except BaseException:
             self._end()
             raise

@@ -10,16 +10,23 @@ import pyarrow.compute as pc
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 
+from tidelock.columns import STRING
+from tidelock.fold import casts
 from tidelock.fold.ranges import extent
 from tidelock.fold.session import Spark
-from tidelock.fold.slots import Slots
+from tidelock.fold.slots import UNITS, WIDE, Slots
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
+from tidelock.where.sql import literal
 
 #: ranges up to so many events are read by the driver: a job that connects and partitions costs more than that
 SMALL_EVENTS = 10_000
 _FETCH_ROWS = 10_000
+#: a range is read by this many tasks at most that each go through all of it
+_SCANS_MAX = 4
 _QUANTITY = pa.decimal128(38, 9)
+#: of a range that does not come from Postgres, as Spark SQL
+UNITS_OF_QUANTITY = (f"{casts.units('quantity')} AS {UNITS}", f"{casts.wide('quantity')} AS {WIDE}")
 # What libpq and the Java driver call the same.
 _SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
 
@@ -56,21 +63,46 @@ class Source:
         """Whether the driver reads the range. It then has one partition, and no step needs an exchange."""
         return self._jdbc is None or hi - lo <= self._small_events or self._extent(lo, hi)[1] <= self._small_events
 
-    def concerns(self, lo: int, hi: int) -> bool:
-        """Whether the range has any event of these definitions' streams; a control event's has none."""
-        return bool(self._store.query(f"{self._bounded(lo, hi)} LIMIT 1").num_rows)
+    def by_customer(self, lo: int, hi: int) -> DataFrame | None:
+        """A large range with all events of a customer in one partition; None where that has to be Spark's work.
+
+        Every partition goes through the whole range in Postgres. With few of them that is cheaper than moving rows
+        between tasks.
+        """
+        count = self._spark.parallelism
+        if self._jdbc is None or self._elsewhere is not None or count > _SCANS_MAX:
+            return None
+        options = dict(self._jdbc)
+        customer = f"((hashtextextended(coalesce(customer_ref, ''), 0) % {count}) + {count}) % {count}"
+        return self._spark.session.read.options(fetchsize=str(_FETCH_ROWS)).jdbc(
+            options.pop("url"),
+            f"({self._bounded(lo, hi)}) AS range",
+            predicates=[f"{customer} = {number}" for number in range(count)],
+            properties=options,
+        )
 
     def read(self, lo: int, hi: int) -> DataFrame:
         if self.small(lo, hi):
             return self._driver_read(lo, hi)
         found = self._elsewhere.read(self._slots, lo, hi) if self._elsewhere is not None else None
-        return self._executor_read(lo, hi) if found is None else found
+        return self._executor_read(lo, hi) if found is None else found.selectExpr("*", *UNITS_OF_QUANTITY)
+
+    def following(self) -> DataFrame | None:
+        """What comes after the cursor, as many events as a small range has at most, read again at every execution;
+        None where Java cannot read the ledger."""
+        if self._jdbc is None:
+            return None
+        cursor = f"(SELECT sequence FROM cursors WHERE name = {literal(STRING, self._store.cursor)})"
+        found = f"{self._select} AND ingress_sequence > {cursor} ORDER BY ingress_sequence LIMIT {self._small_events}"
+        reader = self._spark.session.read.format("jdbc").options(**self._jdbc)
+        return reader.options(dbtable=f"({found}) AS following", fetchsize=str(_FETCH_ROWS)).load()
 
     def _driver_read(self, lo: int, hi: int) -> DataFrame:
         found = self._store.query(f"SELECT * FROM ({self._bounded(lo, hi)}) AS range ORDER BY ingress_sequence")
-        place = found.column_names.index("quantity")
-        numbers = pc.cast(found["quantity"].cast(pa.string()), _QUANTITY)
-        return single_partition(self._spark.session, found.set_column(place, "quantity", numbers))
+        for name in ("quantity", WIDE):
+            numbers = pc.cast(found[name].cast(pa.string()), _QUANTITY)
+            found = found.set_column(found.column_names.index(name), name, numbers)
+        return single_partition(self._spark.session, found)
 
     def _executor_read(self, lo: int, hi: int) -> DataFrame:
         assert self._jdbc is not None

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidelock.errors import SettingsError
+from tidelock.fold.workers import DAEMON
 from tidelock.settings import Spark
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -29,6 +30,8 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     # Wrong data must raise or be caught by try_*, never turn into null unseen.
     "spark.sql.ansi.enabled": "true",
+    # Names and texts of definitions stand in the steps' SQL, and "${env:HOME}" in one is that text, nothing else.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.catalogImplementation": "in-memory",
 }
 _USUALLY = {
@@ -36,6 +39,8 @@ _USUALLY = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # A task that does nothing takes 2 ms of processor time in its workers, 120 to 160 in PySpark's: bench/spark.md.
+    "spark.python.daemon.module": DAEMON,
     # Replanning between stages costs a small range more than it saves a large one.
     "spark.sql.adaptive.enabled": "false",
     # What the steps of large ranges are compiled to is kept for the next range; with many windows that is much.
@@ -50,7 +55,14 @@ _USUALLY = {
     "spark.cleaner.periodicGC.interval": "10min",
 }
 # The law does not hold with other values of these.
-_FIXED = frozenset({"spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.submit.deployMode"})
+_FIXED = frozenset(
+    {
+        "spark.sql.session.timeZone",
+        "spark.sql.ansi.enabled",
+        "spark.sql.variable.substitute",
+        "spark.submit.deployMode",
+    }
+)
 _OWN_OPTION = {"spark.master": "spark.master", "spark.driver.memory": "spark.driver_memory"}
 
 

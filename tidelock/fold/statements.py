@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from tidelock.canonical import canonical_hash
-from tidelock.columns import ColumnType
+from tidelock.columns import STRING, ColumnType
 from tidelock.fold.tables import KEY, Table
-from tidelock.where.sql import POSTGRES
+from tidelock.where.sql import POSTGRES, literal
 
 _TYPES = {
     "string": 'text COLLATE "C"',
@@ -73,12 +73,6 @@ def merge(schema: str, table: Table) -> str:
     )
 
 
-def insert(schema: str, table: Table) -> str:
-    """For rows that cannot be there yet."""
-    names = ", ".join(map(quoted, (*_META, *table.stored)))
-    return f"INSERT INTO {placed(schema, table.name)} ({names}) SELECT {names} FROM {stage_of(schema, table)}"
-
-
 def delete_keys(schema: str, table: Table) -> str:
     return (
         f"DELETE FROM {placed(schema, table.name)} AS target USING stage_keys AS stage WHERE {_same('target', 'stage')}"
@@ -90,6 +84,13 @@ def select_keys(schema: str, table: Table) -> str:
     return (
         f"SELECT {columns(table, 'target.')} FROM stage_keys AS stage {looked_up(schema, table, _same('it', 'stage'))}"
     )
+
+
+def select_few(schema: str, table: Table, keys: Sequence[Mapping[str, str]]) -> str:
+    """The stored rows of keys that the statement names."""
+    named = ", ".join(f"({_text(key['tenant_id'])}, {_text(key[KEY])})" for key in keys)
+    stage = f"(VALUES {named}) AS stage (tenant_id, {quoted(KEY)})"
+    return f"SELECT {columns(table, 'target.')} FROM {stage} {looked_up(schema, table, _same('it', 'stage'))}"
 
 
 def looked_up(schema: str, table: Table, condition: str) -> str:
@@ -140,6 +141,10 @@ def _stored(table: Table) -> Iterable[tuple[str, ColumnType | None]]:
 def _shown(prefix: str, name: str, type_: ColumnType | None) -> str:
     as_text = type_ is not None and type_.name in ("decimal", "json")
     return f"{prefix}{quoted(name)}{'::text' if as_text else ''}"
+
+
+def _text(text: str) -> str:
+    return literal(STRING, text)
 
 
 def _same(left: str, right: str) -> str:

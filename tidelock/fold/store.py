@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,23 @@ from tidelock.columns import STRING
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.fold import statements
 from tidelock.fold.arrow import typed
-from tidelock.fold.segments import encode
+from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.segments import Segment, encode
 from tidelock.fold.tables import KEY, Table
-from tidelock.fold.versions import Outcome, row_schema
+from tidelock.fold.versions import row_schema
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import Away
 from tidelock.where.sql import literal
 
-#: so many new rows make Postgres count a table anew
+#: after this many new rows, and as many as there were, run ANALYZE
 _MANY_ROWS = 20_000
+#: up to this many keys are named in the query: that is one trip to the server instead of several
+_FEW_KEYS = 200
+
+#: the SQLSTATE of a lock that was not had in time
+_LOCKED = "55P03"
+#: SQLSTATEs of what no waiting mends: data, constraints, syntax, limits
+_OBJECTIONS = ("22", "23", "42", "54")
 
 
 class CursorMoved(TidelockError):
@@ -47,6 +57,9 @@ class Store:
         self._database = database
         self._connection: Any = None
         self._staged: set[str] = set()
+        #: by table: rows added since Postgres counted it, and how many it counted
+        self._added: Counter[str] = Counter()
+        self._counted: Counter[str] = Counter()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -58,16 +71,16 @@ class Store:
 
     def query(self, sql: str) -> pa.Table:
         """What a query answers; the transaction it began goes on."""
-        with _translated(), self._connected().cursor() as cursor:
+        with self._translated(), self._connected().cursor() as cursor:
             cursor.execute(sql)
             return cursor.fetch_arrow_table()
 
     def execute(self, sql: str) -> None:
-        with _translated(), self._connected().cursor() as cursor:
+        with self._translated(), self._connected().cursor() as cursor:
             cursor.execute(sql)
 
     def commit(self) -> None:
-        with _translated():
+        with self._translated():
             self._connected().commit()
 
     def rollback(self) -> None:
@@ -83,6 +96,8 @@ class Store:
         """The stored rows of some keys, of this schema or another."""
         if not keys.num_rows:
             return row_schema(table).empty_table()
+        if keys.num_rows <= _FEW_KEYS:
+            return self._read(table, statements.select_few(schema or self.schema, table, keys.to_pylist()))
         self._stage_keys(keys)
         return self._read(table, statements.select_keys(schema or self.schema, table))
 
@@ -94,10 +109,6 @@ class Store:
             return self._read(table, statements.select_due(self.schema, table, due))
         self._stage_keys(keys)
         return self._read(table, statements.select_matching(self.schema, table, column, due))
-
-    def select(self, table: Table, sql: str) -> pa.Table:
-        """Stored rows that a query finds, whose select list is `statements.columns`."""
-        return self._read(table, sql)
 
     def apply(
         self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: str | None = None
@@ -111,10 +122,32 @@ class Store:
 
     def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:
         """Tables and changes, after the cursor was moved: its lock lets one fold write at a time, as MERGE needs."""
+        lanes: Counter[str] = Counter()
         for outcome in outcomes:
             self._write(outcome)
             if changes:
-                self._record(hi, outcome)
+                # Several steps of a range may each have rows for one table.
+                name = outcome.table.name
+                lanes[name] += self._record(hi, outcome, lanes[name])
+
+    def record_segments(self, hi: int, table_name: str, lane: int, segments: Sequence[Segment]) -> None:
+        """The changes of a table in one lane of the range that ends with `hi`: its parts, in order."""
+        if not segments or not self._logs(table_name):
+            return
+        count = len(segments)
+        rows = pa.table(
+            {
+                "table_name": [table_name] * count,
+                "last_sequence": pa.array([hi] * count, pa.int64()),
+                "lane": pa.array([lane] * count, pa.int32()),
+                "part": pa.array(range(count), pa.int32()),
+                "first_source_timestamp": pa.array([each.first_source_timestamp for each in segments], pa.int64()),
+                "last_source_timestamp": pa.array([each.last_source_timestamp for each in segments], pa.int64()),
+                "rows": pa.array([each.rows for each in segments], pa.int32()),
+                "segment": pa.array([each.data for each in segments], pa.binary()),
+            }
+        )
+        self._ingest("changes", rows, None if self.log is None else self.log.schema)
 
     def finish(self, hi: int) -> None:
         """Make it durable, and tell those who wait for it."""
@@ -145,47 +178,52 @@ class Store:
         if outcome.rows.num_rows:
             self._stage(table, outcome.rows)
             self.execute(statements.merge(self.schema, table))
-        if outcome.rows.num_rows >= _MANY_ROWS:
-            # Autovacuum may have counted the table while these were not there yet to others: plans made by that count
-            # would go through it once for every row.
-            self.execute(statements.analyze(self.schema, table))
+        if outcome.fresh.num_rows:
+            self._ingest(table.name, _sorted(outcome.fresh), self.schema)
+            self._count(table, outcome.fresh.num_rows)
 
-    def _record(self, hi: int, outcome: Outcome) -> None:
-        if not outcome.changes.num_rows or (self.log is not None and outcome.table.name not in self.log.tables):
-            return
-        segments = encode(outcome.changes)
-        rows = pa.table(
-            {
-                "table_name": [outcome.table.name] * len(segments),
-                "last_sequence": pa.array([hi] * len(segments), pa.int64()),
-                "part": pa.array(range(len(segments)), pa.int32()),
-                "first_source_timestamp": pa.array(
-                    [segment.first_source_timestamp for segment in segments], pa.int64()
-                ),
-                "last_source_timestamp": pa.array([segment.last_source_timestamp for segment in segments], pa.int64()),
-                "rows": pa.array([segment.rows for segment in segments], pa.int32()),
-                "segment": pa.array([segment.data for segment in segments], pa.binary()),
-            }
-        )
-        self._ingest("changes", rows, None if self.log is None else self.log.schema)
+    def _count(self, table: Table, added: int) -> None:
+        """Let Postgres count a table that has become much larger.
+
+        Autovacuum may have counted it while its new rows were not there yet to others: plans made by that count would
+        go through it once for every row.
+        """
+        self._added[table.name] += added
+        if self._added[table.name] >= max(_MANY_ROWS, self._counted[table.name]):
+            self.execute(statements.analyze(self.schema, table))
+            place = literal(STRING, statements.placed(self.schema, table.name))
+            found = self.query(f"SELECT reltuples::bigint AS rows FROM pg_class WHERE oid = {place}::regclass")
+            self._counted[table.name] = found["rows"][0].as_py()
+            self._added[table.name] = 0
+
+    def _record(self, hi: int, outcome: Outcome, lane: int) -> int:
+        """Its changes, from a lane on; says how many lanes they took."""
+        if not self._logs(outcome.table.name):
+            return 0
+        lanes = outcome.lanes or ([encode(outcome.changes)] if outcome.changes is not None else [])
+        for number, segments in enumerate(lanes, start=lane):
+            self.record_segments(hi, outcome.table.name, number, segments)
+        return len(lanes)
+
+    def _logs(self, table_name: str) -> bool:
+        return self.log is None or table_name in self.log.tables
 
     def _stage(self, table: Table, rows: pa.Table) -> None:
         stage = statements.stage_of(self.schema, table)
         if stage not in self._staged:
             self.execute(statements.create_stage(self.schema, table))
             self._staged.add(stage)
-        self._ingest(stage, rows)
+        self._ingest(stage, _sorted(rows), temporary=True)
 
     def _stage_keys(self, keys: pa.Table) -> None:
         if "stage_keys" not in self._staged:
             self.execute(statements.CREATE_KEYS)
             self._staged.add("stage_keys")
         self.execute("TRUNCATE stage_keys")
-        self._ingest("stage_keys", keys.select(["tenant_id", KEY]))
+        self._ingest("stage_keys", keys.select(["tenant_id", KEY]), temporary=True)
 
-    def _ingest(self, table: str, rows: pa.Table, schema: str | None = None) -> None:
-        with _translated(), self._connected().cursor() as cursor:
-            temporary = table.startswith("stage")
+    def _ingest(self, table: str, rows: pa.Table, schema: str | None = None, *, temporary: bool = False) -> None:
+        with self._translated(), self._connected().cursor() as cursor:
             cursor.adbc_ingest(table, rows, mode="append", temporary=temporary, db_schema_name=schema)
 
     def _read(self, table: Table, sql: str) -> pa.Table:
@@ -200,24 +238,25 @@ class Store:
             self._connection = dbapi.connect(self._database.url)
         return self._connection
 
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """A lost server is an outage; what it objects to is our mistake and stays what it is."""
+        try:
+            yield
+        except adbc.Error as error:
+            state = error.sqlstate or ""
+            if state == _LOCKED:
+                raise Unreachable(
+                    "a table is kept locked by a long transaction of someone else's; end it there"
+                ) from None
+            # Some of what it objects to comes as an operational error too, such as a key too long for an index.
+            lost = isinstance(error, adbc.OperationalError) and not state.startswith(_OBJECTIONS)
+            if lost or state.startswith(("08", "57", "53")):
+                self.close()
+                raise Away(f"Postgres does not answer: {' '.join(str(error).split())}") from None
+            raise
 
-#: the SQLSTATE of a lock that was not had in time
-_LOCKED = "55P03"
-#: SQLSTATEs of what no waiting mends: data, constraints, syntax, limits
-_OBJECTIONS = ("22", "23", "42", "54")
 
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """A lost server is an outage; what it objects to is our mistake and stays what it is."""
-    try:
-        yield
-    except adbc.Error as error:
-        state = error.sqlstate or ""
-        if state == _LOCKED:
-            raise Unreachable("a table is kept locked by a long transaction of someone else's; end it there") from None
-        # Some of what it objects to comes as an operational error too, such as a key too long for an index.
-        lost = isinstance(error, adbc.OperationalError) and not state.startswith(_OBJECTIONS)
-        if lost or state.startswith(("08", "57", "53")):
-            raise Unreachable(f"Postgres does not answer: {' '.join(str(error).split())}") from None
-        raise
+def _sorted(rows: pa.Table) -> pa.Table:
+    """By key, so that neighbours in an index are written together."""
+    return rows.sort_by([("tenant_id", "ascending"), (KEY, "ascending")]) if rows.num_rows > _FEW_KEYS else rows

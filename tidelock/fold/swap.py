@@ -11,12 +11,12 @@ from tidelock.definitions import Definitions
 from tidelock.fold.catalog import Catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.differences import differences
 from tidelock.fold.folder import Folder
+from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.ranges import Range
 from tidelock.fold.shadow import Shadow
 from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, WATERMARKS, tables_of
-from tidelock.fold.versions import Outcome
 from tidelock.fold.windows.due import write_due_sql
 from tidelock.fold.windows.outputs import outputs_of
 

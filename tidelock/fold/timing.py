@@ -11,14 +11,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from tidelock.definitions import Stream
 from tidelock.fold import casts
 from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, eventtime_types, stream_parser
+from tidelock.fold.kernel.errors import FUTURE, INVALID, TimeFaults
 from tidelock.fold.parsers import check_parser
 from tidelock.fold.readings import Reading, by_stream, decoded_sql, no_instant, readings, sql_text
 from tidelock.fold.slots import Slots
 from tidelock.instants import EARLIEST, LATEST
-
-#: codes of what is wrong with an event time
-INVALID = "invalid_event_time"
-FUTURE = "future_event_time"
 
 #: how far ahead of its arrival an event time may be
 _AHEAD_MAX_NS = 3600 * 10**9
@@ -69,18 +66,11 @@ class Timing:
             "message_stream",
         ]
 
-    def fault(self, code: str, stream: str, message_stream: str | None) -> str:
-        """What is wrong with the time of an event, or of a message in it."""
-        declared = self._slots.timed[message_stream or stream].eventtime
-        assert declared is not None
-        where = "" if message_stream is None else f'in a message of stream "{message_stream}", '
-        if code == FUTURE:
-            return f'{where}column "{declared.column}" is more than 1 h ahead of its arrival'
-        return where + no_instant(declared)
-
-    def objections(self) -> list[str]:
-        """What is said of events whose column does not fit its type, where that column has their time."""
-        return [no_instant(stream.eventtime) for stream in self._own.values() if stream.eventtime is not None]
+    def faults(self) -> TimeFaults:
+        """What is said of events without a time that can be used."""
+        objections = [no_instant(stream.eventtime) for stream in self._own.values() if stream.eventtime is not None]
+        timed = {name: stream.eventtime for name, stream in self._slots.timed.items() if stream.eventtime is not None}
+        return TimeFaults(timed, tuple(objections))
 
     def _instant_sql(self) -> str:
         own = {name: self._of_event(reading) for name, reading in readings(self._slots).items() if name in self._own}

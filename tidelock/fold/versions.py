@@ -6,46 +6,16 @@ the stored row; where old and new are equal nothing has changed. All of it on wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.fold.arrow import arrow_type, column, identities
+from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.segments import change_schema
 from tidelock.fold.tables import KEY, Table
 from tidelock.fold.threads import each
 
 _META = ["tenant_id", KEY, "source_timestamp"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a range did to a table."""
-
-    table: Table
-    #: rows to store, with `tenant_id`, key, source timestamp and state
-    rows: pa.Table
-    #: tenant and key of rows to remove
-    removed: pa.Table
-    #: tenant_id, key, source_timestamp, old, new; in order
-    changes: pa.Table
-
-    def unwatched(self) -> Outcome:
-        """Without its changes."""
-        return replace(self, changes=self.changes.slice(0, 0))
-
-    def without(self, name: str, values: list[str]) -> Outcome:
-        """Without the changes of rows that have one of these values in a column, which no change alters."""
-        return replace(self, changes=self.changes.filter(pc.invert(self._having(name, values))))
-
-    def only(self, name: str, values: list[str]) -> Outcome:
-        """With the changes of such rows only."""
-        return replace(self, changes=self.changes.filter(self._having(name, values)))
-
-    def _having(self, name: str, values: list[str]) -> pa.Array:
-        old, new = (pc.struct_field(self.changes[side], name) for side in ("old", "new"))
-        return pc.is_in(pc.coalesce(new, old), value_set=pa.array(values, pa.string()))
 
 
 def row_schema(table: Table) -> pa.Schema:
@@ -60,11 +30,14 @@ def appended(table: Table, rows: pa.Table) -> Outcome:
     order = _order(rows, pa.arange(0, rows.num_rows))
     new = _structs(table, rows, order)
     changes = _changes(rows.select(_META).take(order), pa.nulls(len(new), new.type), new)
-    return Outcome(table, rows, _keys(rows.slice(0, 0)), changes)
+    return Outcome(table, rows.slice(0, 0), rows, _keys(rows.slice(0, 0)), changes)
 
 
-def chained(table: Table, versions: pa.Table, stored: pa.Table) -> Outcome:
-    """The outcome for versions, which are sorted by key and sequence; `deleted` says where a row ended."""
+def chained(table: Table, versions: pa.Table, stored: pa.Table, *, changes: bool = True) -> Outcome:
+    """The outcome for versions, which are sorted by key and sequence; `deleted` says where a row ended.
+
+    Without `changes` only the rows are wanted.
+    """
     gone = column(versions, "deleted") if "deleted" in versions.column_names else None
     stored, versions = _fitted(table, stored), _fitted(table, versions)
     if not versions.num_rows:
@@ -84,11 +57,19 @@ def chained(table: Table, versions: pa.Table, stored: pa.Table) -> Outcome:
     # A row that has no state and did not change is stored as it is.
     news = pc.greater_equal(times, pc.min(versions["source_timestamp"]))
     rows = versions.set_column(versions.column_names.index("source_timestamp"), "source_timestamp", times)
+    wanted = pc.and_(pc.and_(final, exists), pa.repeat(True, len(final)) if table.state else news)
+    kept = rows.filter(wanted)
+    removed = _keys(rows.filter(pc.and_(final, pc.invert(exists))))
+    stored_before = pc.fill_null_forward(pc.if_else(follows, pa.scalar(None, pa.bool_()), existed)).filter(wanted)
+    known, fresh = kept.filter(stored_before), kept.filter(pc.invert(stored_before))
+    if not changes:
+        return Outcome(table, known, fresh, removed, None)
     order = _order(versions, pc.indices_nonzero(changed))
     return Outcome(
         table,
-        rows.filter(pc.and_(pc.and_(final, exists), pa.repeat(True, len(final)) if table.state else news)),
-        _keys(rows.filter(pc.and_(final, pc.invert(exists)))),
+        known,
+        fresh,
+        removed,
         _changes(
             versions.select(_META).take(order),
             _structs(table, everything, before.take(order), pc.invert(existed.take(order))),

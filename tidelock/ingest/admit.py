@@ -17,8 +17,9 @@ from tidelock.definitions import Definitions, Stream
 from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
 from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
 from tidelock.ingest.nesting import depth
-from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent
+from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent, long_number_in
 from tidelock.instants import format_nine, nine_digits, parse_epoch_ms, parse_rfc3339
+from tidelock.jsontexts import NUMBER_CHARACTERS_MAX
 from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
 from tidelock.quantities import normal_quantity
 
@@ -250,6 +251,9 @@ def _normal(token: bytes) -> str | None:
     """The normal form of a quantity's JSON token, a number or a string."""
     if token == b"null":
         return None
+    if len(token) > NUMBER_CHARACTERS_MAX + len('""'):
+        problem = long_number_in("quantity", "quantity")
+        raise _Refused(problem.code, problem.message, problem.field)
     return normal_quantity(_text.decode(token) if token.startswith(b'"') else token.decode())
 
 

@@ -17,7 +17,8 @@ import zstandard
 from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, UnsupportedMedia
 from tidelock.ingest.cloudevents import decode_cloudevent
 from tidelock.ingest.nesting import cut_below
-from tidelock.ingest.wire import WireEvent, decode_event
+from tidelock.ingest.wire import WireEvent, decode_event, long_number
+from tidelock.jsontexts import has_long_run
 from tidelock.model import Problem, Rejected
 
 JSON = "application/json"
@@ -118,17 +119,26 @@ def _decode_shapes(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
 
 
 def _decode_array(body: bytes) -> list[WireEvent | Rejected]:
+    if has_long_run(body):
+        return _decode_each(body)
     try:
         return _events.decode(body)  # type: ignore[return-value]  # a list of events is a list of either
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return [decode_event(raw) for raw in _parsed(_raws, body)]
+        return _decode_each(body)
+
+
+def _decode_each(array: bytes) -> list[WireEvent | Rejected]:
+    """One by one, which is slow, and finds which of them is wrong."""
+    return [decode_event(raw) for raw in _parsed(_raws, array)]
 
 
 def _decode_object(body: bytes) -> list[WireEvent | Rejected]:
     try:
-        return _wrapper.decode(body).events  # type: ignore[return-value]
+        if not has_long_run(body):
+            return _wrapper.decode(body).events  # type: ignore[return-value]
     except (msgspec.DecodeError, UnicodeDecodeError):
-        members = _parsed(_members, body)
+        pass
+    members = _parsed(_members, body)
     if "events" not in members:
         return [decode_event(body)]
     if unknown := sorted(members.keys() - {"events"}):
@@ -136,13 +146,19 @@ def _decode_object(body: bytes) -> list[WireEvent | Rejected]:
     events = bytes(members["events"])
     if not events.startswith(b"["):
         raise RequestError("events must be an array", field="events")
-    return [decode_event(raw) for raw in _parsed(_raws, events)]
+    return _decode_each(events)
 
 
 def _decode_lines(body: bytes, events_max: int) -> list[WireEvent | Rejected]:
     lines = [line for line in body.split(b"\n") if line and not line.isspace()]
     if len(lines) > events_max:
         raise PayloadTooLarge(f"the request has {len(lines)} events; at most {events_max} are taken at once")
+    if has_long_run(body):
+        problems = map(long_number, lines)
+        return [
+            _decode_line(line) if problem is None else Rejected(problem)
+            for line, problem in zip(lines, problems, strict=True)
+        ]
     return [_decode_line(line) for line in lines]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidelock.ingest.wire import ABSENT, KEY_BYTES_MAX, NAME_CHARACTERS_MAX, WireEvent
+from tidelock.ingest.wire import ABSENT, KEY_BYTES_MAX, NAME_CHARACTERS_MAX, WireEvent, long_number
 from tidelock.model import Answer, Problem, Rejected, Verdict
 
 #: attribute or extension -> wire field; other extensions are ignored
@@ -38,6 +38,8 @@ def decode_cloudevent(text: bytes | msgspec.Raw) -> WireEvent | Rejected:
         members = _members.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Rejected(Problem("invalid_event", "a CloudEvent is a JSON object"))
+    if (problem := long_number(text)) is not None:
+        return Rejected(problem)
     try:
         return _map(members)
     except _NotACloudEvent as error:

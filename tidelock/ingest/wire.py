@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from tidelock.jsontexts import NUMBER_CHARACTERS_MAX, has_long_number
 from tidelock.model import Problem, Rejected
 
 ABSENT = msgspec.Raw(b"null")
@@ -48,18 +49,37 @@ class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=F
 FIELDS = WireEvent.__struct_encode_fields__
 
 _event = msgspec.json.Decoder(WireEvent)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
 _PATH = re.compile(r" - at `\$\.([A-Za-z]+)`$")
 
 
 def decode_event(text: bytes | msgspec.Raw) -> WireEvent | Rejected:
     """One event from its JSON text, or why it is none. The text must be JSON: see `body`."""
+    if (problem := long_number(text)) is not None:
+        return Rejected(problem)
     try:
         return _event.decode(text)
     except msgspec.ValidationError as error:
         return Rejected(_explain(str(error)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Rejected(Problem("invalid_json", f"this event is not JSON: {error}"))
+
+
+def long_number(text: bytes | msgspec.Raw) -> Problem | None:
+    """What is wrong with an event that has a number too long for readers, in whatever member; None: it has none."""
+    if not has_long_number(bytes(text)):
+        return None
+    try:
+        members = _members.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # What else it is, is said by who decodes it.
+    name = next((name for name, raw in members.items() if has_long_number(bytes(raw))), None)
+    return long_number_in(name or "the event", name)
+
+
+def long_number_in(what: str, field: str | None) -> Problem:
+    return Problem("invalid_event", f"{what} has a number of more than {NUMBER_CHARACTERS_MAX} characters", field)
 
 
 def _explain(message: str) -> Problem:

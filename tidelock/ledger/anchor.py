@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
@@ -19,21 +17,24 @@ from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
 from tidelock.ledger.anchorfile import LINES_MAX, AnchorLine, BadAnchor, append_anchor, read_anchors, shorten_anchors
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import Patience, Steady
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
 
 _log = logging.getLogger(__name__)
+
+# Enough for a dropped connection. An outage is made good by the next turn, and must not hold up the end of a server.
+_PATIENCE_S = 0.5
 
 
 class Anchor:
     """`run()` writes whenever the head has moved; `close()` writes once more. Its failures never reach ingest."""
 
     def __init__(self, database: Database, path: Path, interval_ns: int) -> None:
-        self._database = database
         self._path = path
         self._interval_s = interval_ns / SECOND
         # A connection of its own: the head may be moved by other processes.
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._steady = Steady(database, "tidelock anchor", patience=Patience(_PATIENCE_S))
         self._last: AnchorLine | None = None
         self._lines: int | None = None
         self._failing = False
@@ -45,25 +46,19 @@ class Anchor:
 
     async def close(self) -> None:
         await self.write()
-        await self._disconnect()
+        await self._steady.close()
 
     async def write(self) -> None:
         """Write the head if it moved. What goes wrong is logged, once until it goes well again."""
         try:
-            head = await self._read_head()
+            head = await self._steady.run(read_head)
             await asyncio.to_thread(self._write, head)
         except (psycopg.Error, TidelockError) as error:
-            await self._disconnect()
             self._complain("the head of the ledger cannot be read: %s", error)
         except (OSError, BadAnchor) as error:
             self._complain("the anchor file cannot be written: %s; a cut tail would go unnoticed", error)
         else:
             self._failing = False
-
-    async def _read_head(self) -> Head:
-        if self._connection is None or self._connection.closed:
-            self._connection = await self._database.connect(name="tidelock anchor")
-        return await read_head(self._connection)
 
     def _write(self, head: Head) -> None:
         if self._lines is None:
@@ -90,9 +85,3 @@ class Anchor:
         if not self._failing:
             _log.warning(message, error)
         self._failing = True
-
-    async def _disconnect(self) -> None:
-        if self._connection is not None:
-            with suppress(psycopg.Error):
-                await self._connection.close()
-        self._connection = None

@@ -25,10 +25,14 @@ class AnchorLine(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     digest: str
     #: when it was written
     at: str
+    #: in nanoseconds; None: of a line that was written before lines had it
+    source_timestamp: str | None = None
 
     @classmethod
     def of(cls, head: Head, now: int) -> AnchorLine:
-        return cls(head.commit_id, head.ingress_sequence, head.digest.hex(), format_instant(now))
+        return cls(
+            head.commit_id, head.ingress_sequence, head.digest.hex(), format_instant(now), str(head.source_timestamp)
+        )
 
 
 class BadAnchor(ValueError):

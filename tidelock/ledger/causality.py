@@ -16,7 +16,7 @@ from tidelock.model import Recorded
 QUERIES = load("tidelock.ledger", "sql/causality.sql")
 
 
-class Caused(Recorded, frozen=True, gc=False, rename="camel"):
+class Caused(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
     """A recorded event and its parent edge."""
 
     #: sequence of the event whose key is `causation_id`, of the same tenant; None: there is none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -15,6 +16,8 @@ from tidelock.ledger.account import Account, belong_to_parent
 from tidelock.ledger.serverlog import explain
 
 USER = "tidelock"
+
+log = logging.getLogger(__name__)
 
 _MEBIBYTE = 1 << 20
 
@@ -57,8 +60,8 @@ class Cluster:
             return self._password.read_text().strip()
         except FileNotFoundError:
             raise Unreachable(
-                f"{self._password} is gone: without it nobody can log in to the embedded Postgres. Put it back from "
-                f"a backup of {self._data}."
+                "The password of the embedded Postgres is gone: without it nobody can log in.",
+                detail=f"Put {self._password} back from a backup of {self._data}.",
             ) from None
 
     def port(self) -> int:
@@ -137,7 +140,7 @@ class Cluster:
         belong_to_parent(self._password)
         if made.returncode != 0:
             shutil.rmtree(new, ignore_errors=True)
-            raise explain(f"Postgres could not make its data directory {self.path}", made.stdout)
+            raise explain("Postgres could not make its data directory", str(self.path), made.stdout)
         new.rename(self.path)
         _sync(self._data)
 
@@ -155,8 +158,25 @@ class Cluster:
         Postgres then makes its own checks.
         """
         recorded = postmaster.read(self.path)
-        if recorded is not None and postmaster.exists(recorded.pid):
-            (self.path / "postmaster.pid").unlink()
+        file = self.path / "postmaster.pid"
+        if recorded is None and file.exists():
+            self._drop_damaged_pid_file(file)
+        elif recorded is not None and postmaster.exists(recorded.pid):
+            file.unlink()
+
+    def _drop_damaged_pid_file(self, file: Path) -> None:
+        """A full disk or a power cut can leave it empty, and Postgres would not start.
+
+        A Postgres that somebody else started does not hold our lock, so processes are looked through for one.
+        """
+        if (pid := postmaster.living(self.path)) is not None:
+            raise Unreachable(
+                "The embedded Postgres does not start, because another one runs on its directory.",
+                detail=f"{file} is damaged while process {pid} is a Postgres on that directory. Stop it first "
+                f"(kill -INT {pid}), then start again.",
+            )
+        log.warning("%s was empty or damaged, and no Postgres runs on that directory: removed it", file)
+        file.unlink()
 
     def _wal_compression(self, binaries: Path, account: Account) -> str:
         """The best this build knows: full pages after a checkpoint are most of what a busy ledger writes."""

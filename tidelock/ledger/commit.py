@@ -32,6 +32,17 @@ class Known(NamedTuple):
         return event.content_hash == self.content_hash or event.content_hash in self.same
 
 
+class Floor(NamedTuple):
+    """What may have been issued already though the ledger does not have it: a commit must be above all of it."""
+
+    ingress_sequence: int
+    commit_id: int
+    source_timestamp: int
+
+
+_NO_FLOOR = Floor(0, 0, 0)
+
+
 class Collection:
     """What one request, or one import chunk, asks to record: judged events in the order they were sent."""
 
@@ -92,16 +103,18 @@ def decide(
     known: Mapping[bytes, Known],
     future_tolerance: int,
     first: int | None = None,
+    floor: Floor = _NO_FLOOR,
 ) -> Commit:
     """Number what is new, in order; recognise what is not. Nothing of it depends on how collections were grouped.
 
-    `first`: the number to begin with, beyond the head; by default the one right behind it.
+    `first`: the number to begin with, beyond head and floor; by default the one right behind them.
     """
     commit = Commit(head)
-    before = head.ingress_sequence if first is None else first - 1
-    assert before >= head.ingress_sequence, "no number is given twice"
-    sequence, source_timestamp = before, head.source_timestamp
-    commit_id = head.commit_id + 1
+    lowest = max(head.ingress_sequence, floor.ingress_sequence)
+    before = lowest if first is None else first - 1
+    assert before >= lowest, "no number is given twice"
+    sequence, source_timestamp = before, max(head.source_timestamp, floor.source_timestamp)
+    commit_id = max(head.commit_id, floor.commit_id) + 1
     # Identities recorded by this very commit, beside those known before it.
     fresh: dict[bytes, tuple[int, Event]] = {}
     received_text = format_instant(now)

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from tidelock.errors import RequestError, TidelockError, Unreachable
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import reason
 
 T = TypeVar("T")
 
@@ -132,11 +133,10 @@ async def _drop(connection: psycopg.AsyncConnection[Any]) -> None:
 
 
 def _translated(error: psycopg.Error) -> TidelockError:
-    reason = error.diag.message_primary or str(error).strip() or type(error).__name__
     if isinstance(error, psycopg.errors.QueryCanceled):
         return Unreachable("reading took too long; ask for a narrower slice of the ledger")
     if isinstance(error, psycopg.DataError):
-        return RequestError(f"the ledger cannot be asked this: {reason}")
+        return RequestError(f"the ledger cannot be asked this: {reason(error)}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return Unreachable(f"the ledger cannot be read: {reason}")
+        return Unreachable(f"the ledger cannot be read: {reason(error)}")
     raise error

@@ -48,9 +48,16 @@ class Feed:
     """Follows the ledger while somebody follows it; reads nothing and holds no connection otherwise."""
 
     def __init__(
-        self, database: Database, connections: Connections, *, queue_events_max: int, page_bytes_max: int = _PAGE_BYTES
+        self,
+        database: Database,
+        connections: Connections,
+        *,
+        queue_events_max: int,
+        page_bytes_max: int = _PAGE_BYTES,
+        poll_s: float = _POLL_S,
     ) -> None:
         self._database = database
+        self._poll_s = poll_s
         self._connections = connections
         self._queue_events_max = queue_events_max
         # Small beside the queue, so that one batch does not push out who keeps up.
@@ -171,7 +178,7 @@ class Feed:
 
     async def _woken(self) -> None:
         try:
-            async with asyncio.timeout(_POLL_S):
+            async with asyncio.timeout(self._poll_s):
                 await self._wake.wait()
         except TimeoutError:
             self.wake((await self._read_head()).ingress_sequence)
@@ -216,6 +223,6 @@ class Feed:
                 async with await self._database.connect(name="tidelock feed") as connection:
                     await connection.execute("LISTEN tidelock_ledger")
                     while self._followers:
-                        async for notification in connection.notifies(timeout=_POLL_S):
+                        async for notification in connection.notifies(timeout=self._poll_s):
                             self.wake(int(notification.payload))
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(self._poll_s)

@@ -62,6 +62,10 @@ class MigrationStatus:
 def migrate(connection: _Connection, directory: Traversable | None = None) -> list[str]:
     """Apply what is missing; returns the titles applied now. A failure leaves the ones before it in place."""
     applied: list[str] = []
+    states = status(connection, directory)
+    _refuse_foreign(states)
+    if all(known.state == "applied" for known in states):
+        return applied
     for migration in read_migrations(directory):
         with connection.transaction():
             # Asked again under the lock for each: another process may be applying the same ones.

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Any
 
 import psycopg
 
+from tidelock.errors import TidelockError
+from tidelock.ledger.database import Database
 from tidelock.ledger.queries import load
+
+log = logging.getLogger(__name__)
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 
+_TURN_S = 30.0
 # Making a partition locks the default one, and whoever reads behind it waits: give up early, try again later.
 # Until it is made, the default partition takes the rows.
 _LOCK_TIMEOUT = "200ms"
@@ -28,3 +35,14 @@ async def ensure_partitions(connection: psycopg.AsyncConnection[Any], partition_
                 await connection.execute(QUERIES["ensure_partition"], [sequence, partition_events])
         except _NOT_NOW:
             return
+
+
+async def keep_partitions(database: Database, partition_events: int) -> None:
+    """Make partitions ahead of the head for as long as it runs; a failure is made good by the next turn."""
+    while True:
+        await asyncio.sleep(_TURN_S)
+        try:
+            async with await database.connect(name="tidelock partitions") as connection:
+                await ensure_partitions(connection, partition_events)
+        except (psycopg.Error, TidelockError) as error:
+            log.warning("the ledger's next partition cannot be made: %s", error)

@@ -63,7 +63,8 @@ class EmbeddedPostgres:
                 self._log.trim()
                 return self.url
             except OSError as error:
-                raise Unreachable(_for_people(error, self.data)) from error
+                message = f"The embedded Postgres cannot use its directory: {error.strerror or type(error).__name__}."
+                raise Unreachable(message, detail=f"{error.filename or self.data}: {error}") from error
 
     def release(self) -> None:
         """Leave it, and stop it if nobody else uses it. What it keeps is safe either way."""
@@ -107,7 +108,8 @@ class EmbeddedPostgres:
             self._wait_ready(found.pid, None)
             return
         if found is not None and not found.wait_gone(self._cluster.path, _START_S):
-            raise Unreachable(f"The Postgres in {self._cluster.path} (process {found.pid}) does not finish stopping.")
+            where = f"It is process {found.pid} in {self._cluster.path}."
+            raise Unreachable("The embedded Postgres does not finish stopping.", detail=where)
         self._start()
 
     def _start(self) -> None:
@@ -116,8 +118,9 @@ class EmbeddedPostgres:
         # Backends outlive a killed postmaster for a moment; two servers on one directory would destroy it.
         if not self._server.take(wait_s=_LINGER_S):
             raise Unreachable(
-                f"Processes of an earlier Postgres on {self._cluster.path} still run, here or in another container. "
-                "They end by themselves when their last query does; then try again."
+                "Processes of an earlier Postgres on the same directory still run, here or in another container. "
+                "They end by themselves when their last query does; then try again.",
+                detail=f"The directory is {self._cluster.path}.",
             )
         try:
             self._cluster.prepare(binaries, account, version)
@@ -150,20 +153,21 @@ class EmbeddedPostgres:
 
     def _wait_ready(self, pid: int, process: Popen[bytes] | None) -> None:
         deadline = time.monotonic() + _START_S
+        where = f"Process {pid} in {self._cluster.path}"
         while time.monotonic() < deadline:
             found = postmaster.read(self._cluster.path)
             if found is not None and found.pid == pid and found.status == "ready":
                 return
             ended = process.poll() is not None if process else not postmaster.serves(pid, self._cluster.path)
             if ended:
-                raise self._log.failure(f"The embedded Postgres in {self._cluster.path} did not start")
+                raise self._log.failure("The embedded Postgres did not start", where)
             time.sleep(_POLL_S)
-        raise self._log.failure(f"The embedded Postgres (process {pid}) was not ready within {_START_S:.0f} s")
+        raise self._log.failure(f"The embedded Postgres was not ready within {_START_S:.0f} s", where)
 
     def _stop(self) -> None:
         found = postmaster.find(self._cluster.path)
         if found is not None and not found.stop(self._cluster.path):
-            raise Unreachable(f"The embedded Postgres (process {found.pid}) does not stop.")
+            raise Unreachable("The embedded Postgres does not stop.", detail=f"It is process {found.pid}.")
 
 
 def _free_port(wanted: int) -> int:
@@ -177,7 +181,3 @@ def _free_port(wanted: int) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise Unreachable("127.0.0.1 has no free port for the embedded Postgres.")
-
-
-def _for_people(error: OSError, data: Path) -> str:
-    return f"The embedded Postgres cannot use {error.filename or data}: {error.strerror or error}."

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _POLL_S = 0.01
+_NUMBER_MAX = 2**31 - 1
 # Fast shutdown writes a checkpoint first, which can take its time; Postgres 18 loses the request while it recovers from
 # the crash of a backend. Immediate shutdown is as safe as a crash: the next start recovers.
 _SHUTDOWNS = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 10.0))
@@ -51,9 +52,9 @@ def find(cluster: Path) -> Postmaster | None:
 
 
 def read(cluster: Path) -> Postmaster | None:
-    """What `postmaster.pid` says, true or not."""
+    """What `postmaster.pid` says, true or not; None where there is none, or none that can be read."""
     try:
-        lines = (cluster / "postmaster.pid").read_text().splitlines()
+        lines = (cluster / "postmaster.pid").read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return None
     lines += [""] * (8 - len(lines))
@@ -77,6 +78,15 @@ def serves(pid: int, cluster: Path) -> bool:
         return False
 
 
+def living(cluster: Path) -> int | None:
+    """A process of any Postgres that works in `cluster`, whatever its file says; None: there is none to be seen."""
+    if not sys.platform.startswith("linux"):
+        listed = subprocess.run(["ps", "-ax", "-o", "pid="], capture_output=True, text=True).stdout.split()
+    else:
+        listed = [name for name in os.listdir("/proc") if name.isdecimal()]
+    return next((int(pid) for pid in listed if serves(int(pid), cluster) or _works_in(int(pid), cluster)), None)
+
+
 def exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -85,6 +95,14 @@ def exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _works_in(pid: int, cluster: Path) -> bool:
+    """Backends that outlive their postmaster have a title in place of a command line, but still their directory."""
+    try:
+        return Path(f"/proc/{pid}/cwd").samefile(cluster) and "postgres" in _arguments(pid)[0]
+    except (OSError, IndexError):
+        return False
 
 
 def _arguments(pid: int) -> list[str]:
@@ -100,7 +118,9 @@ def _arguments(pid: int) -> list[str]:
 
 
 def _number(text: str) -> int:
+    """0 where it is none that a process or a port can have."""
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         return 0
+    return number if abs(number) <= _NUMBER_MAX else 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -13,9 +13,11 @@ import psycopg
 from psycopg import sql
 
 from tidelock.instants import format_instant
+from tidelock.jsontexts import NUMBER_CHARACTERS_MAX, has_long_number
 from tidelock.ledger.originals import KEY_SOURCES
+from tidelock.ledger.outage import Steady
 from tidelock.ledger.queries import load
-from tidelock.model import Head, Recorded
+from tidelock.model import Head, Recorded, Unreadable
 from tidelock.quantities import normal_quantity
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
@@ -29,6 +31,11 @@ _DATA = 10
 # Rows the driver hands over at a time. With events of a MiB it is as much as a whole page has, not a page of rows.
 _CHUNK_ROWS = 16
 _NULL = msgspec.Raw(b"null")
+_UNREADABLE = Unreadable(
+    "unreadable",
+    f"its data has a number of more than {NUMBER_CHARACTERS_MAX} characters; `tidelock export` gives it as text",
+)
+_encode = msgspec.json.Encoder().encode
 
 # The events of a commit were received at one moment.
 _receipt = lru_cache(maxsize=256)(format_instant)
@@ -95,9 +102,17 @@ async def read_events(
 
 
 async def read_page(
-    connection: psycopg.AsyncConnection[Any], events: Slice, *, rows_max: int, bytes_max: int, descending: bool = False
+    connection: psycopg.AsyncConnection[Any],
+    events: Slice,
+    *,
+    rows_max: int,
+    bytes_max: int,
+    descending: bool = False,
+    as_text: bool = False,
 ) -> Page[Recorded]:
     """A page of at most so many events and bytes of data, but of one event at least, whatever its size.
+
+    `as_text`: data that readers would stumble over is a JSON string that has its text, and not null.
 
     Read as it comes and no further: a page of large events must not be in memory as a page of rows before it is cut.
     """
@@ -111,16 +126,37 @@ async def read_page(
             size += len(row[_DATA] or "")
             if len(found) == rows_max or (found and size > bytes_max):
                 return Page(found, more=True)
-            found.append(recorded(row))
+            found.append(recorded(row, as_text=as_text))
     return Page(found, more=False)
 
 
-def recorded(row: Sequence[Any]) -> Recorded:
+async def pages(
+    steady: Steady, events: Slice, *, rows_max: int, bytes_max: int, as_text: bool = False
+) -> AsyncGenerator[Sequence[Recorded], None]:
+    """All of a slice, a page at a time, each read again where an outage interrupted it."""
+    more = True
+    while more:
+        page = await steady.run(
+            partial(read_page, events=events, rows_max=rows_max, bytes_max=bytes_max, as_text=as_text)
+        )
+        more = page.more
+        if page.events:
+            yield page.events
+            events = replace(events, after=page.events[-1].ingress_sequence)
+
+
+def recorded(row: Sequence[Any], *, as_text: bool = False) -> Recorded:
     (
         sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, resource_id,
         quantity, data, op, causality_key, correlation_id, causation_id, key, key_source, source,
     ) = row  # fmt: skip
     received = _receipt(received_at)
+    shown = _NULL
+    error: Unreadable | msgspec.UnsetType = msgspec.UNSET
+    if data is not None:
+        shown = msgspec.Raw(data.encode())
+        if len(shown) > NUMBER_CHARACTERS_MAX and has_long_number(bytes(shown)):
+            shown, error = msgspec.Raw(_encode(data)) if as_text else _NULL, _UNREADABLE
     return Recorded(
         sequence,
         commit_id,
@@ -132,7 +168,7 @@ def recorded(row: Sequence[Any]) -> Recorded:
         customer_ref,
         resource_id,
         None if quantity is None else normal_quantity(quantity),
-        _NULL if data is None else msgspec.Raw(data.encode()),
+        shown,
         op,
         causality_key,
         correlation_id,
@@ -140,6 +176,7 @@ def recorded(row: Sequence[Any]) -> Recorded:
         key,
         KEY_SOURCES[key_source],
         source,
+        error,
     )
 
 

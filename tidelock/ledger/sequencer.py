@@ -21,7 +21,7 @@ from tidelock.clock import Clock, database_clock
 from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
-from tidelock.ledger.commit import Collection, Commit, Known, decide
+from tidelock.ledger.commit import Collection, Commit, Floor, Known, decide
 from tidelock.ledger.database import Database
 from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.writer import Beside, DataRefused, IdentityTaken, LedgerWriter
@@ -56,6 +56,14 @@ class Committed(NamedTuple):
     seconds: float
 
 
+class _Resumption(NamedTuple):
+    """A commit that goes on above what was lost."""
+
+    floor: Floor
+    #: where the ledger must still end
+    head: Head
+
+
 class _Pending:
     """A collection in the queue and the answer somebody waits for."""
 
@@ -67,6 +75,7 @@ class _Pending:
         control: bool,
         if_due: bool = False,
         beside: Beside | None = None,
+        resumption: _Resumption | None = None,
     ) -> None:
         self.collection = collection
         #: None: has no derived keys, so rotation does not concern it
@@ -76,6 +85,7 @@ class _Pending:
         self.if_due = if_due
         #: written in the same transaction, or nothing is
         self.beside = beside
+        self.resumption = resumption
         self.answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
 
 
@@ -109,6 +119,10 @@ class Sequencer:
         self._closing = False
         #: commits that still look before they write
         self._cautious = CAUTIOUS_COMMITS
+        #: the last commit that this process has seen, its own or another's
+        self._last_commit = 0
+        #: it was told that the ledger is shorter than it was
+        self._shorter = False
 
     async def start(self) -> None:
         if self.numbers is not None:
@@ -157,6 +171,16 @@ class Sequencer:
             assert isinstance(verdict, Accepted), "as any control event"
             return verdict
         return None
+
+    async def resume_above(self, floor: Floor, data: Mapping[str, Any], head: Head) -> Accepted:
+        """Record a control event above everything that may have been issued already, if the ledger ends at `head`.
+
+        Raises Unreachable where it does not: somebody has written it meanwhile.
+        """
+        collection = Collection([_control_event(data)])
+        (verdict,) = await self._submit(_Pending(collection, None, control=True, resumption=_Resumption(floor, head)))
+        assert isinstance(verdict, Accepted), "as any control event"
+        return verdict
 
     async def _submit(self, pending: _Pending) -> list[Verdict]:
         size = pending.collection.size
@@ -233,6 +257,7 @@ class Sequencer:
         started = time.monotonic()
         head, reading = await self._writer.lock()
         now = self._clock(reading)
+        self._check_end(head, group[0].resumption)
         if group[0].if_due and not (await self._writer.due()).wants_tick(head.source_timestamp, now):
             await self._writer.abandon()
             self._answer(group, [[]])
@@ -240,7 +265,7 @@ class Sequencer:
         group = await self._current(group, head)
         collections = [pending.collection for pending in group]
         known = await self._known(collections, look)
-        commit = await self._numbered(collections, head, now, known or {})
+        commit = await self._numbered(collections, head, now, known or {}, group[0].resumption)
         if commit.head is head:
             await self._writer.abandon()
         else:
@@ -255,12 +280,35 @@ class Sequencer:
         self._answer(group, commit.verdicts)
         if commit.head is not head:
             self.head = commit.head
+            self._last_commit = commit.head.commit_id
             committed = Committed(commit.head, len(commit.event_rows), time.monotonic() - started)
             for listener in self.on_commit:
                 listener(committed)
 
+    @property
+    def last_commit(self) -> int:
+        """The last commit that this process has seen, its own or another's; 0: it has recorded nothing yet."""
+        return self._last_commit
+
+    def _check_end(self, head: Head, resumption: _Resumption | None) -> None:
+        """Raises Unreachable where the ledger is not as long as it was: the next numbers would be issued twice."""
+        if head.commit_id < self._last_commit:
+            ends = f"the ledger ends at commit {head.commit_id}, but had commit {self._last_commit}: its tail is gone"
+            if not self._shorter:
+                log.error("%s. Nothing is recorded any more; start again to see what can be done", ends)
+                self._shorter = True
+            raise Unreachable(f"{ends}, and nothing is recorded")
+        self._last_commit = head.commit_id
+        if resumption is not None and resumption.head.commit_id != head.commit_id:
+            raise Unreachable("the ledger was written while its loss was to be recorded; start again")
+
     async def _numbered(
-        self, collections: list[Collection], head: Head, now: int, known: Mapping[bytes, Known]
+        self,
+        collections: list[Collection],
+        head: Head,
+        now: int,
+        known: Mapping[bytes, Known],
+        resumption: _Resumption | None,
     ) -> Commit:
         """The commit, decided, with the numbers that its events shall have.
 
@@ -268,13 +316,15 @@ class Sequencer:
         and where they do not follow the head it is decided once more.
         """
         tolerance = self._limits.future_tolerance_ns
-        commit = decide(collections, head, now, known, tolerance)
+        floor = resumption.floor if resumption is not None else Floor(0, 0, 0)
+        commit = decide(collections, head, now, known, tolerance, None, floor)
         if self.numbers is None or commit.head is head:
             return commit
-        first = await self.numbers.reserve(head.ingress_sequence, len(commit.event_rows))
+        end = max(head.ingress_sequence, floor.ingress_sequence)
+        first = await self.numbers.reserve(end, len(commit.event_rows))
         if first is not None:
             if first != commit.first:
-                commit = decide(collections, head, now, known, tolerance, first)
+                commit = decide(collections, head, now, known, tolerance, first, floor)
             commit.source = "remote"
         return commit
 

@@ -66,8 +66,8 @@ class ServerLog:
     def says(self, text: str) -> bool:
         return text in self._since_start()
 
-    def failure(self, headline: str) -> TidelockError:
-        return explain(headline, self._since_start())
+    def failure(self, headline: str, where: str) -> TidelockError:
+        return explain(headline, where, self._since_start())
 
     def _since_start(self) -> str:
         try:
@@ -78,11 +78,13 @@ class ServerLog:
             return ""
 
 
-def explain(headline: str, output: str) -> TidelockError:
-    """An error that says what happened, what to do if that is known, and the last lines the server printed."""
+def explain(headline: str, where: str, output: str) -> TidelockError:
+    """An error that says what happened and what to do if that is known. Its detail says where, with the last lines the
+    server printed: they name files, and the time, so that no two are the same."""
     advice = next((text for sign, text in _ADVICE.items() if sign in output), None)
     lines = "\n".join(f"  {line}" for line in output.strip().splitlines()[-_LINES:])
-    message = "\n".join(filter(None, [f"{headline}.", advice, lines and f"It says:\n{lines}"]))
+    message = " ".join(filter(None, [f"{headline}.", advice]))
+    detail = f"{where} says:\n{lines}" if lines else f"{where} says nothing."
     if any(sign in output for sign in _CONFIGURATION):
-        return SettingsError(message, field="postgres.config")
-    return Unreachable(message)
+        return SettingsError(message, field="postgres.config", detail=detail)
+    return Unreachable(message, detail=detail)

@@ -33,10 +33,20 @@ _ANSWER_S = 2.0
 class Ticker:
     """Asks the sequencer for a tick whenever one is due. Any number may run on a ledger: one tick is recorded."""
 
-    def __init__(self, database: Database, sequencer: Sequencer, clock: Clock = database_clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        sequencer: Sequencer,
+        clock: Clock = database_clock,
+        *,
+        poll_s: float = _POLL_S,
+        grace_ns: int = _GRACE_NS,
+    ) -> None:
         self._database = database
         self._sequencer = sequencer
         self._clock = clock
+        self._poll_s = poll_s
+        self._grace_ns = grace_ns
 
     async def run(self) -> None:
         """For as long as the server runs, whatever happens to the database."""
@@ -65,9 +75,9 @@ class Ticker:
         head, now = row[0], self._clock(row[1])
         moment = due.next(head)
         # In the ledger's time, which never lies before the head.
-        left_ns = _POLL_S * SECOND if moment is None else moment + _GRACE_NS - max(now, head + 1)
+        left_ns = self._poll_s * SECOND if moment is None else moment + self._grace_ns - max(now, head + 1)
         if left_ns > 0:
-            async for _ in connection.notifies(timeout=min(_POLL_S, left_ns / SECOND), stop_after=1):
+            async for _ in connection.notifies(timeout=min(self._poll_s, left_ns / SECOND), stop_after=1):
                 pass
         elif await self._sequencer.tick() is None:
             # It is only asked for here: under the head's lock another process was first, or the clock was set back.

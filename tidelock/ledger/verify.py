@@ -18,6 +18,7 @@ from tidelock.ledger.commit import chain_digest
 from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check, Findings, Report, first_difference
 from tidelock.ledger.identityproof import IdentityProof
+from tidelock.ledger.losttail import Loss, loss_of
 from tidelock.ledger.outage import outage
 from tidelock.ledger.queries import load
 from tidelock.ledger.rawrows import Numbers, numbers, numeric_text, raw_rows, tail
@@ -28,6 +29,8 @@ LEDGER = load("tidelock.ledger", "sql/ledger.sql")
 
 _COMMITS_PAGE = 10_000
 _CONTROL = CONTROL.encode()
+#: where the data is in the tail of a row
+_DATA = 7
 
 #: called with the sequence that is reached and the one to reach
 Progress = Callable[[int, int], None]
@@ -74,7 +77,7 @@ def verify(database: Database, anchor: Path, progress: Progress) -> Verification
         walk = _Walk(connection, identity_proof)
         with closing(raw_rows(rows, walk.head.ingress_sequence)) as recorded:
             walk.go(recorded, progress)
-        anchors.compare(connection, walk.head)
+        anchors.compare(connection, walk.head, walk.losses)
     checks = [*walk.checks(), identity_proof.check(), anchors.check()]
     # At one place the check that names a row tells more than the one that names a commit.
     by_precision = [walk.content, walk.density, identity_proof.findings, walk.order, walk.chain, anchors.findings]
@@ -92,6 +95,8 @@ class _Walk:
         self._connection = connection
         self._identities = identities
         self._commits = self._events = 0
+        #: tails that were lost, where somebody accepted that
+        self.losses: list[Loss] = []
         row = connection.execute(LEDGER["read_head"]).fetchone()
         assert row is not None, "ledger_head always has its one row"
         self.head = Head(*row)
@@ -105,7 +110,8 @@ class _Walk:
         ]
 
     def _left_out(self) -> str:
-        return f"; {self.head.skipped:,} numbers were left out" if self.head.skipped else ""
+        left_out = f"; {self.head.skipped:,} numbers were left out" if self.head.skipped else ""
+        return left_out + "".join(f"; {loss}" for loss in self.losses)
 
     def go(self, rows: Iterator[bytes], progress: Progress) -> None:
         previous = _BEFORE_FIRST
@@ -140,7 +146,8 @@ class _Walk:
     def _check_commit(self, previous: Link, link: Link, rows: list[tuple[Numbers, bytes]]) -> None:
         self._commits += 1
         self._events += len(rows)
-        self._check_density(previous, link, [found for found, _ in rows])
+        resumed = link.control and len(rows) == 1 and self._resumes(previous, link, rows[0][1])
+        self._check_density(previous, link, [found for found, _ in rows], resumed=resumed)
         self._check_order(previous, link, [found[2] for found, _ in rows])
         control = False
         for (sequence, _, _, received_at, occurred_at), row in rows:
@@ -151,8 +158,16 @@ class _Walk:
             what = "what is recorded does not give its digest: a row of it, or the commit before, was changed"
             self.chain.differ(link.last, f"{link}: {what}")
 
-    def _check_density(self, previous: Link, link: Link, numbered: list[Numbers]) -> None:
-        if link.commit_id != previous.commit_id + 1:
+    def _resumes(self, previous: Link, link: Link, row: bytes) -> bool:
+        """Whether the commit accepts that everything between the one before and itself is lost."""
+        loss = loss_of(tail(row)[_DATA] or b"", link.first, link.commit_id)
+        if loss is None or (loss.first_commit, loss.first_sequence) != (previous.commit_id + 1, previous.last + 1):
+            return False
+        self.losses.append(loss)
+        return True
+
+    def _check_density(self, previous: Link, link: Link, numbered: list[Numbers], *, resumed: bool) -> None:
+        if link.commit_id != previous.commit_id + 1 and not resumed:
             missing = f"commit {previous.commit_id + 1} is missing: {link} comes after {previous.commit_id}"
             self.density.differ(previous.last + 1, missing)
         elif link.first - previous.last - 1 != link.skipped - previous.skipped:

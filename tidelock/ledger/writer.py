@@ -80,7 +80,10 @@ class LedgerWriter:
 
     async def salts(self) -> Salts:
         assert self._connection is not None, "asked under the lock only"
-        return await read_salts(self._connection)
+        try:
+            return await read_salts(self._connection)
+        except psycopg.Error as error:
+            raise _translated(error) from error
 
     async def due(self) -> Due:
         """What the fold waits for."""
@@ -171,12 +174,16 @@ class LedgerWriter:
         self.check_reachable()
         try:
             connection = await self._database.connect(name="tidelock sequencer")
-            for statement in self._session():
-                await connection.execute(statement)
-        except psycopg.Error as error:
-            raise self._mark_unreachable(Unreachable(reason(error))) from error
         except Unreachable as error:
             raise self._mark_unreachable(error) from error
+        try:
+            for statement in self._session():
+                await connection.execute(statement)
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise self._mark_unreachable(Unreachable(reason(error))) from error
+            raise
         self._connection, self._unreachable = connection, None
         return connection
 

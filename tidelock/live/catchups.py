@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidelock.errors import ResumeExpired
 from tidelock.live.backlogs import Backlog
-from tidelock.live.decoding import changes_of, decoded
+from tidelock.live.decoding import changes_of, fits
 from tidelock.live.log import Place, read_page
 from tidelock.live.masks import mask_of
 from tidelock.live.readers import Connection, Readers
@@ -46,17 +46,18 @@ class Catchups:
 
 
 def _read(connection: Connection, view: View, place: Place, after: int, through: int) -> Caught:
-    page = read_page(connection, [view.table.name], place, after=after, through=through)
     mask = mask_of(view.expression)
-    changes = []
-    for _, data in page.segments:
-        if (found := decoded(data, view.table)) is None:
+
+    def seen(_: str, changes: pa.Table) -> pa.Table:
+        if not fits(changes, view.table):
             raise ResumeExpired(
                 f"the definition of {view.table.name} was changed after {after}; begin anew with a snapshot",
                 field="after",
             )
-        changes.append(mask.apply(found))
-    return Caught(Backlog(changes, partial(_events, view)), page.place)
+        return mask.apply(changes)
+
+    page = read_page(connection, [view.table.name], place, after=after, through=through, seen=seen)
+    return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.place)
 
 
 def _events(view: View, batch: pa.RecordBatch) -> list[Event]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidelock.changes.reader import Change, Row
 from tidelock.fold.arrow import arrow_type
-from tidelock.fold.segments import change_schema, decode
+from tidelock.fold.segments import change_schema
 from tidelock.fold.tables import KEY, Table
 from tidelock.live.views import Event
 
@@ -19,16 +19,15 @@ _ROWS = 250
 _BYTES = 2**20
 
 
-def decoded(data: bytes, table: Table) -> pa.Table | None:
-    """The changes of a segment; None: it is from before a definition gave the table columns of other types."""
-    changes = decode(data)
+def fits(changes: pa.Table, table: Table) -> bool:
+    """False: they are from before a definition gave the table columns of other types."""
     known = change_schema(table.columns).field("new").type
     for side in ("old", "new"):
         for field in changes.schema.field(side).type:
             place = known.get_field_index(field.name)
             if place >= 0 and known.field(place).type != field.type:
-                return None
-    return changes
+                return False
+    return True
 
 
 def slices(rows: pa.Table) -> Iterator[pa.RecordBatch]:

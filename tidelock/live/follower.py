@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tidelock.errors import Closed, ResumeExpired, TidelockError, Unreachable
 from tidelock.ledger.database import Database
-from tidelock.live.decoding import changes_of, decoded, slices
+from tidelock.live.decoding import changes_of, fits, slices
 from tidelock.live.log import Frontier, Place, beginning, look, read_page
 from tidelock.live.masks import Mask
 from tidelock.live.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
@@ -234,14 +234,14 @@ class Follower:
 def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], Place | None]:
     """The next changes of a claim by table, those that may concern a view, and where others begin."""
     assert claim.place is not None
-    page = read_page(connection, claim.watched, claim.place, after=claim.after, through=claim.end.sequence)
-    found = []
-    for name, data in page.segments:
+
+    def seen(name: str, changes: pa.Table) -> pa.Table | None:
         source, mask = claim.watched[name]
         # Of another shape they are from before a swap, and those who look at the new one have begun behind it.
-        if (changes := decoded(data, source.table)) is not None:
-            found.append((name, mask.apply(changes).combine_chunks()))
-    return found, page.place
+        return mask.apply(changes).combine_chunks() if fits(changes, source.table) else None
+
+    page = read_page(connection, claim.watched, claim.place, after=claim.after, through=claim.end.sequence, seen=seen)
+    return list(page.changes), page.place
 
 
 async def _others_turn() -> float:

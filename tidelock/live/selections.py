@@ -18,6 +18,7 @@ from tidelock.definitions.graphqlnames import UPDATE
 from tidelock.fold.tables import Table
 from tidelock.forms import decimal_form
 from tidelock.instants import format_instant
+from tidelock.jsontexts import readable
 from tidelock.live.views import Event
 
 TENANT = "tenant_id"
@@ -34,7 +35,7 @@ def json_line(text: str) -> msgspec.Raw:
     """JSON as it was sent, but on one line, as some transports need it. A line's end is a space between its parts."""
     if "\n" in text or "\r" in text:
         text = text.replace("\n", " ").replace("\r", " ")
-    return msgspec.Raw(text.encode())
+    return readable(text.encode())
 
 
 #: forms of values that have another outside than inside, as calls

@@ -165,7 +165,8 @@ class Subscription:
             await self._read_on(self._stretch)
         elif self._queue is None:
             await self._begin()
-        elif self._queue.overflowed and not self.follows:
+        elif self._queue.overflowed:
+            # It may be here before `_overflowed` is called.
             self._join_again()
         else:
             self.follows = True
@@ -207,8 +208,11 @@ class Subscription:
             self._stretch = _Stretch(position, reach.sequence, beginning(position))
 
     def _join_again(self) -> None:
-        """After too much has come for its queue while it took what there was before: read that from the log."""
-        if self._taken_before is not None and self._taken >= self._taken_before:
+        """After too much has come for its queue while it took what there was before: read that from the log.
+
+        Raises Overflowed where it had taken all of that.
+        """
+        if self.follows or (self._taken_before is not None and self._taken >= self._taken_before):
             # It does not catch up: there is more to take each time.
             raise _slow()
         self._taken_before, self._taken = self._taken, 0

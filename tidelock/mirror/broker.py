@@ -51,16 +51,20 @@ log.cleaner.enable=false
 """
 
 
+def broker_jars(data: Path, java: Path | None = None) -> list[Path]:
+    """Kafka's own jars, fetched once. Raises Unreachable when they cannot be."""
+    return jar_set(data, f"kafka-{VERSION}", _PACKAGES, SUBMIT, java_home(java, data), {})
+
+
 class Broker:
     """A broker with its data in a directory. It ends with whoever started it."""
 
     def __init__(self, directory: Path, data: Path, java: Path | None = None, port: int = 0) -> None:
         """`data` is where jars and a Java are kept; port 0 takes any free one, the same again after a stop."""
         self._directory = directory.absolute()
-        home = java_home(java, data)
-        self._java = home / "bin" / "java"
+        self._java = java_home(java, data) / "bin" / "java"
         scala = next((SPARK_HOME / "jars").glob("scala-library-2.13.*.jar"))
-        self._jars = [*jar_set(data, f"kafka-{VERSION}", _PACKAGES, SUBMIT, home, {}), scala]
+        self._jars = [*broker_jars(data, java), scala]
         self._port = port or _free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -72,6 +76,10 @@ class Broker:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def log(self) -> Path:

@@ -22,7 +22,8 @@ _library.addFilter(lambda _: logger.isEnabledFor(logging.DEBUG))
 
 C = TypeVar("C")
 
-_ANSWER_S = 10.0
+#: how long brokers may take to answer
+ANSWER_S = 10.0
 _PAUSE_S = 0.05
 #: how many bytes of small messages are sent as one, for which a topic has to have room as for a large one
 BATCH_BYTES = 1_000_000
@@ -104,7 +105,7 @@ class Cluster:
         """Topics that are there, with their partitions. Raises Unreachable."""
         try:
             # All of them: to ask for one by its name makes it, with other settings than ours.
-            found = self._admin.list_topics(timeout=_ANSWER_S)
+            found = self._admin.list_topics(timeout=ANSWER_S)
         except KafkaException as error:
             # Of a refused password the call itself only knows that no broker was there in time.
             self._admin.poll(0)
@@ -125,7 +126,7 @@ class Cluster:
         made = next((topic for topic in names if self._make(topic)), None)
         if made is None:
             raise Unreachable(f"Kafka does not take the name {names[0]} for a topic, nor {names[1]}")
-        deadline = time.monotonic() + _ANSWER_S
+        deadline = time.monotonic() + ANSWER_S
         while made not in (there := self.look()):
             if time.monotonic() > deadline:
                 raise Unreachable(f"topic {made} was made, but brokers do not know it yet")
@@ -147,7 +148,7 @@ class Cluster:
         replication = -1 if self._kafka.replication is None else self._kafka.replication
         wanted = NewTopic(topic, self._kafka.partitions, replication, config=config)
         try:
-            self._admin.create_topics([wanted], request_timeout=_ANSWER_S)[topic].result()
+            self._admin.create_topics([wanted], request_timeout=ANSWER_S)[topic].result()
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError.TOPIC_EXCEPTION:

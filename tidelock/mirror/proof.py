@@ -2,6 +2,7 @@
 
 Every message is compared with the event it is of. What counts as there is what lies in recorded ranges; beside them
 there are only repeats after a crash, which must be right as well, and what a repair has replaced, which need not be.
+Messages of a tail that the ledger has lost, where that was accepted, are counted and no difference.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import psycopg
 
 from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check, Findings
+from tidelock.ledger.losttail import Loss, held_of, loss_with, read_losses
 from tidelock.ledger.outage import outage
 from tidelock.ledger.queries import load
 from tidelock.mirror.batches import Place
@@ -51,6 +53,9 @@ class MirrorProof:
         self._before: dict[Place, int] = {}
         #: through which sequence topics may lack what `kafka.retention` made them forget
         self._forgotten: Mapping[str, int] = {}
+        #: tails of the ledger whose loss was accepted, and what Kafka has of them
+        self._losses: list[Loss] = []
+        self._lost = Seen()
         #: from here on nothing is forgotten
         self._complete_from = 1
 
@@ -58,6 +63,7 @@ class MirrorProof:
         with outage("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
             # The cursor first: what it says is there stays there.
             self._position = read_position(connection)
+            self._losses = read_losses(connection)
             self._ranges = _Ranges(
                 connection.execute(QUERIES["ranges"]).fetchall(), connection.execute(RANGES["repairs"]).fetchall()
             )
@@ -78,7 +84,7 @@ class MirrorProof:
         since = f", all of them from sequence {self._complete_from:,} on" if self._complete_from > 1 else ""
         return self.findings.check(
             f"the same {len(self._seen):,} events in the same order, with the same commit digests, "
-            f"through sequence {self._position:,}{since}"
+            f"through sequence {self._position:,}{since}{held_of(self._losses, len(self._lost))}"
         )
 
     def _topics(self) -> Mapping[str, int]:
@@ -104,6 +110,8 @@ class MirrorProof:
             if sequence is None:
                 what = f"{at} was not written by the mirror: consumers should leave it out"
                 self._differ(max(1, self._position) if first is None else first, what)
+            elif loss_with(self._losses, sequence) is not None:
+                self._lost.add(sequence)
             elif sequence not in events:
                 self._name_unknown(sequence, at, head)
             elif (difference := self._difference(received, events[sequence])) is not None:

@@ -20,6 +20,7 @@ from tidelock.errors import Unreachable
 from tidelock.fold import lease
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import lost
 from tidelock.mirror.batches import Batch, range_of
 from tidelock.mirror.cluster import Cluster
 from tidelock.mirror.ranges import CursorMoved, Ranges, read_ledger_end, read_position
@@ -41,6 +42,8 @@ _PAUSE_S = 0.1
 _BATCHES_MAX = 20
 #: brokers that are silent for so long are told of
 _SILENCE_S = 5.0
+#: so often in a row even an impatient one makes a lost connection to Postgres again
+_FAILURES_MAX = 6
 #: how long what is under way may still take when it is told to stop
 _LAST_S = 5.0
 
@@ -234,7 +237,7 @@ class Runner:
         self._leave()
         if isinstance(error, psycopg.Error) and self._listener is not None:
             self._listener.close()
-        if not self._patient:
+        if not self._patient and not (lost(error) and self._failures < _FAILURES_MAX):
             raise error
         self._failures += 1
         pause_s = min(_PAUSE_S * 2 ** min(self._failures, 20), self._kafka.pause_max / SECOND)

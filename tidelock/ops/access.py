@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from tidelock.errors import Forbidden, RequestError, SettingsError, Unauthorized, Unreachable
+from tidelock.errors import Forbidden, RequestError, SettingsError, Unauthorized, Unreachable, UnsupportedMedia
 from tidelock.ingest.admit import Writer
 from tidelock.ledger.apikeys import SCOPES, Holder, find_key, hash_key, keys_exist
 from tidelock.ledger.connections import Connections
@@ -27,6 +27,10 @@ T = TypeVar("T")
 _REMEMBERED_MAX = 10_000
 # How long an answer is good while nobody would tell that it has changed.
 _UNTOLD_S = 1.0
+_DEFAULT_PORTS = {b"http": b":80", b"https": b":443"}
+_OTHER_PAGE = (
+    "without API keys only this machine and its own pages are answered, and {}; make a key with `tidelock keys create`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,11 @@ class Access:
         return exist
 
     async def grant(self, headers: Mapping[bytes, bytes], *, fresh: bool = True) -> Grant:
-        """What the request may do. Raises Unauthorized, or Forbidden for a foreign web page."""
+        """What the request may do. Raises Unauthorized; without keys, Forbidden for a page of another origin, and
+        UnsupportedMedia for a body without a type."""
         if not await self.keys_needed(fresh=fresh):
-            _refuse_foreign_pages(headers)
+            refuse_other_pages(headers)
+            _refuse_untyped_body(headers)
             return _OPEN
         hashed = hash_key(_bearer(headers.get(b"authorization", b"")))
         holder = await self._holders.get(
@@ -151,7 +157,7 @@ class Access:
             if known is None or (known is _OPEN and self._keyed):
                 raise
             if known is _OPEN:
-                _refuse_foreign_pages(headers)
+                refuse_other_pages(headers)
             return known
         except RequestError:
             self._scrapers.pop(name, None)
@@ -201,15 +207,46 @@ def _bearer(authorization: bytes) -> bytes:
     return key.strip()
 
 
-def _refuse_foreign_pages(headers: Mapping[bytes, bytes]) -> None:
-    """Without keys, any web page the user visits could read and write here through their browser: it may not."""
-    for name, prefix in ((b"host", "//"), (b"origin", "")):
-        value = headers.get(name)
-        if value is not None and not _names_loopback(prefix + value.decode("latin-1")):
-            raise Forbidden(
-                f"without API keys only this machine is answered, and {name.decode().title()} names another; "
-                "make a key with `tidelock keys create`"
-            )
+def refuse_other_pages(headers: Mapping[bytes, bytes]) -> None:
+    """Without keys, any web page the user visits could read and write here through their browser: it may not.
+
+    The name of the host tells a page whose own name was made to lead here; the origin tells every other one.
+    """
+    host = headers.get(b"host")
+    if host is not None and not _names_loopback("//" + host.decode("latin-1")):
+        raise Forbidden(_OTHER_PAGE.format("Host names another machine"))
+    if b"origin" in headers and not is_own_page(headers):
+        raise Forbidden(_OTHER_PAGE.format("Origin is not this server's"))
+
+
+def is_own_page(headers: Mapping[bytes, bytes], *, proxied: bool = False) -> bool:
+    """Whether what has an `Origin` comes from a page of this server itself: same scheme, host and port.
+
+    `proxied`: as browsers know it may also be said by a proxy before it. No page can send these headers without being
+    asked for a permission that it does not get.
+    """
+    host, scheme = headers.get(b"host", b""), b"http"
+    if proxied:
+        host = _first(headers.get(b"x-forwarded-host")) or host
+        scheme = _first(headers.get(b"x-forwarded-proto")) or (
+            # This server has no TLS, and a page that came by TLS reaches no other machine without: a proxy has it.
+            b"https"
+            if headers[b"origin"].startswith(b"https:") and not _names_loopback("//" + host.decode("latin-1"))
+            else scheme
+        )
+    own = b"%b://%b" % (scheme.lower(), host.strip().lower())
+    return host != b"" and headers[b"origin"] == own.removesuffix(_DEFAULT_PORTS.get(scheme.lower(), b"\0"))
+
+
+def _first(forwarded: bytes | None) -> bytes:
+    return b"" if forwarded is None else forwarded.partition(b",")[0].strip()
+
+
+def _refuse_untyped_body(headers: Mapping[bytes, bytes]) -> None:
+    """Browsers let every page send such a body anywhere, without asking first; no program needs to."""
+    has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+    if has_body and not headers.get(b"content-type", b"").strip():
+        raise UnsupportedMedia("the body has no Content-Type; send application/json or what it is")
 
 
 @lru_cache(maxsize=1024)

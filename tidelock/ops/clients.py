@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from starlette.types import Send
+from starlette.types import Scope, Send
 
 from tidelock.errors import Overloaded, TidelockError, Unauthorized, Unreachable
 from tidelock.ops.access import Access
+from tidelock.ops.problems import outages
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,9 @@ CLOSE_INTERNAL = 1011
 CLOSE_TRY_LATER = 1013
 #: one of ours, for who does not read what it is sent; clients of graphql-transport-ws come back after it
 CLOSE_SLOW = 4499
+
+#: the extension of a WebSocket's scope that hears who was let in
+TRUST = "tidelock.trust"
 
 # How often a client's key is looked at, whether or not one was heard to change.
 _RECHECK_S = 1.0
@@ -124,6 +128,13 @@ class Watch:
                         client.refuse(Unauthorized("API keys have changed what may be read here; connect again"))
 
 
+def trust(scope: Scope) -> None:
+    """The client of a WebSocket was let in: until this is said it may send no more than it needs to show a key."""
+    tell = scope.get("extensions", {}).get(TRUST)
+    if tell is not None:
+        tell()
+
+
 async def say_goodbye(send: Send, code: int, reason: str) -> None:
     """Close a WebSocket, if the client is still there to hear why."""
     with suppress(OSError):
@@ -134,6 +145,7 @@ async def say_goodbye(send: Send, code: int, reason: str) -> None:
 
 def close_code(error: BaseException, refused: int, what: str) -> tuple[int, str]:
     """Code and reason of the close for what went wrong; `refused` where it is the client's own fault."""
+    outages.note(error)
     if isinstance(error, Unreachable | Overloaded):
         return CLOSE_TRY_LATER, error.message
     if isinstance(error, TidelockError):

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tidelock.ingest.identity import Salts
 from tidelock.instants import SECOND
 from tidelock.ledger.breaker import Breaker
 from tidelock.ledger.database import Database
+from tidelock.ledger.losttail import refuse_lost_tail
+from tidelock.ledger.outage import outage
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.sequencer import Limits, Sequencer
@@ -53,12 +56,18 @@ def record_control(settings: Settings, database: Database, data: Mapping[str, An
 
 @asynccontextmanager
 async def opened_sequencer(settings: Settings, database: Database) -> AsyncIterator[Sequencer]:
-    """A sequencer for the time of the block."""
-    async with await database.connect(name="tidelock control") as connection:
-        salts = await open_salts(connection, settings.salt)
+    """A sequencer for the time of the block. Raises Difference where the ledger's tail is gone."""
+    await refuse_lost_tail(database, settings.anchor_path)
+    with outage("the ledger"):
+        salts = await database.patience.insist(lambda: _salts(settings, database))
     sequencer = Sequencer(database, salts, limits_of(settings), numbers=numbers_of(settings))
     await sequencer.start()
     try:
         yield sequencer
     finally:
         await sequencer.close()
+
+
+async def _salts(settings: Settings, database: Database) -> Salts:
+    async with await database.connect(name="tidelock control") as connection:
+        return await open_salts(connection, settings.salt)

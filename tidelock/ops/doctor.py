@@ -1,6 +1,7 @@
 """A doctor: looks at what Tidelock needs on a machine, and says what to do about what is missing.
 
-Nothing is started or changed but for a Postgres that the settings name, which is asked for its version.
+Nothing is started or changed, with two exceptions. A Postgres that the settings name is asked for its version, and on a
+cluster that they name a Spark is started, which asks the executors what they can import.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import socket
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,6 +22,9 @@ import psycopg
 from tidelock.errors import TidelockError
 from tidelock.fold import jars
 from tidelock.fold.java import ask, find_java
+from tidelock.fold.session import Spark
+from tidelock.fold.sparkconf import check, is_local
+from tidelock.fold.workers import NEEDED, Environment, environment
 from tidelock.ledger.binaries import find_binaries
 from tidelock.settings import Settings
 
@@ -29,6 +33,8 @@ _DISK_BYTES = 2 * 1024**3
 _MEMORY_BYTES = 2 * 1024**3
 _POSTGRES_MIN = 150000
 _CONNECT_S = 5
+#: how long a cluster may take to run a task: others may use all its cores
+_EXECUTORS_S = 60.0
 #: extras, what each brings, and what it is for
 _EXTRAS = {
     "kafka": ("confluent-kafka", "the mirror to Kafka"),
@@ -52,11 +58,15 @@ class Finding:
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Everything, one after the other; a look that fails is a finding too."""
-    for look in (_python, _java, _spark, _driver, _postgres, _port, _disk, _memory):
+    local = is_local(settings.spark.master)
+    workers = (_workers,) if local else ()
+    for look in (_python, _java, _spark, _driver, *workers, _postgres, _port, _disk, _memory):
         try:
             yield look(settings)
         except TidelockError as error:
             yield Finding(look.__name__.strip("_"), False, str(error))
+    if not local:
+        yield from _executors(settings)
     yield from _extras()
 
 
@@ -83,6 +93,41 @@ def _driver(settings: Settings) -> Finding:
     if zipfile.is_zipfile(jar):
         return Finding("jdbc driver", True, str(jar))
     return Finding("jdbc driver", True, "not there yet: the first start of the fold fetches it")
+
+
+def _workers(_: Settings) -> Finding:
+    """The Python that a local Spark starts for its workers."""
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    try:
+        found = environment(python)
+    except (OSError, ValueError) as error:
+        return Finding("workers", False, f"{python} does not run: {error}", "set PYSPARK_PYTHON to the Python to use")
+    return _finding("workers", found)
+
+
+def _executors(settings: Settings) -> Iterator[Finding]:
+    """One finding for each host of a cluster."""
+    # PySpark's own daemon, because ours may be what is missing. A look by few executors would not be one at all hosts.
+    conf = dict(settings.spark.conf) | {"spark.python.daemon.module": "pyspark.daemon"}
+    conf = {"spark.scheduler.minRegisteredResourcesRatio": "1.0", **conf}
+    try:
+        check(settings.spark, settings.database_url)
+        with Spark(replace(settings.spark, conf=conf), settings.data) as spark:
+            found = spark.environments(_EXECUTORS_S)
+    except TidelockError as error:
+        advice = "start the cluster, or free a core of it; PYSPARK_PYTHON is a Python that every executor has"
+        yield Finding("executors", False, str(error), advice)
+        return
+    for place in found:
+        yield _finding(f"executors on {place.host}", place)
+
+
+def _finding(name: str, found: Environment) -> Finding:
+    if lacking := found.lacks():
+        advice = f"install this version there: {found.python} -m pip install 'tidelock[server]=={version('tidelock')}'"
+        return Finding(name, False, f"{found.python} lacks {', '.join(lacking)}", advice)
+    told = ", ".join(f"{package} {found.packages[package]}" for package in NEEDED)
+    return Finding(name, True, f"{found.python}: {told}")
 
 
 def _postgres(settings: Settings) -> Finding:

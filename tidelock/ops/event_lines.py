@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
@@ -34,6 +35,8 @@ def event_line(event: Recorded) -> Text:
     if event.quantity is not None:
         line.append(f"  {event.quantity}", style="green")
     data = bytes(event.data).decode()
+    if event.error is not msgspec.UNSET:
+        line.append(f"  {event.error.code}: {event.error.message}", style="red")
     if data != "null":
         line.append(f"  {data}", style="dim")
     return line

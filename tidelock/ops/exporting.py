@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from tidelock.errors import SettingsError
 from tidelock.ledger.database import Database
-from tidelock.ledger.outage import outage
-from tidelock.ledger.reader import Slice, read_head, read_page
+from tidelock.ledger.outage import Steady, outage
+from tidelock.ledger.reader import Slice, pages, read_head
 from tidelock.ops.files.eventwriters import event_writer
 from tidelock.ops.files.plainfile import writing
 
@@ -28,21 +28,16 @@ async def export(database: Database, events: Slice, file_format: str, file: IO[b
     writer = event_writer(file_format, file)
     count = 0
     with outage("export"):
-        async with await database.connect(name="tidelock export") as connection:
+        async with Steady(database, "tidelock export", patience=database.patience) as steady:
             # The ledger only grows, so that pages up to here are one consistent whole without holding a snapshot.
-            end = (await read_head(connection)).ingress_sequence + 1
+            end = (await steady.run(read_head)).ingress_sequence + 1
             rest = replace(events, after=events.after or 0, before=min(end, events.before or end))
             first, last = rest.after or 0, rest.before or 0
-            more = True
-            while more:
-                page = await read_page(connection, rest, rows_max=_PAGE_ROWS, bytes_max=_PAGE_BYTES)
-                more = page.more
-                if page.events:
-                    writer.write(page.events)
-                    count += len(page.events)
-                    reached = page.events[-1].ingress_sequence
-                    told(count, (reached - first) / max(1, last - 1 - first))
-                    rest = replace(rest, after=reached)
+            async with aclosing(pages(steady, rest, rows_max=_PAGE_ROWS, bytes_max=_PAGE_BYTES, as_text=True)) as found:
+                async for page in found:
+                    writer.write(page)
+                    count += len(page)
+                    told(count, (page[-1].ingress_sequence - first) / max(1, last - 1 - first))
     writer.finish()
     return count
 

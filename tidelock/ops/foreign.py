@@ -8,6 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from tidelock.errors import SettingsError, Unreachable
+from tidelock.ledger.outage import Away
 
 # SQLSTATE of a login that will be refused again: wrong password, wrong user, no such database, not allowed from here.
 _REFUSED = ("28000", "28P01", "3D000", "42501")
@@ -36,7 +37,8 @@ class Address(NamedTuple):
             told = told.replace(password, "***")
         if error.sqlstate in _REFUSED or any(text in told for text in _REFUSED_TEXTS):
             return SettingsError(f"--from: {self.place} refuses this login; check user, password and database: {told}")
-        return Unreachable(f"--from: {self.place} cannot be reached: {told}")
+        kind = Away if "closed the connection" in told or "terminating connection" in told else Unreachable
+        return kind(f"--from: {self.place} cannot be reached: {told}")
 
 
 def address(url: str, what: str, name: str, timeout_s: float) -> Address:

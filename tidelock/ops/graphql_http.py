@@ -16,7 +16,7 @@ from tidelock.live.refusals import Refused, errors_of
 from tidelock.ops.access import Access, Grant
 from tidelock.ops.graphql import SCOPES, Answering, GraphQL, check_allowed
 from tidelock.ops.graphql_requests import JSON, read_http
-from tidelock.ops.problems import body_of, headers_of
+from tidelock.ops.problems import body_of, headers_of, outages
 from tidelock.where import InvalidFilter
 
 #: whose status says whether the request could be executed; with JSON, a document that cannot is answered 200
@@ -95,6 +95,7 @@ class GraphQLRoute:
 
     def _refusal(self, error: TidelockError, media_type: str | None) -> Response:
         """The answer that tells an error, in the form that was accepted, or in JSON."""
+        outages.note(error)
         form = RESPONSE if media_type == RESPONSE else JSON
         failed = isinstance(error, _OF_FIELDS)
         told_by_body = failed or (form == JSON and isinstance(error, Refused))

@@ -21,6 +21,7 @@ from tidelock.ops.access import Access, Grant
 from tidelock.ops.clients import Places, Watch
 from tidelock.ops.keepalive import Client, KeepAlive
 from tidelock.ops.operations import Operations
+from tidelock.ops.problems import outages
 from tidelock.settings import Settings
 
 _HEADERS = [
@@ -102,6 +103,7 @@ class _Client(Client):
 
     async def finish(self, error: BaseException | None) -> None:
         if isinstance(error, TidelockError):
+            outages.note(error)
             await self.send_payloads([_encode({"errors": errors_of(error)})])
         elif error is not None:
             raise error

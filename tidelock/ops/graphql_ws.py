@@ -19,10 +19,11 @@ from tidelock.instants import SECOND
 from tidelock.live.refusals import LIMIT_EXCEEDED, Refused, errors_of, refusal
 from tidelock.live.requests import Request, read_request
 from tidelock.ops.access import Access, Grant
-from tidelock.ops.clients import CLOSE_SLOW, Places, Watch, close_code, say_goodbye
+from tidelock.ops.clients import CLOSE_SLOW, Places, Watch, close_code, say_goodbye, trust
 from tidelock.ops.graphql import SCOPES
 from tidelock.ops.keepalive import Client, KeepAlive
 from tidelock.ops.operations import Operations
+from tidelock.ops.problems import outages
 from tidelock.settings import Settings
 
 PROTOCOL = "graphql-transport-ws"
@@ -102,7 +103,7 @@ class GraphQLSockets:
             return
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
         try:
-            await _Connection(self, dict(scope["headers"]), receive, send).run()
+            await _Connection(self, scope, receive, send).run()
         except (_Gone, OSError):
             pass
         except _Over as over:
@@ -118,10 +119,11 @@ class _Connection(Client):
 
     still_here = b'{"type":"ping"}'
 
-    def __init__(self, route: GraphQLSockets, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+    def __init__(self, route: GraphQLSockets, scope: Scope, receive: Receive, send: Send) -> None:
         super().__init__()
         self._route = route
-        self._headers = headers
+        self._scope = scope
+        self._headers = dict(scope["headers"])
         self._receive = receive
         self._send = send
         #: by the ids of their operations
@@ -136,6 +138,7 @@ class _Connection(Client):
         with route.waiting.take():
             await self._meet()
             grant = (await route.access.grant(self._headers)).need(*SCOPES)
+        trust(self._scope)
         with (
             route.places.take(grant.tenant_id),
             route.watch.over(self._headers, grant.reads(None), self.end),
@@ -237,6 +240,7 @@ class _Connection(Client):
         """Tell why an operation ends by itself."""
         if isinstance(error, Overflowed):
             raise error
+        outages.note(error)
         self._tasks.pop(name, None)
         await self.write([_encode({"id": name, "type": "error", "payload": errors_of(error)})])
 

@@ -62,6 +62,12 @@ class Health(msgspec.Struct, frozen=True):
     readers: list[ReaderHealth]
 
 
+class NotReady(Health, frozen=True, rename="camel"):
+    """The same with what has to happen first."""
+
+    waiting_for: Sequence[str]
+
+
 class EventHealth(Health, frozen=True, rename="camel"):
     """The same with the state of every window; `windowsCut` is there, and true, where there are more than are told.
 
@@ -141,6 +147,23 @@ def fold_probe(*, needed: bool) -> Probe:
         reader = _behind("fold", head, sequence or 0, skipped, waited_ns)
         waits = needed and not await fold_ready(connection)
         return Probed(reader, "the fold is starting" if waits else None)
+
+    return probe
+
+
+def tail_probe(last_commit: Callable[[], int]) -> Probe:
+    """Whether the ledger is as long as it was, given the last commit that this process has recorded: nothing more is
+    while it is not."""
+    seen = 0
+
+    async def probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
+        nonlocal seen
+        seen = max(seen, last_commit(), head.commit_id)
+        # What was recorded after the head was read is there when it is read again.
+        if head.commit_id < seen and (await read_head(connection)).commit_id < seen:
+            message = f"the ledger ends at commit {head.commit_id}, but had commit {seen}: its tail is gone"
+            return Probed(None, f"{message}, and nothing is recorded")
+        return Probed(None)
 
     return probe
 

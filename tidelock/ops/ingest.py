@@ -13,6 +13,7 @@ from tidelock.errors import PayloadTooLarge, UnsupportedMedia
 from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, Body, decode, decompress
 from tidelock.ingest.cloudevents import in_attributes
 from tidelock.ingest.intake import Intake
+from tidelock.jsontexts import has_long_run
 from tidelock.ops.access import Access
 from tidelock.ops.activity import ActivityLog
 from tidelock.ops.metrics import Metrics
@@ -64,8 +65,8 @@ class IngestRoute:
         await send({"type": "http.response.body", "body": encoded})
 
     async def _decode(self, body: bytes, media_type: str) -> Body:
-        if len(body) > _ESCAPED_INLINE_BYTES and b"\\u" in body:
-            # Escapes are looked at one by one: elsewhere, so that other requests go on.
+        if len(body) > _ESCAPED_INLINE_BYTES and (b"\\u" in body or has_long_run(body)):
+            # Escapes, and events beside a long number, are looked at one by one: elsewhere, so that others go on.
             return await asyncio.to_thread(decode, body, media_type, self._events_max)
         return decode(body, media_type, self._events_max)
 

@@ -12,20 +12,21 @@ from typing import Any, ClassVar
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request
 from websockets.protocol import OPEN
 
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND
-from tidelock.ops.clients import CLOSE_SLOW
-from tidelock.ops.problems import problem
+from tidelock.ops.clients import CLOSE_SLOW, TRUST
+from tidelock.ops.gate import Gate, GateLimits, Waiting, raise_file_limit
+from tidelock.ops.http_connection import GOODBYE_S, HttpConnection
 from tidelock.settings import Settings
 
 # How long answers under way may take when the server stops.
 _GRACE_S = 10
-_GOODBYE_S = 2.0
 # How long one that is far behind may take to read up to the good-bye, and how many such are waited for.
 _LEAVING_S, _LEAVING_MAX = 60.0, 100
 _BACKLOG = 2048
@@ -33,9 +34,13 @@ _BACKLOG = 2048
 _STALLS = 2
 # Clients have nothing to say on a WebSocket beyond a subscription.
 _FRAME_BYTES_MAX = 2**20
+_FRAGMENTS_MAX = 1024
+# Before it is let in, it has a key to show.
+_STRANGER_FRAME_BYTES_MAX = 16 * 1024
+_STRANGER_BYTES_MAX = 2 * _STRANGER_FRAME_BYTES_MAX
+# Pings are answered up to here. A transport asks for a pause at as much, but they come unasked.
+_UNREAD_BYTES_MAX = 64 * 1024
 _FINAL_TEXT = 0x81
-# What the system takes for a client beyond what is under way to it.
-_UNSENT_BYTES_MAX = 128 * 1024
 
 
 class Server(uvicorn.Server):
@@ -54,64 +59,6 @@ class Server(uvicorn.Server):
         self.accepting.set()
 
 
-class _Protocol(HttpToolsProtocol):
-    """HTTP/1.1, with the one error the application never sees in the form of all the others.
-
-    A client that reads nothing of its answer for long is cut off: nobody else would notice, and the answer waits.
-    """
-
-    def __init__(self, *given: Any, stall_s: float, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._stall_s = stall_s
-        self._stalled: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        # Also for WebSockets, which begin so.
-        _take_little(transport)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._look_again()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._read_again()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._read_again()
-
-    def _look_again(self) -> None:
-        self._stalled = self.loop.call_later(self._stall_s, self._look, self.transport.get_write_buffer_size())
-
-    def _look(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() < before:
-            self._look_again()
-        else:
-            self.transport.abort()
-
-    def _read_again(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-
-    def send_400_response(self, msg: str) -> None:
-        response = problem(400, "invalid_request", "this is not an HTTP/1.1 request")
-        body = bytes(response.body)
-        head = [b"HTTP/1.1 400 Bad Request", b"connection: close"]
-        head += [name + b": " + value for name, value in response.raw_headers]
-        self.transport.write(b"\r\n".join([*head, b"", body]))
-        self.transport.close()
-
-    def shutdown(self) -> None:
-        super().shutdown()
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            # An answer without an end: the server would wait for it in vain. Its client comes back.
-            self.transport.close()
-            self.loop.call_later(_GOODBYE_S, self.transport.abort)
-
-
 class _WebSocket(WebSocketsSansIOProtocol):
     """WebSocket, with an end: what a client does not take within a while of the good-bye is thrown away.
 
@@ -122,10 +69,32 @@ class _WebSocket(WebSocketsSansIOProtocol):
     #: those who were said good-bye to and may still read it, with what ends that, from old to new
     _leaving: ClassVar[dict[_WebSocket, asyncio.TimerHandle]] = {}
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *given: Any, gate: Gate, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._gate = gate
         # What the client says meanwhile is read and dropped. Left unread it would cut off what is still to be sent.
         self.close_timeout = _LEAVING_S
+        self._stranger = True
+        self.conn.max_message_size = _STRANGER_FRAME_BYTES_MAX
+
+    def data_received(self, data: bytes) -> None:
+        if self._stranger and self.handshake_initiated:
+            if self._gate.heard(self, len(data)) > _STRANGER_BYTES_MAX and not self.close_sent:
+                self._gate.closed["stranger"] += 1
+                self._fail("too much was sent before a key")
+            if self.transport.is_closing():
+                return
+        super().data_received(data)
+
+    def _trust(self) -> None:
+        """The application lets the client in."""
+        self._stranger = False
+        self._gate.trust(self)
+        self.conn.max_message_size = _FRAME_BYTES_MAX
+
+    def _fail(self, reason: str) -> None:
+        self.conn.fail(CloseCode.MESSAGE_TOO_BIG, reason)
+        self.handle_parser_exception()
 
     async def send(self, message: Any) -> None:
         texts = message.get("texts")
@@ -152,20 +121,50 @@ class _WebSocket(WebSocketsSansIOProtocol):
             parts += (_frame_head(len(text)), text)
         self.transport.write(b"".join(parts))
 
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.close_sent:
+            self._leave()  # not a handshake
+        else:
+            self.scope["extensions"][TRUST] = self._trust  # type: ignore[assignment]
+
     async def run_asgi(self) -> None:
         await super().run_asgi()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Closing waits until everything was read that was written before. A client that was too slow must come to the
+        code that says so; one that never reads again must not stay for ever."""
         if self.disconnected:
             return
-        # Closing waits until everything was read that was written before. A client that was too slow must come to the
-        # code that says so; one that never reads again must not stay for ever.
         self._leaving[self] = self.loop.call_later(_LEAVING_S, self.transport.abort)
         if len(self._leaving) > _LEAVING_MAX:
             oldest = next(iter(self._leaving))
             self._leaving.pop(oldest).cancel()
             oldest.transport.abort()
 
+    def handle_ping(self) -> None:
+        """Answer, unless the client leaves so many answers unread that they are no use to it."""
+        pong = b"".join(self.conn.data_to_send())
+        if not self.close_sent and self.transport.get_write_buffer_size() < _UNREAD_BYTES_MAX:
+            self.transport.write(pong)
+
+    def handle_cont(self, event: Frame) -> None:
+        # Each costs memory, also one without a byte in it.
+        if len(self.frames) < _FRAGMENTS_MAX:
+            super().handle_cont(event)
+        elif not self.close_sent:
+            self._fail("a message has too many fragments")
+
+    def overdue(self, waiting: Waiting) -> None:
+        """Not in any queue: pings find out who is gone."""
+
+    def abort(self) -> None:
+        self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._gate.leave(self)
         if (timer := self._leaving.pop(self, None)) is not None:
             timer.cancel()
 
@@ -185,18 +184,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         super().shutdown()
-        self.loop.call_later(_GOODBYE_S, self.transport.abort)
-
-
-def _take_little(transport: asyncio.Transport) -> None:
-    """Keep the system from taking megabytes for a client that does not read.
-
-    What it does not take waits here, where it is bounded, and where what becomes of a row meanwhile takes the place of
-    what was to be sent.
-    """
-    connection = transport.get_extra_info("socket")
-    if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES_MAX)
+        self.loop.call_later(GOODBYE_S, self.transport.abort)
 
 
 def _frame_head(size: int) -> bytes:
@@ -209,12 +197,17 @@ def _frame_head(size: int) -> bytes:
 
 
 @asynccontextmanager
-async def listen(app: ASGIApp, listening: socket.socket, settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
+async def listen(
+    app: ASGIApp, listening: socket.socket, settings: Settings, gate: Gate | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """Serve while the block runs; it begins when connections are taken. Gives the task that serves.
 
-    At the end no new request is taken, answers under way are given and WebSocket clients are sent away (1012).
+    `gate` limits and counts the connections; without one, the settings' limits hold. At the end no new request is
+    taken, answers under way are given and WebSocket clients are sent away (1012).
     """
-    server = Server(_config(app, settings))
+    gate = gate or open_gate(settings)
+    server = Server(_config(app, settings, gate))
+    watching = asyncio.create_task(gate.watch(), name="gate")
     serving = asyncio.create_task(server.serve([listening]), name="server")
     accepting = asyncio.create_task(server.accepting.wait())
     try:
@@ -223,7 +216,16 @@ async def listen(app: ASGIApp, listening: socket.socket, settings: Settings) -> 
     finally:
         accepting.cancel()
         server.should_exit = True
-        await serving
+        try:
+            await serving
+        finally:
+            watching.cancel()
+
+
+def open_gate(settings: Settings) -> Gate:
+    """What limits and counts connections, with as many open files as the system lets this process have."""
+    raise_file_limit()
+    return Gate(GateLimits.of(settings))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -252,13 +254,15 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: Settings, gate: Gate) -> uvicorn.Config:
     # Its own messages ("started", "shutting down") say nothing that the command line does not say better.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
+    stall_s = _STALLS * settings.live_keep_alive / SECOND
+    http = partial(HttpConnection, stall_s=stall_s, gate=gate, retry_after_s=settings.retry_after_s)
     return uvicorn.Config(
         app,
-        http=partial(_Protocol, stall_s=_STALLS * settings.live_keep_alive / SECOND),  # type: ignore[arg-type]
-        ws=_WebSocket,
+        http=http,  # type: ignore[arg-type]
+        ws=partial(_WebSocket, gate=gate),  # type: ignore[arg-type]
         ws_max_size=_FRAME_BYTES_MAX,
         ws_ping_interval=settings.ws_ping_s,
         ws_ping_timeout=settings.ws_ping_s,

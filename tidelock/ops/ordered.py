@@ -57,7 +57,7 @@ class OrderedTail:
     def read(self, connection: Connection) -> Iterator[Change]:
         """Everything there is behind the position, which is moved."""
         if not self._kept:
-            yield from self._stored(connection, after=self.position)
+            yield from self._stored_on(connection, _LAST)
             return
         while True:
             try:
@@ -65,7 +65,7 @@ class OrderedTail:
                 return
             except ResumeExpired:
                 through = pruned_through(connection)
-                yield from self._stored(connection, after=self.position, through=through)
+                yield from self._stored_on(connection, through)
                 self.position = through
 
     def last(self, connection: Connection, count: int) -> Iterator[Change]:
@@ -99,6 +99,14 @@ class OrderedTail:
         if self._tenant_id not in (None, change.tenant_id):
             return False
         return not is_watermark(change) or (change.key == self._table.name and _raised(change))
+
+    def _stored_on(self, connection: Connection, through: int) -> Iterator[Change]:
+        """Rows behind the position, which moves with each collection: where an outage interrupts it, it goes on."""
+        found = self._stored(connection, after=self.position, through=through)
+        for source_timestamp, changes in groupby(found, key=lambda change: change.source_timestamp):
+            given_out = list(changes)
+            self.position = source_timestamp
+            yield from given_out
 
     def _stored_last(self, connection: Connection, count: int, through: int = _LAST) -> list[Change]:
         if count <= 0:

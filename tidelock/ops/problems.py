@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections import OrderedDict
 from http import HTTPStatus
 
 import msgspec
@@ -11,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from tidelock.errors import TidelockError
+from tidelock.errors import TidelockError, Unreachable
 from tidelock.model import Problem
 
 JSON = "application/json"
@@ -23,6 +26,10 @@ _MESSAGES = {
 }
 #: the client may try the same again
 _RETRY = (429, 503)
+_QUIET_S = 60.0
+_KINDS_MAX = 100
+
+logger = logging.getLogger(__name__)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -41,8 +48,38 @@ def _text(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+class Outages:
+    """Logs why clients are told that something is away: each reason once a minute, however many ask."""
+
+    def __init__(self) -> None:
+        #: reason -> when it was logged, and how often it was told since; the oldest first
+        self._told: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def note(self, error: BaseException) -> None:
+        if not isinstance(error, Unreachable):
+            return
+        now = time.monotonic()
+        logged_at, since = self._told.get(error.message, (-_QUIET_S, 0))
+        if now - logged_at < _QUIET_S:
+            self._told[error.message] = logged_at, since + 1
+            return
+        said = error.detail or str(error.__cause__ or "")
+        insides = "" if said in error.message else f" [{' '.join(said.split())}]"
+        more = f" ({since} more of these were not logged)" if since else ""
+        logger.warning("a request was answered with 503: %s%s%s", error.message, insides, more)
+        self._told[error.message] = now, 0
+        self._told.move_to_end(error.message)
+        if len(self._told) > _KINDS_MAX:
+            self._told.popitem(last=False)
+
+
+#: one for the process, as its log is
+outages = Outages()
+
+
 def problem_of(error: TidelockError, retry_after_s: int) -> Response:
     """The answer that tells an error of ours."""
+    outages.note(error)
     response = problem(error.http_status, error.code, error.message, error.field)
     response.headers.update(headers_of(error, retry_after_s))
     return response

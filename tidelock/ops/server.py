@@ -28,6 +28,7 @@ from tidelock.ops.activity import ActivityLog
 from tidelock.ops.clients import Places
 from tidelock.ops.docs import install_docs
 from tidelock.ops.explain.route import EXPLAIN, Explain
+from tidelock.ops.gate import Gate, GateMetrics
 from tidelock.ops.graphql import GraphQL
 from tidelock.ops.graphql_http import GraphQLRoute
 from tidelock.ops.graphql_sse import GraphQLStreams
@@ -40,6 +41,7 @@ from tidelock.ops.lists import CAUSALITY, EVENTS, Lists
 from tidelock.ops.metrics import LiveState, Measured, Metrics
 from tidelock.ops.openapi import describe, graphql_operations, operation
 from tidelock.ops.operations import Operations
+from tidelock.ops.origins import Origins
 from tidelock.ops.problems import install_problems
 from tidelock.ops.shortcut import Shortcut
 from tidelock.ops.tables import ADJUSTMENT_LIST, ANY_TABLE, COUNTER_LIST, ERROR_LIST, LATE_LIST, USAGE, Tables
@@ -74,6 +76,7 @@ class Parts:
     database: Database
     triggers: Counts
     verifying: Verifying
+    gate: Gate
     #: the readers that health tells of
     probes: Sequence[Probe] = ()
 
@@ -114,6 +117,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     tail = TailRoute(parts.feed, parts.looks, access, settings)
     watched = TriggerMetrics(parts.triggers)
     metrics.registry.register(watched)
+    metrics.registry.register(GateMetrics(parts.gate))
     vitals = Vitals(parts.looks, access, metrics, settings, parts.probes, [watched.look])
     app.router.routes[:0] = [
         # As probes ask: HEAD too, which the document need not tell twice.
@@ -136,7 +140,8 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     install_problems(app, settings.retry_after_s)
     describe(app, {**trigger_schemas(), **inspection_schemas()})
     app.router.default = console or _nothing_here
-    return Measured(Shortcut(app, ingest, settings.retry_after_s), metrics)
+    inside = Shortcut(app, ingest, settings.retry_after_s)
+    return Measured(Origins(inside, access, settings.cors_origins, settings.retry_after_s), metrics)
 
 
 def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: Places, desk: TriggerDesk) -> None:

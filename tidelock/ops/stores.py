@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from tidelock.errors import SettingsError
+from tidelock.fold.java import check_java
 from tidelock.ledger.database import Database
 from tidelock.settings import Settings
 
@@ -49,6 +50,7 @@ def chosen(settings: Settings, names: Sequence[str]) -> list[str]:
 
 def check_stores(settings: Settings) -> None:
     """Raises SettingsError for what cannot be loaded as it is set."""
+    check_java(settings.spark.java)
     if settings.clickhouse.url is not None:
         from tidelock.sinks.clickhouse import ClickHouseStore
 

@@ -16,7 +16,7 @@ from tidelock.ledger.feed import Feed
 from tidelock.ledger.reader import read_head
 from tidelock.ledger.routing import Filter
 from tidelock.ops.access import Access
-from tidelock.ops.clients import Places, Watch, close_code, say_goodbye
+from tidelock.ops.clients import Places, Watch, close_code, say_goodbye, trust
 from tidelock.ops.parameters import Parameters
 from tidelock.settings import Settings
 
@@ -91,14 +91,15 @@ class TailRoute:
         headers = dict(scope["headers"])
         wanted = _Wanted.read(scope["query_string"])
         if b"authorization" not in headers and await self._access.keys_needed():
-            await self._meet(wanted, headers, receive, send)
+            await self._meet(wanted, scope, receive, send)
             return
         client = await self._let_in(wanted, headers)
+        trust(scope)
         with self._places.take():
             await send({"type": "websocket.accept"})
             await self._serve(client, receive, send)
 
-    async def _meet(self, wanted: _Wanted, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
+    async def _meet(self, wanted: _Wanted, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a client that shows its key in its first frame: browsers cannot send it with the handshake."""
         with self._waiting.take():
             await send({"type": "websocket.accept"})
@@ -106,7 +107,9 @@ class TailRoute:
                 first = await _first_message(receive)
                 if first["type"] == "websocket.disconnect":
                     return
-                client = await self._let_in(wanted, {**headers, b"authorization": _authorization(first)})
+                headers = {**dict(scope["headers"]), b"authorization": _authorization(first)}
+                client = await self._let_in(wanted, headers)
+                trust(scope)
             except TidelockError as error:
                 await _close_for(error, send)
                 return

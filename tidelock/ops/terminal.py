@@ -6,6 +6,7 @@ Colours and moving bars only where somebody looks: not in pipes, and never with 
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,21 +15,35 @@ from types import TracebackType
 from typing import IO
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 
 # Where nobody looks, lines are not broken: whoever reads them is a program or an editor.
 _WIDTH_UNSEEN = 500
+# Controls, and what changes the direction of writing.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # How often work is told of in a log.
 _LINE_EVERY_S = 10.0
+
+
+class _Console(Console):
+    """What comes from outside may be any text, and a terminal takes some of it for commands: it is shown instead."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or not _COMMANDS.search(segment.text):
+                yield segment
+            else:
+                yield Segment(_COMMANDS.sub(lambda found: ascii(found[0])[1:-1], segment.text), segment.style)
 
 
 def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     seen = stream.isatty()
-    return Console(stderr=stderr, highlight=False, soft_wrap=not seen, width=None if seen else _WIDTH_UNSEEN)
+    return _Console(stderr=stderr, highlight=False, soft_wrap=not seen, width=None if seen else _WIDTH_UNSEEN)
 
 
 def say(text: str) -> None:

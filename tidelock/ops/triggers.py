@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tidelock.errors import PayloadTooLarge, RequestError, UnsupportedMedia
 from tidelock.instants import SECOND, format_instant
+from tidelock.jsontexts import readable
 from tidelock.ops.access import Access, Grant
 from tidelock.ops.paging import key_cursor, read_key_cursor, read_limit
 from tidelock.ops.parameters import Parameters
@@ -84,7 +85,7 @@ class Triggers:
         name, event_id = request.path_params["name"], request.path_params["event_id"]
         row, data, attempts = await self._desk.delivery(name, grant.reads(None), event_id)
         items = [attempt_form(attempt) for attempt in attempts]
-        return _answer({**delivery_form(row), "data": msgspec.Raw(data.encode()), "items": items, "next": None})
+        return _answer({**delivery_form(row), "data": readable(data.encode()), "items": items, "next": None})
 
     async def redeliver(self, request: Request) -> Response:
         grant = await self._grant(request)

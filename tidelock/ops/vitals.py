@@ -15,7 +15,7 @@ from starlette.responses import Response
 from tidelock.errors import TidelockError
 from tidelock.ledger.connections import Connections
 from tidelock.ops.access import Access
-from tidelock.ops.health import UNKNOWN, Health, Probe, read_health
+from tidelock.ops.health import UNKNOWN, Health, NotReady, Probe, read_health
 from tidelock.ops.metrics import Metrics
 from tidelock.ops.mirrored import MIRRORED, TOLD_MAX, MirroredPartition
 from tidelock.ops.parameters import Parameters
@@ -59,7 +59,9 @@ class Vitals:
             found = await read_health(self._connections, self._probes)
         except TidelockError:
             return self._not_ready(UNKNOWN)
-        if found.waiting_for or not found.in_time(self._settings.reader_lag_max):
+        if found.waiting_for:
+            return self._not_ready(NotReady(found.health.head, found.health.readers, found.waiting_for))
+        if not found.in_time(self._settings.reader_lag_max):
             return self._not_ready(found.health)
         return Response(msgspec.json.encode(found.health), media_type=JSON)
 

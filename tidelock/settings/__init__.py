@@ -15,7 +15,9 @@ from tidelock.definitions import Definitions, parse_definitions
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES
 from tidelock.sections import Section
 from tidelock.settings import options
+from tidelock.settings.backfill import Backfill
 from tidelock.settings.connect import Connect
+from tidelock.settings.connections import ConnectionLimits
 from tidelock.settings.kafka import Kafka
 from tidelock.settings.layers import build, from_environment, from_file, from_flags
 from tidelock.settings.option_values import SPARK_PROPERTIES
@@ -76,7 +78,10 @@ class Spark:
         example='{ "spark.executor.memory" = "4g" }',
     )
     rehearsals: int = options.integer(
-        100, "How often the fold rehearses while there is nothing to do, so that Java has it compiled.", minimum=0
+        100,
+        "How often the fold rehearses while there is nothing to do, so that Java has it compiled. With 0 it also "
+        "starts without waiting until it is quick.",
+        minimum=0,
     )
 
 
@@ -90,6 +95,12 @@ class Fold:
         "Most events that are folded at a time. More at a time is faster, and takes more memory.",
         minimum=1_000,
     )
+    range_events_start: int = options.integer(
+        1_000,
+        "How many events are folded at a time after a start or a failure. Each range then takes twice as many as the "
+        "one before, up to `fold.range_events_max`.",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +110,6 @@ class Meters:
     lateness: int = options.duration(
         "48h", "How far behind a counter's latest event an event still counts. A later one becomes an adjustment."
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    """An older table of events that `tidelock backfill` records."""
-
-    url: str | None = options.text(
-        None,
-        "Postgres that has the table; the flag is `--from`.",
-        unset="none",
-        example="postgresql://reader@old.example/workflows",
-        secret=True,
-    )
-    table: str | None = options.text(None, "The table, with its schema where needed.", unset="none")
-    map: Mapping[str, str] = options.table(
-        "Which column is which field of an event, where its name does not tell; `data.NAME` is a member of data, `-` "
-        "leaves a column out. The flag is `--map COLUMN=FIELD`.",
-        example='{ kind = "stream", run = "causalityKey" }',
-    )
-    stream: str | None = options.text(None, "Stream of all rows, where no column names it.", unset="that of the column")
-    tenant: str | None = options.text(None, "Tenant of rows that name none.", unset="`default`")
-    chunk_events: int = options.integer(1_000, "Rows that are recorded at a time.", maximum=1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +157,11 @@ class Settings:
     )
     future_tolerance: int = options.duration(
         "1h", "How far ahead of the server's clock an event's time may be. Beyond it the event is rejected."
+    )
+    cors_origins: tuple[str, ...] = options.origins(
+        "Web origins whose pages may call the API with an API key: REST, GraphQL, server-sent events and WebSockets. "
+        "Cookies are never taken from them. Without API keys no page of another origin is answered.",
+        example='["https://app.example.com"]',
     )
     request_events_max: int = options.integer(10_000, "Most events in one request.", maximum=10_000)
     request_bytes_max: int = options.size(
@@ -333,6 +327,7 @@ class Settings:
         minimum=0.1,
         maximum=3_600,
     )
+    outage_patience: int = options.duration("15s", "How long a command waits for a database that went away.")
     key_cache_s: float = options.seconds(
         5, "How long an API key that was looked up is remembered, in seconds.", minimum=0, maximum=3_600
     )
@@ -354,6 +349,7 @@ class Settings:
     meters: Meters = options.section(Meters)
     backfill: Backfill = options.section(Backfill)
     connect: Connect = options.section(Connect)
+    connections: ConnectionLimits = options.section(ConnectionLimits)
     kafka: Kafka = options.section(Kafka)
     load: Load = options.section(Load)
     lake: Lake = options.section(Lake)

@@ -23,6 +23,7 @@ _SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
@@ -70,6 +71,13 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(_text(item) for item in items)
 
 
+def _origins(value: object) -> tuple[str, ...]:
+    found = tuple(item.lower() for item in (_names(value) if value != "" else ()))
+    if not all(map(_ORIGIN.fullmatch, found)):
+        raise ValueError
+    return found
+
+
 def _durations(value: object) -> tuple[int, ...]:
     items = _names(value) if value != "" else ()
     if len(items) > _DURATIONS_MAX:
@@ -110,6 +118,11 @@ TEXT = Kind("a text that is not empty", _text)
 FLAG = Kind("true or false", _flag)
 PATH = Kind("a path", _path, lambda path: json.dumps(str(path)))
 NAMES = Kind("a list of names; in the environment separated by commas", _names, lambda names: json.dumps(list(names)))
+ORIGINS = Kind(
+    'a list of origins such as "https://app.example.com", without a path; in the environment separated by commas',
+    _origins,
+    lambda origins: json.dumps(list(origins)),
+)
 DURATIONS = Kind(
     f'a list of up to {_DURATIONS_MAX} durations such as "10s" or "48h"; in the environment separated by commas',
     _durations,

@@ -125,6 +125,10 @@ def names(about: str, **spec: Any) -> Any:
     return _option((), Spec(values.NAMES, about, **spec))
 
 
+def origins(about: str, **spec: Any) -> Any:
+    return _option((), Spec(values.ORIGINS, about, **spec))
+
+
 def table(about: str, **spec: Any) -> Any:
     return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(values.TABLE, about, **spec)})
 

@@ -74,7 +74,10 @@ class LakeSink:
         spans = self._spans()
         cut = list(pieces(lo, hi, spans, self._file_events, source.following))
         merged = [
-            piece for piece in cut if piece.span in spans and piece[1:] != (piece.span.first - 1, piece.span.last)
+            piece
+            for piece in cut
+            if piece.span in spans
+            and (piece[1:] != (piece.span.first - 1, piece.span.last) or source.lost(piece.lo, piece.hi))
         ]
         fresh = [piece for piece in cut if piece not in merged]
         # What is merged comes first, as it does in the lake: readers see the events of a step in their order.
@@ -117,8 +120,13 @@ class LakeSink:
         return {staged: {number: piece.span.file for number, piece in enumerate(cut)}}
 
     def _merge(self, staged: str, piece: Piece, source: Source) -> dict[str, dict[int, str]]:
-        """What the file has outside of the piece stays: what is above it came of a step that was killed."""
-        kept = self._read(piece.span).where(f"{SEQUENCE} <= {piece.lo} OR {SEQUENCE} > {piece.hi}")
+        """What the file has outside of the piece stays: what is above it came of a step that was killed.
+
+        So do events that the ledger has lost: this may be their last copy.
+        """
+        outside = [f"{SEQUENCE} <= {piece.lo}", f"{SEQUENCE} > {piece.hi}"]
+        outside += [f"({SEQUENCE} > {lo} AND {SEQUENCE} <= {hi})" for lo, hi in source.lost(piece.lo, piece.hi)]
+        kept = self._read(piece.span).where(" OR ".join(outside))
         rows = kept.select(*NAMES).union(source.read([(piece.lo, piece.hi)]).select(*NAMES))
         self._save(rows.coalesce(1).sortWithinPartitions(SEQUENCE), staged)
         return {staged: {0: piece.span.file}}

@@ -20,6 +20,7 @@ from tidelock.fold.session import Spark, reason
 from tidelock.fold.store import CursorMoved
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import lost
 from tidelock.settings.stores import Load
 from tidelock.sinks.kafkasource import not_mirrored
 from tidelock.sinks.loading import Loading
@@ -94,9 +95,18 @@ class Loader:
     """All stores of one ledger."""
 
     def __init__(
-        self, spark: Spark, database: Database, loadings: Sequence[Loading], settings: Load, tell: Callable[[str], None]
+        self,
+        spark: Spark,
+        database: Database,
+        loadings: Sequence[Loading],
+        settings: Load,
+        tell: Callable[[str], None],
+        *,
+        poll_s: float = _POLL_S,
     ) -> None:
+        """`poll_s`: how often it looks whether a store that another has is free."""
         self._spark = spark
+        self._poll_s = poll_s
         self._database = database
         self._settings = settings
         self._lanes = [Lane(loading, settings) for loading in loadings]
@@ -201,7 +211,7 @@ class Loader:
     def _stand_by(self, lane: Lane, waiting_for: str, text: str) -> None:
         self._tell_once(lane, waiting_for, text)
         lane.loading.look()
-        lane.not_before = time.monotonic() + _POLL_S
+        lane.not_before = time.monotonic() + self._poll_s
 
     def _let_go(self, lane: Lane) -> None:
         """Of a store that a repair asks for, until that has ended."""
@@ -252,7 +262,7 @@ class Loader:
             return
         error = not_mirrored(error) or error
         if isinstance(error, TidelockError | psycopg.OperationalError | psycopg.InterfaceError):
-            if self._once:
+            if self._once and not (lost(error) and lane.failures < _ATTEMPTS_MAX):
                 raise error
             self._tell_once(lane, "outage", f"waiting: {' '.join(str(error).split())}")
             return

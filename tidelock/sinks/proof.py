@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelock.columns import STRING
 from tidelock.fold.store import Store
 from tidelock.ledger.findings import Check, Findings
+from tidelock.ledger.losttail import Loss, held_of
 from tidelock.sinks.columns import LEDGER, SEQUENCE, conformed, select_sql
 from tidelock.sinks.lakereader import Damaged
-from tidelock.sinks.source import QUERIES
+from tidelock.sinks.source import QUERIES, losses_in
 from tidelock.where.sql import literal
 
 _PAGE_EVENTS_MIN, _PAGE_EVENTS_MAX = 100, 50_000
@@ -50,11 +52,15 @@ class StoreProof:
         self._store = store
         self._copy = copy
         self._events = 0
+        #: tails of the ledger whose loss was accepted, and how many of their events the store has
+        self._losses: list[Loss] = []
+        self._lost = 0
 
     def compare(self, progress: Progress) -> None:
         # The cursor first: what it says is there stays there.
         found = self._store.query(QUERIES.text("position").format(name=literal(STRING, self._copy.name)))
         through = int(found["sequence"][0].as_py()) if found.num_rows else 0
+        self._losses = losses_in(self._store)
         lo, size = 0, _PAGE_EVENTS_MIN
         while lo < through:
             hi = self._number("frontier", lo=lo, events_max=size, through=through)
@@ -72,7 +78,8 @@ class StoreProof:
             self.findings.differ(0, what)
 
     def check(self) -> Check:
-        return self.findings.check(f"the same {self._events:,} events in the same order, with the same commit digests")
+        same = f"the same {self._events:,} events in the same order, with the same commit digests"
+        return self.findings.check(same + held_of(self._losses, self._lost))
 
     def _page(self, lo: int, hi: int) -> pa.Table:
         """Compare a range; what the ledger has of it."""
@@ -81,7 +88,7 @@ class StoreProof:
         self._store.rollback()
         self._events += wanted.num_rows
         try:
-            found = self._copy.rows(lo, hi).select(_COMPARED)
+            found = self._without_lost(self._copy.rows(lo, hi).select(_COMPARED))
         except Damaged as damage:
             self._differ(max(lo + 1, damage.span.first), str(damage))
             return wanted
@@ -89,6 +96,16 @@ class StoreProof:
             for sequence, what in differences(wanted, found):
                 self._differ(sequence, what)
         return wanted
+
+    def _without_lost(self, rows: pa.Table) -> pa.Table:
+        """What a store holds of a lost tail is no difference: it may be the last copy."""
+        for loss in self._losses:
+            inside = pc.and_(
+                pc.greater_equal(rows[SEQUENCE], loss.first_sequence), pc.less(rows[SEQUENCE], loss.sequence)
+            )
+            kept = rows.filter(pc.invert(inside))
+            self._lost, rows = self._lost + rows.num_rows - kept.num_rows, kept
+        return rows
 
     def _beyond(self, through: int) -> None:
         """What lies beyond the cursor came of a step that is not finished; beyond the ledger it proves a cut tail."""

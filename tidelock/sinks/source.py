@@ -11,6 +11,8 @@ from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS, jdbc_options, single_partition
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
+from tidelock.ledger.losttail import QUERIES as LOSSES
+from tidelock.ledger.losttail import Loss, losses_of
 from tidelock.ledger.queries import load
 from tidelock.sinks.columns import COLUMNS, SEQUENCE, Column, conformed, select_sql
 
@@ -36,6 +38,9 @@ class Source(Protocol):
     def commit_end(self, sequence: int) -> int:
         """The last end of a commit up to a sequence."""
 
+    def lost(self, lo: int, hi: int) -> list[Range]:
+        """Of a range what the ledger has lost, where that was accepted. A store may still hold it."""
+
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         """The events of ranges one behind another: one partition of its own for each, so a task can write a file."""
 
@@ -58,6 +63,12 @@ class LedgerSource:
 
     def commit_end(self, sequence: int) -> int:
         return self.number("commit_end", sequence=sequence) or 0
+
+    def lost(self, lo: int, hi: int) -> list[Range]:
+        losses = losses_in(self._store)
+        self._store.rollback()
+        spans = [(max(lo, loss.first_sequence - 1), min(hi, loss.sequence - 1)) for loss in losses]
+        return [span for span in spans if span[0] < span[1]]
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         return self.read_ledger(ranges, COLUMNS)
@@ -91,6 +102,12 @@ class LedgerSource:
         self._store.rollback()
         number = found["sequence"][0].as_py() if found.num_rows else None
         return None if number is None else int(number)
+
+
+def losses_in(store: Store) -> list[Loss]:
+    """The losses of the ledger that were accepted."""
+    found = store.query(LOSSES.text("losses"))
+    return losses_of(zip(*(found[name].to_pylist() for name in ("ingress_sequence", "commit_id", "data")), strict=True))
 
 
 def joined(frames: Sequence[DataFrame]) -> DataFrame:

@@ -67,6 +67,7 @@ class Delivery:
     """Delivers what this process has the leases of, from `start` to `close`.
 
     `disable` records that a trigger is disabled because its receiver is gone, and gives the control event's sequence.
+    Leases are renewed every `renew_s`, by default four times in the time they last.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Delivery:
         retention_ns: int,
         disable: Disable,
         lease_s: float = LEASE_S,
+        renew_s: float | None = None,
         poll_s: float = POLL_S,
     ) -> None:
         self._database = database
@@ -85,6 +87,7 @@ class Delivery:
         self._terms = terms
         self._retention_ns = retention_ns
         self._disable = disable
+        self._renew_s = lease_s / 4 if renew_s is None else renew_s
         self._poll_s = poll_s
         self.owner = secrets.token_hex(8)
         self._leases = Leases(self.owner, lease_s)
@@ -105,9 +108,9 @@ class Delivery:
             asyncio.create_task(self._tidy(), name="webhook retention"),
         ]
 
-    async def close(self) -> None:
-        """Finish what is under way, settle it, and let others go on at once."""
-        await self.dispatch.finish(_FINISH_S)
+    async def close(self, finish_s: float = _FINISH_S) -> None:
+        """Finish what is under way if that takes no longer, settle it, and let others go on at once."""
+        await self.dispatch.finish(finish_s)
         self._settled.clear()
         if self.dispatch.done:
             with suppress(TimeoutError):
@@ -146,7 +149,7 @@ class Delivery:
             gained = await self._leases.renew(connection, self.dispatch.busy_shards())
             if changed := gained | (had - self._leases.shards):
                 self._shards_changed(changed)
-            async for notification in connection.notifies(timeout=self._leases.lease_s / 4):
+            async for notification in connection.notifies(timeout=self._renew_s):
                 self._heard(notification)
 
     def _shards_changed(self, shards: frozenset[int]) -> None:

@@ -3,20 +3,20 @@
 SELECT source_timestamp FROM changes_pruned;
 
 -- name: range_after_time
--- The first range with changes after a source timestamp: its end, and how many parts each table has in it. Ranges
+-- The first range with changes after a source timestamp: its end, and how many parts each table and lane has in it. Ranges
 -- follow each other in time as in sequence, so the first part by time is of the first range.
 WITH next AS (
     SELECT last_sequence FROM changes
     WHERE last_source_timestamp > %(after)s AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
     ORDER BY last_source_timestamp LIMIT 1
 )
-SELECT (SELECT source_timestamp FROM changes_pruned), next.last_sequence, table_name, count(*),
+SELECT (SELECT source_timestamp FROM changes_pruned), next.last_sequence, table_name, lane, count(*),
     max(last_source_timestamp)
 FROM (VALUES (true)) AS one LEFT JOIN next ON true
 LEFT JOIN changes
     ON changes.last_sequence = next.last_sequence AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
-GROUP BY next.last_sequence, table_name
-ORDER BY table_name;
+GROUP BY next.last_sequence, table_name, lane
+ORDER BY table_name, lane;
 
 -- name: range_after_sequence
 -- The same for the first range that ends after a sequence of the ledger.
@@ -25,17 +25,17 @@ WITH next AS (
     WHERE last_sequence > %(after)s AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
     ORDER BY last_sequence LIMIT 1
 )
-SELECT (SELECT source_timestamp FROM changes_pruned), next.last_sequence, table_name, count(*),
+SELECT (SELECT source_timestamp FROM changes_pruned), next.last_sequence, table_name, lane, count(*),
     max(last_source_timestamp)
 FROM (VALUES (true)) AS one LEFT JOIN next ON true
 LEFT JOIN changes
     ON changes.last_sequence = next.last_sequence AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
-GROUP BY next.last_sequence, table_name
-ORDER BY table_name;
+GROUP BY next.last_sequence, table_name, lane
+ORDER BY table_name, lane;
 
 -- name: segment
--- One part of a table's changes in a range.
-SELECT segment FROM changes WHERE last_sequence = %s AND table_name = %s AND part = %s;
+-- One part of a table's changes in a range and lane.
+SELECT segment FROM changes WHERE last_sequence = %s AND table_name = %s AND lane = %s AND part = %s;
 
 -- name: time_of_sequence
 -- Source timestamp of the commit that a reader is complete through; 0 at the very beginning.
@@ -65,9 +65,12 @@ WITH oldest AS (
 SELECT count(*) FROM gone;
 
 -- name: before_last
--- A source timestamp behind which a table has at least its last so many changes, and not many more.
+-- A source timestamp after which a table has at least its last so many changes, and not many more. Parts count from
+-- the one that begins last: lanes of a range overlap in time.
 SELECT coalesce(min(first_source_timestamp) - 1, 0) FROM (
-    SELECT first_source_timestamp, sum(rows) OVER (ORDER BY last_sequence DESC, part DESC) - rows AS later
+    SELECT first_source_timestamp, sum(rows) OVER (
+        ORDER BY last_sequence DESC, first_source_timestamp DESC, part DESC, lane DESC
+    ) - rows AS later
     FROM changes WHERE table_name = %s
 ) AS parts
 WHERE later < %s;

@@ -42,8 +42,17 @@ async def event(visit: Visit, sequence: str) -> None:
     with row():
         await _run(visit, found)
         with panel("Data"):
-            json_block(found["data"]) if found["data"] is not None else ui.label("It has none.").classes("tl-faint")
+            _data(found)
     await _touched(visit, found, outcomes)
+
+
+def _data(found: Json) -> None:
+    if found["data"] is not None:
+        json_block(found["data"])
+    elif "error" in found:
+        ui.label(f"It cannot be shown: {found['error']['message']}.").classes("tl-warn-text")
+    else:
+        ui.label("It has none.").classes("tl-faint")
 
 
 async def _read(visit: Visit, sequence: int) -> Json | None:

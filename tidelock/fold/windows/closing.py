@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 
 from tidelock.definitions import Count, Session
 from tidelock.fold.arrow import column, identities
-from tidelock.fold.segments import change_schema
+from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, KEY, Table
-from tidelock.fold.versions import Outcome, appended, row_schema
+from tidelock.fold.versions import appended, row_schema
 from tidelock.fold.windows.groups import group_values, identity, keys_of, row_keys, start_keys
 from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.states import results
@@ -68,8 +68,9 @@ def kept(table: Table, rows: pa.Table, removed: pa.Table) -> Outcome:
     return Outcome(
         table,
         rows.select(schema.names).cast(schema),
+        schema.empty_table(),
         removed.select(["tenant_id", KEY]),
-        change_schema(table.columns).empty_table(),
+        None,
     )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.outage import reason
+from tidelock.ledger.outage import Patience, lost, reason
 from tidelock.ledger.queries import load
 from tidelock.ops.backfill.mapping import Column, TableMap, make_map
 from tidelock.ops.backfill.statements import Place, Statements
-from tidelock.ops.foreign import address
+from tidelock.ops.foreign import Address, address
 
 QUERIES = load("tidelock.ops", "sql/oldtable.sql")
+
+T = TypeVar("T")
 
 #: rows without a place that are named; all are counted
 UNPLACED_NAMED = 1_000
@@ -36,10 +38,17 @@ class OldRow(NamedTuple):
 
 
 class OldTable:
-    """One table behind one connection, which sees it as it was when it was opened."""
+    """One table behind one connection, which sees it as it was when it was opened.
 
-    def __init__(self, url: str, connect_timeout_s: float) -> None:
-        self.place, self._connection = _connected(url, connect_timeout_s)
+    A connection that is lost is made again. Rows are then read on from the last one, as the table is then: what was
+    added before that one meanwhile is counted at the end as rows that came behind.
+    """
+
+    def __init__(self, url: str, connect_timeout_s: float, patience: Patience) -> None:
+        self._address = address(url, "Postgres", "tidelock backfill", connect_timeout_s)
+        self.place = self._address.place
+        self._patience = patience
+        self._connection: psycopg.Connection[Any] | None = None
         self.name = ""
         self.columns: TableMap | None = None
         self._statements: Statements | None = None
@@ -49,7 +58,7 @@ class OldTable:
     ) -> TableMap:
         """Find the table and what its columns mean. Raises SettingsError."""
         with _translated(self.place):
-            schema, name, found = self._find(table)
+            schema, name, found = self._run(lambda connection: self._find(connection, table))
             self.name = name if schema == "public" else f"{schema}.{name}"
             self.columns = make_map(found, told, self.name, stream=stream, tenant_id=tenant_id)
             self._statements = Statements(schema, name, self.columns)
@@ -57,44 +66,77 @@ class OldTable:
 
     def count(self, after: Place | None) -> int:
         with _translated(self.place):
-            row = self._connection.execute(self._made.count(after)).fetchone()
+            row = self._run(lambda connection: connection.execute(self._made.count(after)).fetchone())
             assert row is not None
             return int(row[0])
 
     def unplaced(self) -> tuple[int, list[str | None]]:
         """How many rows have no place in the order, and the ids of the first of them."""
         with _translated(self.place):
-            found = self._connection.execute(self._made.unplaced(UNPLACED_NAMED)).fetchall()
+            unplaced = self._made.unplaced(UNPLACED_NAMED)
+            found = self._run(lambda connection: connection.execute(unplaced).fetchall())
         return (found[0][1] if found else 0), [row[0] for row in found]
 
     def rows(self, after: Place | None, limit: int | None = None) -> Iterator[OldRow]:
-        with _translated(self.place), self._connection.cursor(name="tidelock_backfill") as cursor:
-            cursor.itersize = _FETCH_ROWS
-            for row in cursor.execute(self._made.rows(after, limit)):
-                yield OldRow((row[0], row[1], row[2]), row[3], row[4], row[5], row[6:])
+        """Every row behind a place, in order, or the first so many of them."""
+        left = limit
+
+        def read(last: OldRow | None) -> Iterator[OldRow]:
+            nonlocal left
+            with self._given_up(), _cursor(self._open()) as cursor:
+                for row in cursor.execute(self._made.rows(after if last is None else last.place, left)):
+                    left = None if left is None else left - 1
+                    yield OldRow((row[0], row[1], row[2]), row[3], row[4], row[5], row[6:])
+
+        with _translated(self.place):
+            yield from self._patience.read_on(read)
 
     def close(self) -> None:
-        self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _run(self, step: Callable[[psycopg.Connection[Any]], T]) -> T:
+        def once() -> T:
+            with self._given_up():
+                return step(self._open())
+
+        return self._patience.insist_sync(once)
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            self._connection = _connected(self._address)
+        return self._connection
+
+    @contextmanager
+    def _given_up(self) -> Iterator[None]:
+        """The connection is, when it is lost: the next step makes another."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if lost(error):
+                self.close()
+            raise
 
     @property
     def _made(self) -> Statements:
         assert self._statements is not None, "a table is chosen first"
         return self._statements
 
-    def _find(self, table: str) -> tuple[str, str, list[Column]]:
-        found = self._connection.execute(QUERIES["find_table"], {"name": table}).fetchone()
+    def _find(self, connection: psycopg.Connection[Any], table: str) -> tuple[str, str, list[Column]]:
+        found = connection.execute(QUERIES["find_table"], {"name": table}).fetchone()
         if found is None:
-            names = [row[0] for row in self._connection.execute(QUERIES["table_names"]).fetchall()]
+            names = [row[0] for row in connection.execute(QUERIES["table_names"]).fetchall()]
             near = difflib.get_close_matches(table, names, n=3, cutoff=0.3)
             hint = f"; did you mean {' or '.join(near)}?" if near else "; the user sees no table there"
             raise SettingsError(f"--table: {self.place} has no table {table!r}{hint}")
         oid, schema, name = found
-        columns = self._connection.execute(QUERIES["columns"], [oid]).fetchall()
+        columns = connection.execute(QUERIES["columns"], [oid]).fetchall()
         return schema, name, [Column(*row) for row in columns]
 
 
-def _connected(url: str, timeout_s: float) -> tuple[str, psycopg.Connection[Any]]:
-    found = address(url, "Postgres", "tidelock backfill", timeout_s)
+def _connected(found: Address) -> psycopg.Connection[Any]:
     try:
         connection = psycopg.connect(**found.parameters)
         # One view of the table for the whole run, and texts of instants that can be read again.
@@ -104,7 +146,20 @@ def _connected(url: str, timeout_s: float) -> tuple[str, psycopg.Connection[Any]
         connection.read_only = True
     except psycopg.Error as error:
         raise found.refusal(error) from None
-    return found.place, connection
+    return connection
+
+
+@contextmanager
+def _cursor(connection: psycopg.Connection[Any]) -> Iterator[psycopg.ServerCursor[Any]]:
+    cursor = connection.cursor(name="tidelock_backfill")
+    cursor.itersize = _FETCH_ROWS
+    try:
+        yield cursor
+    finally:
+        # Where the connection is lost, the driver has to find that out before it closes the cursor on its side.
+        with suppress(psycopg.OperationalError):
+            cursor.close()
+        cursor.close()
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 import psycopg
 
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import Steady
 from tidelock.ledger.queries import load
 from tidelock.ops.backfill.outcome import Counts, RowProblem
 from tidelock.ops.backfill.statements import Place
@@ -24,11 +24,14 @@ class Position:
         self._database = database
         self._key = key
         self._name = name
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._steady = Steady(database, "tidelock backfill", patience=database.patience)
 
     async def read(self) -> tuple[Place | None, Counts]:
-        connection = await self._connected()
-        row = await (await connection.execute(QUERIES["read_backfill"], [self._key])).fetchone()
+
+        async def step(connection: psycopg.AsyncConnection[Any]) -> Any:
+            return await (await connection.execute(QUERIES["read_backfill"], [self._key])).fetchone()
+
+        row = await self._steady.run(step)
         if row is None:
             return None, Counts()
         place, rows, accepted, duplicates, conflicts, rejected, _ = row
@@ -40,21 +43,23 @@ class Position:
 
     async def note_unplaced(self, problems: Sequence[RowProblem]) -> None:
         """The rows that have no place, in the stead of those that had none before."""
-        connection = await self._connected()
-        async with connection.transaction():
-            await connection.execute(QUERIES["forget_unplaced"], [self._key])
-            await self._add(connection, problems)
+
+        async def step(connection: psycopg.AsyncConnection[Any]) -> None:
+            async with connection.transaction():
+                await connection.execute(QUERIES["forget_unplaced"], [self._key])
+                await self._add(connection, problems)
+
+        await self._steady.run(step)
 
     async def problems(self, limit: int | None) -> list[RowProblem]:
-        connection = await self._connected()
-        found = await (await connection.execute(QUERIES["read_problems"], [self._key, limit])).fetchall()
+        async def step(connection: psycopg.AsyncConnection[Any]) -> list[Any]:
+            return await (await connection.execute(QUERIES["read_problems"], [self._key, limit])).fetchall()
+
+        found = await self._steady.run(step)
         return [RowProblem(number, row_id, msgspec.Raw(verdict.encode())) for number, row_id, verdict in found]
 
     async def close(self) -> None:
-        if self._connection is not None:
-            with suppress(psycopg.Error):
-                await self._connection.close()
-        self._connection = None
+        await self._steady.close()
 
     async def move(
         self,
@@ -71,28 +76,18 @@ class Position:
             "rows": counts.rows, "accepted": counts.accepted, "duplicates": counts.duplicates,
             "conflicts": counts.conflicts, "rejected": counts.rejected, "finished": finished,
         }  # fmt: skip
-        try:
-            await self._write(values, problems, forget_from)
-        except psycopg.OperationalError:
-            # Once more on a new connection when the one at hand turns out to be dead; written twice is written once.
-            await self.close()
-            await self._write(values, problems, forget_from)
+        first = min((problem.row for problem in problems), default=forget_from)
 
-    async def _write(self, values: dict[str, Any], problems: Sequence[RowProblem], forget_from: int | None) -> None:
-        connection = await self._connected()
-        async with connection.transaction():
-            await connection.execute(QUERIES["move_backfill"], values)
-            first = min((problem.row for problem in problems), default=forget_from)
-            if first is not None:
-                await connection.execute(QUERIES["forget_problems"], [self._key, first])
-            await self._add(connection, problems)
+        async def step(connection: psycopg.AsyncConnection[Any]) -> None:
+            async with connection.transaction():
+                await connection.execute(QUERIES["move_backfill"], values)
+                if first is not None:
+                    await connection.execute(QUERIES["forget_problems"], [self._key, first])
+                await self._add(connection, problems)
+
+        await self._steady.run(step)
 
     async def _add(self, connection: psycopg.AsyncConnection[Any], problems: Sequence[RowProblem]) -> None:
         for problem in problems:
             values = [self._key, problem.row, problem.id, bytes(problem.verdict).decode()]
             await connection.execute(QUERIES["add_problem"], values)
-
-    async def _connected(self) -> psycopg.AsyncConnection[Any]:
-        if self._connection is None:
-            self._connection = await self._database.connect(name="tidelock backfill")
-        return self._connection

@@ -6,16 +6,15 @@ was in, and by the processor time of every process that took part, because on on
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
-from tidelock.ops.bench import memory, runs, scratch
-from tidelock.ops.bench.backlog import Backlog, only_row
+from tidelock.ops.bench import runs, scratch
+from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.fold import definitions, watched
 from tidelock.ops.bench.rounds import Say
 from tidelock.ops.bench.runs import Figures, Run
@@ -32,6 +31,8 @@ _PHASES = {
     "driver": ("versions", "record", "rest"),
     "postgres": ("stored", "write"),
 }
+#: who works for a cluster's executors, and is none of them
+_OUTSIDE = ("jvm", "python", "postgres")
 #: jobs begin when all executors are there, or the first would be done by one
 _ALL_THERE = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
 
@@ -43,22 +44,29 @@ class Folded:
     master: str
     workers: int
     run: Run
-    #: by who it was
-    processor_s: Mapping[str, float]
+
+    @property
+    def outside_s(self) -> float | None:
+        """Processor time outside the executors, which more workers cannot share; not known where the JVM is one."""
+        worked = self.run.processor_s
+        return sum(worked[who] for who in _OUTSIDE) if self.master == "cluster" else None
 
     def figures(self, events: int) -> Figures:
         phases = {
             f"{name}Seconds": round(sum(self.run.steps.get(step, 0.0) for step in steps), 2)
             for name, steps in _PHASES.items()
         }
+        outside = self.outside_s
         return {
             "workers": self.workers,
             "events": events,
             "eventsPerSecond": round(events / self.run.seconds),
             "seconds": round(self.run.seconds, 2),
             **phases,
-            **{f"{name}ProcessorSeconds": round(worked, 2) for name, worked in self.processor_s.items()},
-            "coresBusy": round(sum(self.processor_s.values()) / self.run.seconds, 2),
+            **{f"{name}ProcessorSeconds": round(worked, 2) for name, worked in self.run.processor_s.items()},
+            **self.run.microseconds(events),
+            "outsideMicrosecondsPerEvent": None if outside is None else round(outside * 1e6 / events, 2),
+            "coresBusy": round(sum(self.run.processor_s.values()) / self.run.seconds, 2),
         }
 
 
@@ -69,7 +77,6 @@ class _Machine:
         self._settings = settings
         self._backlog = backlog
         self._say = say
-        self._postgres = _postmaster(backlog.database)
 
     def fold(self, master: str, workers: int, cluster: Cluster | None = None) -> Folded:
         """Fold everything by a Spark of its own that has folded some of it before."""
@@ -78,22 +85,12 @@ class _Machine:
         with Spark(wanted, self._settings.data) as spark, runs.compiled(spark):
             given = (spark, self._backlog, definitions(live=True))
             runs.warm(*given, watched, _WARM_EVENTS)
-            before = self._processor_s(spark, cluster)
-            run = runs.fold(*given, self._settings.fold.range_events_max, watched)
-            worked = {who: after - before[who] for who, after in self._processor_s(spark, cluster).items()}
+            executors = (lambda: cluster.executors) if cluster else tuple
+            run = runs.fold(*given, self._settings.fold.range_events_max, watched, executors=executors)
         self._backlog.folded()
         name = "a cluster" if cluster else master
         self._say(f"  {name}, workers: {workers}: {self._backlog.events / run.seconds:,.0f} ev/s")
-        return Folded(master if cluster is None else "cluster", workers, run, worked)
-
-    def _processor_s(self, spark: Spark, cluster: Cluster | None) -> dict[str, float]:
-        executors = sum(map(memory.processor_s, cluster.executors)) if cluster else 0.0
-        return {
-            "executors": executors,
-            "jvm": memory.processor_s(spark.pid),
-            "python": memory.processor_s(os.getpid()),
-            "postgres": memory.tree_processor_s(self._postgres),
-        }
+        return Folded(master if cluster is None else "cluster", workers, run)
 
 
 def measure(settings: Settings, workers: Sequence[int], events: int, say: Say, *, place: Path | None) -> list[Figures]:
@@ -118,7 +115,8 @@ def measure(settings: Settings, workers: Sequence[int], events: int, say: Say, *
 
 def scaling(first: Folded, folded: Folded) -> Figures:
     """How much sooner than the first, and how much sooner it could be: only what executors do can be shared out."""
-    shared = first.processor_s["executors"] or first.processor_s["jvm"]
+    worked = first.run.processor_s
+    shared = (worked["executors"] or worked["jvm"]) + worked["workers"]
     rest = max(first.run.seconds - shared, 0.0)
     least = rest + shared * first.workers / folded.workers
     return {
@@ -135,10 +133,3 @@ def _scratch_ledger(settings: Settings, place: Path | None) -> Iterator[tuple[Se
         with open_database(own) as server, scratch.database(server, "bench_cluster") as database:
             migrate_ledger(database)
             yield own, database
-
-
-def _postmaster(database: Database) -> int:
-    """The process that all others of Postgres are children of, dead ones too."""
-    with database.connect_sync(name="tidelock bench") as connection:
-        (backend,) = only_row(connection.execute("SELECT pg_backend_pid()").fetchone())
-        return memory.parent(backend)

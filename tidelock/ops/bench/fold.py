@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tidelock.definitions import Definitions, parse_definitions
-from tidelock.fold import folder as folding
+from tidelock.fold import executors
 from tidelock.fold.folder import Folder
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
@@ -22,10 +22,7 @@ from tidelock.settings import Settings
 
 #: what is timed of a fold, in its order, and what the figures call it
 STEPS = {
-    "read": "shareRead",
-    "stored": "shareStored",
-    "counters": "shareCounters",
-    "versions": "shareVersions",
+    "executors": "shareExecutors",
     "write": "shareWrite",
     "record": "shareRecord",
     "rest": "shareRest",
@@ -47,9 +44,17 @@ def measure(settings: Settings, sizes: Sequence[int], events: int, say: Say, *, 
 
 
 def measure_ledger(
-    spark: Spark, database: Database, settings: Settings, customers: int, events: int, say: Say, directory: Path
+    spark: Spark,
+    database: Database,
+    settings: Settings,
+    customers: int,
+    events: int,
+    say: Say,
+    directory: Path,
+    *,
+    again: bool = True,
 ) -> Figures:
-    """Figures for so many customers, in an empty ledger."""
+    """Figures for so many customers, in an empty ledger. Without `again` the limits are timed once."""
     say(f"filling a ledger: {events:,} events of {customers:,} customers")
     backlog = Backlog(database, events, customers, settings.partition_events)
     range_events = settings.fold.range_events_max
@@ -66,11 +71,13 @@ def measure_ledger(
         changes = runs.fold(spark, backlog, definitions(live=True), range_events, watched)
         folded = backlog.folded()
         say(f"  fold: {events / changes.seconds:,.0f} ev/s")
-        rounds.run()
+        if again:
+            rounds.run()
         alone = runs.fold(spark, backlog, definitions(live=False), range_events, watched)
         backlog.folded()
         say(f"  fold, live = false: {events / alone.seconds:,.0f} ev/s")
-        rounds.run()
+        if again:
+            rounds.run()
     return _figures(customers, events, rounds, first, changes, folded, alone)
 
 
@@ -80,15 +87,10 @@ def definitions(*, live: bool) -> Definitions:
 
 @contextmanager
 def watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
-    """The first step that runs reads the range and prepares it: Spark does nothing before it must."""
-    ran = iter(["read"])
+    """What Spark and its workers do is one step: prepare, sort by key, fold and encode."""
     with ExitStack() as stack:
-        timed = watch.watching
-        stack.enter_context(timed(folder, {"_run": lambda: next(ran, "counters"), "_named": "versions"}))
-        stack.enter_context(timed(folding, {"chained": "versions", "appended": "versions"}))
-        stack.enter_context(timed(folder, {"_adjusted": "versions", "_watched": "versions"}))
-        stack.enter_context(timed(folder, {"_awaited": "stored", "_show": "stored"}))
-        stack.enter_context(timed(store, {"apply": "write", "_record": "record"}))
+        stack.enter_context(watch.watching(executors, {"run": "executors"}))
+        stack.enter_context(watch.watching(store, {"apply": "write", "_record": "record"}))
         yield
 
 
@@ -116,7 +118,15 @@ def _figures(
         **changes.shares(STEPS),
         "driverPeakMb": changes.driver_mb,
         "jvmPeakMb": changes.jvm_mb,
+        **_microseconds(changes, events),
         "foldAloneEventsPerSecond": round(events / alone.seconds),
         "foldAloneRatioToSparkSums": round(jdbc / alone.seconds, 3),
         "foldAloneRatioToDuckdbSums": round(duckdb / alone.seconds, 3),
     }
+
+
+def _microseconds(run: Run, events: int) -> Figures:
+    """Processor time of an event. The JVM of a local Spark is its executor too, so there are no others."""
+    found = run.microseconds(events)
+    del found["executorsMicrosecondsPerEvent"]
+    return {**found, "processorMicrosecondsPerEvent": round(sum(run.processor_s.values()) * 1e6 / events, 2)}

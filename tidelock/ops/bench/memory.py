@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -13,6 +14,49 @@ _PROC = Path("/proc")
 _SCHEDULED = 2
 #: where /proc has the time of a process, in user and system mode, and of its children that ended
 _TICKS = slice(11, 15)
+
+
+#: processor time in seconds, by who worked and by process
+Worked = Mapping[str, Mapping[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """Who takes part in a fold. A local Spark has no executors: its JVM is the driver and the executor."""
+
+    #: the driver's
+    jvm: int
+    #: the process that all others of Postgres are children of
+    postmaster: int
+    #: JVMs of executors on this machine
+    executors: Callable[[], Iterable[int]] = tuple
+
+    def worked(self) -> Worked:
+        """What every process has worked so far."""
+        executors = list(self.executors())
+        return {
+            "executors": {pid: processor_s(pid) for pid in executors},
+            "jvm": {self.jvm: processor_s(self.jvm)},
+            "python": {os.getpid(): processor_s(os.getpid())},
+            "workers": dict(_python_workers([self.jvm, *executors])),
+            "postgres": {self.postmaster: tree_processor_s(self.postmaster)},
+        }
+
+    def since(self, before: Worked) -> dict[str, float]:
+        """What everyone has worked since. Spark ends idle workers; what those did is not known any more."""
+        return {
+            who: sum(seconds - before[who].get(pid, 0.0) for pid, seconds in processes.items())
+            for who, processes in self.worked().items()
+        }
+
+
+def _python_workers(jvms: Iterable[int]) -> Iterator[tuple[int, float]]:
+    """Of their daemons too, which fork them."""
+    for jvm in jvms:
+        for pid, command in descendants(jvm):
+            with suppress(OSError):
+                if "pyspark.worker" in command:
+                    yield pid, processor_s(pid)
 
 
 def peak_mb(pid: int) -> int | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidelock.definitions import Definitions
@@ -18,7 +18,7 @@ from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
 from tidelock.ops.bench import memory, scratch
-from tidelock.ops.bench.backlog import Backlog
+from tidelock.ops.bench.backlog import Backlog, only_row
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.settings import Settings
@@ -44,6 +44,14 @@ class Run:
     event_s: tuple[float, ...]
     driver_mb: int | None
     jvm_mb: int | None
+    #: what the processes that took part have worked, by who it was
+    processor_s: Mapping[str, float] = field(default_factory=dict)
+
+    def microseconds(self, events: int) -> Figures:
+        """Processor time of an event, by who worked."""
+        return {
+            f"{who}MicrosecondsPerEvent": round(worked * 1e6 / events, 2) for who, worked in self.processor_s.items()
+        }
 
     def shares(self, names: Mapping[str, str]) -> Figures:
         """Of the whole time, by step; `names` says what the figures call it."""
@@ -84,9 +92,14 @@ def fold(
     events_max: int,
     watched: Watched,
     elsewhere: Elsewhere | None = None,
+    *,
+    executors: Callable[[], Iterable[int]] = tuple,
 ) -> Run:
-    """Fold everything, in the ranges that the runner would take."""
-    return _fold(spark, backlog, definitions, events_max, watched, None, elsewhere)
+    """Fold everything, in the ranges that the runner would take; `executors` are those of a cluster's."""
+    processors = memory.Processors(spark.pid, _postmaster(backlog.database), executors)
+    before = processors.worked()
+    run = _fold(spark, backlog, definitions, events_max, watched, None, elsewhere)
+    return replace(run, processor_s=processors.since(before))
 
 
 def warm(
@@ -126,6 +139,13 @@ def _fold(
         store.rollback()
         store.close()
     return Run(seconds, watch.seconds, tuple(event_s), memory.peak_mb(os.getpid()), memory.peak_mb(spark.pid))
+
+
+def _postmaster(database: Database) -> int:
+    """The process that all others of Postgres are children of, dead ones too."""
+    with database.connect_sync(name="tidelock bench") as connection:
+        (backend,) = only_row(connection.execute("SELECT pg_backend_pid()").fetchone())
+        return memory.parent(backend)
 
 
 @contextmanager

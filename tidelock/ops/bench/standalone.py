@@ -12,12 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from urllib.request import urlopen
 
+import tidelock
 from tidelock.errors import Unreachable
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SPARK_HOME
 from tidelock.ops.bench.memory import descendants
 
 _HOST = "127.0.0.1"
+_SOURCE = Path(tidelock.__file__).parent.parent
 _DEPLOY = "org.apache.spark.deploy"
 _START_S = 120.0
 _STOP_S = 30.0
@@ -109,6 +111,8 @@ class Cluster:
             "SPARK_HOME": str(SPARK_HOME),
             "JAVA_HOME": str(self._java),
             "PYSPARK_PYTHON": sys.executable,
+            # Executors import the code that is measured, wherever the installed one is.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_SOURCE), os.environ.get("PYTHONPATH")])),
             "SPARK_LOCAL_IP": _HOST,
             "SPARK_DAEMON_MEMORY": "256m",
         }

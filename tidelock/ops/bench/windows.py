@@ -31,10 +31,8 @@ from tidelock.settings import Settings
 
 #: what is timed of a fold, in its order, and what the figures call it
 STEPS = {
-    "read": "shareRead",
     "gather": "shareGather",
     "stored": "shareStored",
-    "close": "shareClose",
     "write": "shareWrite",
     "record": "shareRecord",
     "rest": "shareRest",
@@ -71,9 +69,17 @@ def measure(settings: Settings, keys: int, events: int, say: Say, *, place: Path
 
 
 def measure_ledger(
-    spark: Spark, database: Database, settings: Settings, keys: int, events: int, say: Say, directory: Path
+    spark: Spark,
+    database: Database,
+    settings: Settings,
+    keys: int,
+    events: int,
+    say: Say,
+    directory: Path,
+    *,
+    again: bool = True,
 ) -> Figures:
-    """Figures for so many keys, in an empty ledger."""
+    """Figures for so many keys, in an empty ledger. Without `again` everything is timed once."""
     say(f"filling a ledger: {events:,} events of {keys:,} keys")
     # Each key has an event a second.
     pace = Pace(SECOND // keys, _DISORDER_S * SECOND, _FAR_EVERY, _FAR_BEHIND_S * SECOND)
@@ -89,14 +95,16 @@ def measure_ledger(
         ledger.check(streaming)
         # Twice, with the others between: a Spark that has run for a while is faster.
         bases = [ledger.windows("windows", _TOLERANCE_S * SECOND)]
-        rounds.run()
+        if again:
+            rounds.run()
         cases = {
             "open": ledger.windows("windows that stay open", long),
             "ordered": ledger.ordered("ordered output", _TOLERANCE_S * SECOND),
             "held": ledger.ordered("ordered output that is held back", long),
         }
-        bases.append(ledger.windows("windows again", _TOLERANCE_S * SECOND))
-        rounds.run()
+        if again:
+            bases.append(ledger.windows("windows again", _TOLERANCE_S * SECOND))
+            rounds.run()
     seconds = statistics.mean(base.run.seconds for base in bases)
     found: Figures = {"keys": keys, "events": events, **_base_figures(events, seconds, rounds, bases[-1])}
     return found | _growth(events, seconds, cases)
@@ -173,11 +181,9 @@ def _limits(spark: Spark, backlog: Backlog, range_events: int, directory: Path) 
 
 @contextmanager
 def _watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
-    """The first step that runs reads the range and prepares it. What nobody else does is the driver's, in Arrow."""
-    ran = iter(["read"])
+    """The first job that gathers reads the range and prepares it. What is left is the driver's, in Arrow."""
     with ExitStack() as stack:
         watched = watch.watching
-        stack.enter_context(watched(folder, {"_folded": "close", "_run": lambda: next(ran, "gather")}))
         stack.enter_context(watched(SparkRows, {"_run": "gather"}))
         stack.enter_context(watched(store, {"matching": "stored", "rows": "stored"}))
         stack.enter_context(watched(store, {"apply": "write", "_record": "record"}))

@@ -15,6 +15,7 @@ import typer
 from rich.markup import escape
 
 from tidelock.errors import SettingsError
+from tidelock.instants import SECOND
 from tidelock.ops import terminal
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, composition, read_settings
 from tidelock.settings import Settings
@@ -108,13 +109,14 @@ def _told(file: Mapping[str, str], flags: list[str] | tuple[str, ...]) -> dict[s
 
 def _opened(settings: Settings, told: Mapping[str, tuple[str, str]]) -> OldTable:
     """The older table, found and understood before a ledger is opened: a mistyped name should not cost that."""
+    from tidelock.ledger.outage import Patience
     from tidelock.ops.backfill.oldtable import OldTable
 
     wanted = settings.backfill
     if wanted.url is None or wanted.table is None:
         what = "--from URL" if wanted.url is None else "--table NAME"
         raise SettingsError(f"{what} is missing; it can also stand in [backfill] of tidelock.toml")
-    old = OldTable(wanted.url, settings.connect_timeout_s)
+    old = OldTable(wanted.url, settings.connect_timeout_s, Patience(settings.outage_patience / SECOND))
     try:
         old.choose(wanted.table, told, stream=wanted.stream, tenant_id=wanted.tenant)
     except BaseException:

@@ -20,10 +20,17 @@ _ROWS = {
     "sparkSeconds": "    ... waiting for Spark: read, prepare, count, until it is in the driver",
     "driverSeconds": "    ... the driver's own: versions, changes, the rest",
     "postgresSeconds": "    ... waiting for Postgres: stored counters, writing",
-    "executorsProcessorSeconds": "    processor time of the executors, s",
+    "executorsProcessorSeconds": "    processor time of the executors' JVMs, s",
+    "workersProcessorSeconds": "    ... of Python workers, which are the executors'",
     "jvmProcessorSeconds": "    ... of the driver's JVM",
     "pythonProcessorSeconds": "    ... of the Python driver",
     "postgresProcessorSeconds": "    ... of Postgres",
+    "outsideMicrosecondsPerEvent": "    processor time of an event outside the executors, µs",
+    "jvmMicrosecondsPerEvent": "    ... of the driver's JVM, which in local mode is the executor too",
+    "pythonMicrosecondsPerEvent": "    ... of the Python driver",
+    "postgresMicrosecondsPerEvent": "    ... of Postgres",
+    "executorsMicrosecondsPerEvent": "    processor time of an event in the executors' JVMs, µs",
+    "workersMicrosecondsPerEvent": "    ... in Python workers",
     "coresBusy": "    cores that were busy",
 }
 

@@ -24,7 +24,8 @@ def doctor(
 ) -> None:
     """Look at what Tidelock needs here: Python, Java, Spark, Postgres, port, disk, memory. Nothing is changed.
 
-    Exits with 1 when something is missing, and says what to do.
+    On a cluster (`spark.master`) it runs a small job that says what each host's Python workers lack. Exits with 1 when
+    something is missing, and says what to do.
 
     [dim]tidelock doctor --port 8080[/]
     """

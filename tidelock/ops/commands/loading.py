@@ -68,10 +68,14 @@ def load(
         threading.Thread(target=stop_with_parent, args=(stop,), daemon=True).start()
     tell = teller("load", json)
     with made_ledger(settings) as database:
-        with database.connect_sync(name="tidelock load") as connection:
-            end = places.source_end(connection, settings)
-            if first is not None:
-                _check_first(first, places.positions(connection, names))
+
+        def begin() -> int:
+            with database.connect_sync(name="tidelock load") as connection:
+                if first is not None:
+                    _check_first(first, places.positions(connection, names))
+                return places.source_end(connection, settings)
+
+        end = database.patience.insist_sync(begin)
         through = end if once or first is not None else None
         places.load(settings, database, names, stop=stop, through=through, since=first, tell=tell)
         if through is not None and not stop.is_set():

@@ -53,11 +53,15 @@ def mirror(
 
     tell = teller("mirror", json)
     with made_ledger(settings) as database:
-        with database.connect_sync(name="tidelock mirror") as connection:
-            if first is not None:
-                position = restart_from(connection, settings, first)
-                tell(f"mirroring again from what follows sequence {position}")
-            through = read_ledger_end(connection) if once else None
+
+        def begin() -> int | None:
+            with database.connect_sync(name="tidelock mirror") as connection:
+                if first is not None:
+                    position = restart_from(connection, settings, first)
+                    tell(f"mirroring again from what follows sequence {position}")
+                return read_ledger_end(connection) if once else None
+
+        through = database.patience.insist_sync(begin)
         calm_collector()
         runner = Runner(database, settings, tell, patient=not once)
         runner.run(stop, through=through)

@@ -40,15 +40,20 @@ def tail_ordered(
     slice_of(tenant, stream, None, None)  # checks that they are texts
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
         raise SettingsError(f"with --ordered, --after is a source timestamp from 0 to {_SOURCE_TIMESTAMP_MAX}")
-    shape = asyncio.run(_shape(database, settings))
+    shape = asyncio.run(database.patience.insist(lambda: _shape(database, settings)))
     table = ordered_table(shape, stream)
     kept = shape.definitions.streams[stream].live
     if follow and not kept:
         raise SettingsError(f"{stream} has live = false, so that there is nothing to follow; leave out --follow")
     tail = OrderedTail(table, tenant, kept=kept, position=after or 0)
     printer = OrderedPrinter(table.columns, json=json)
-    with outage("tail"), database.connect_sync(name="tidelock tail") as connection:
-        printer.print(tail.read(connection) if number is None else tail.last(connection, number))
+
+    def first() -> None:
+        with database.connect_sync(name="tidelock tail") as connection:
+            printer.print(tail.read(connection) if number is None else tail.last(connection, number))
+
+    with outage("tail"):
+        database.patience.insist_sync(first)
     if follow:
         _follow(database, tail, printer)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -17,8 +19,6 @@ from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found
 from tidelock.ops.commands.slices import After, Causality, Customer, Stream, Tenant, slice_of
 
 if TYPE_CHECKING:
-    import psycopg
-
     from tidelock.ledger.causality import Caused
     from tidelock.ledger.database import Database
     from tidelock.ledger.reader import Slice
@@ -141,33 +141,23 @@ def status(
 
 async def _tail(database: Database, events: Slice, number: int | None, *, follow: bool, json: bool) -> None:
     """The last `number` events of the slice, or all of them; then what is recorded from then on."""
-    from tidelock.ledger.outage import outage
-    from tidelock.ledger.reader import read_events, read_head
+    from tidelock.ledger.outage import Steady, outage
+    from tidelock.ledger.reader import pages, read_events, read_head
 
     with outage("tail"):
-        async with await database.connect(name="tidelock tail") as connection:
+        async with Steady(database, "tidelock tail", patience=database.patience) as steady:
             # The head first: what comes after it is what following begins with.
-            head = (await read_head(connection)).ingress_sequence
+            head = (await steady.run(read_head)).ingress_sequence
             wanted = replace(events, before=head + 1)
             if number is None:
-                await _print_all(connection, wanted, json=json)
+                async with aclosing(pages(steady, wanted, rows_max=_PAGE_EVENTS, bytes_max=_PAGE_BYTES)) as found:
+                    async for page in found:
+                        _print(page, json=json)
             elif number:
-                found = await read_events(connection, wanted, limit=number, descending=True)
-                _print(found[::-1], json=json)
+                last = await steady.run(partial(read_events, events=wanted, limit=number, descending=True))
+                _print(last[::-1], json=json)
     if follow:
         await _follow(database, events, max(head, events.after or 0), json=json)
-
-
-async def _print_all(connection: psycopg.AsyncConnection[Any], events: Slice, *, json: bool) -> None:
-    from tidelock.ledger.reader import read_page
-
-    more = True
-    while more:
-        page = await read_page(connection, events, rows_max=_PAGE_EVENTS, bytes_max=_PAGE_BYTES)
-        _print(page.events, json=json)
-        more = page.more
-        if more:
-            events = replace(events, after=page.events[-1].ingress_sequence)
 
 
 async def _follow(database: Database, events: Slice, after: int, *, json: bool) -> None:
@@ -207,14 +197,15 @@ def _print(events: Sequence[Recorded], *, json: bool) -> None:
 
 async def _trace(database: Database, events: Slice) -> list[Caused]:
     from tidelock.ledger.causality import read_caused
-    from tidelock.ledger.outage import outage
+    from tidelock.ledger.outage import Steady, outage
 
     found: list[Caused] = []
     with outage("trace"):
-        async with await database.connect(name="tidelock trace") as connection:
+        async with Steady(database, "tidelock trace", patience=database.patience) as steady:
             more = True
             while more:
-                page = await read_caused(connection, events, rows_max=_PAGE_EVENTS, bytes_max=_PAGE_BYTES)
+                read = partial(read_caused, events=events, rows_max=_PAGE_EVENTS, bytes_max=_PAGE_BYTES)
+                page = await steady.run(read)
                 found += page.events
                 more = page.more
                 if more:

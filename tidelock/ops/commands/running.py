@@ -13,6 +13,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from tidelock.durations import parse_duration
+from tidelock.errors import SettingsError
+from tidelock.instants import SECOND
 from tidelock.ops import terminal
 from tidelock.ops.commands.session import (
     Config,
@@ -32,6 +35,14 @@ Host = Annotated[str | None, setting("host", "HOST")]
 Port = Annotated[str | None, setting("port", "PORT")]
 StreamsOpen = Annotated[str | None, setting("streams_open", "true|false")]
 LogLevel = Annotated[str | None, setting("log_level", "LEVEL")]
+AcceptLostTail = Annotated[
+    bool,
+    typer.Option(
+        "--accept-lost-tail",
+        help="Where the anchor file proves that the ledger's last events are gone: record that they are lost, and go "
+        "on above them.",
+    ),
+]
 Told = Annotated[
     bool, typer.Option("--json", help="Tell of the start and the stop in JSON, one object a line, on stdout.")
 ]
@@ -47,6 +58,7 @@ def up(
     database_url: DatabaseUrl = None,
     streams_open: StreamsOpen = None,
     log_level: LogLevel = None,
+    accept_lost_tail: AcceptLostTail = False,
     json: Told = False,
 ) -> None:
     """Run everything here: ledger and API, with a Postgres of its own.
@@ -63,7 +75,10 @@ def up(
     )  # fmt: skip
     flags = {"--config": config, "--data": data, "--database-url": database_url, "--log-level": log_level}
     with DirectoryLock(settings.data):
-        _serve(context, settings, streams_open=True, json=json, children=_children(settings, flags, json))
+        _serve(
+            context, settings, streams_open=True, json=json, children=_children(settings, flags, json),
+            accept_lost_tail=accept_lost_tail,
+        )  # fmt: skip
 
 
 @app.command(rich_help_panel="Run")
@@ -80,6 +95,7 @@ def demo(
     host: Host = None,
     port: Port = None,
     log_level: LogLevel = None,
+    turn: Annotated[str, typer.Option("--turn", metavar="DURATION", help="How often its producers send.")] = "250ms",
     json: Told = False,
 ) -> None:
     """Run everything with a live feed: a trading desk and an API, with retries, skewed clocks and late events.
@@ -91,6 +107,10 @@ def demo(
     from tidelock.ledger.locks import DirectoryLock
     from tidelock.ops.demo.place import claim
 
+    try:
+        turn_s = str(parse_duration(turn) / SECOND)
+    except ValueError as error:
+        raise SettingsError(f"--turn {turn}: it must be {error}") from None
     config = config or Path(__file__).parent.parent / "demo" / "demo.toml"
     settings = read_settings(
         config, data=data, host=host, port=port, log_level=log_level, webhook_allow_private="true"
@@ -98,7 +118,7 @@ def demo(
     with DirectoryLock(settings.data):
         claim(settings, fresh=fresh)
         flags = {"--config": config, "--data": data, "--log-level": log_level}
-        feed = [sys.executable, "-m", "tidelock.ops.demo.feed", "{url}", f"{time.time():.3f}"]
+        feed = [sys.executable, "-m", "tidelock.ops.demo.feed", "{url}", f"{time.time():.3f}", turn_s]
         children = {**_children(settings, flags, json), "feed": feed}
         _serve(context, settings, streams_open=True, json=json, children=children)
 
@@ -113,6 +133,7 @@ def serve(
     database_url: DatabaseUrl = None,
     streams_open: StreamsOpen = None,
     log_level: LogLevel = None,
+    accept_lost_tail: AcceptLostTail = False,
     json: Told = False,
 ) -> None:
     """Serve a ledger in production: any number of these on one database, declared streams only.
@@ -123,7 +144,7 @@ def serve(
         config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
         log_level=log_level,
     )  # fmt: skip
-    _serve(context, settings, streams_open=False, json=json)
+    _serve(context, settings, streams_open=False, json=json, accept_lost_tail=accept_lost_tail)
 
 
 @app.command(rich_help_panel="Run")
@@ -172,6 +193,7 @@ def _serve(
     streams_open: bool,
     json: bool,
     children: Mapping[str, list[str]] | None = None,
+    accept_lost_tail: bool = False,
 ) -> None:
     from tidelock.ledger.outage import outage
 
@@ -187,7 +209,10 @@ def _serve(
         tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=keys_needed, seconds=round(took_s, 3))
 
     with outage("the ledger"):
-        composition(context).serve(settings, streams_open=streams_open, announce=announce, children=children or {})
+        composition(context).serve(
+            settings, streams_open=streams_open, announce=announce, children=children or {},
+            accept_lost_tail=accept_lost_tail,
+        )  # fmt: skip
     tell("stopped", "Stopped. Everything acknowledged is in the ledger.", pid=os.getpid())
 
 

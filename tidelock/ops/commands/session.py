@@ -74,6 +74,7 @@ class Composition(Protocol):
         streams_open: bool,
         announce: Callable[[str, bool], None],
         children: Mapping[str, Sequence[str]],
+        accept_lost_tail: bool,
     ) -> None: ...
 
     def fold(

@@ -98,7 +98,7 @@ def changes(
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
         raise SettingsError(f"--after is a whole number from 0 to {_SOURCE_TIMESTAMP_MAX}")
     with found_ledger(settings) as database:
-        shape = asyncio.run(_table(database, settings, table))
+        shape = asyncio.run(database.patience.insist(lambda: _table(database, settings, table)))
         found = _changes(database, table, after, tenant, number)
         _print(shape, found, json=json)
 
@@ -125,18 +125,24 @@ def _changes(
     database: Database, table: str, after: int | None, tenant: str | None, number: int | None
 ) -> Iterator[Change]:
     """The last `number` changes, or all of them."""
-    from tidelock.changes.reader import before_last, pruned_through, read_changes
+    from tidelock.changes.reader import before_last, changes_after, pruned_through, read_changes
 
-    with database.connect_sync(name="tidelock changes") as connection:
-        if after is not None:
-            start = after
-        elif tenant is None and number is not None:
-            start = before_last(connection, table, number)
-        else:
-            start = pruned_through(connection)
-        found = read_changes(connection, after=start, tables=[table])
-        chosen = (change for change in found if tenant is None or change.tenant_id == tenant)
-        yield from chosen if number is None else deque(chosen, maxlen=number)
+    def read(last: Change | None) -> Iterator[Change]:
+        with database.connect_sync(name="tidelock changes") as connection:
+            if last is not None:
+                yield from changes_after(connection, last, tables=[table])
+                return
+            if after is not None:
+                start = after
+            elif tenant is None and number is not None:
+                start = before_last(connection, table, number)
+            else:
+                start = pruned_through(connection)
+            yield from read_changes(connection, after=start, tables=[table])
+
+    found = database.patience.read_on(read)
+    chosen = (change for change in found if tenant is None or change.tenant_id == tenant)
+    yield from chosen if number is None else deque(chosen, maxlen=number)
 
 
 def _print(table: Table, found: Iterator[Change], *, json: bool) -> None:

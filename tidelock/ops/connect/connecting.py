@@ -94,21 +94,23 @@ class Connecting:
                     await self._wait(error)
         except _Stopped:
             with _outage():
-                await self._move(force=True)
+                await self._memory.insist(lambda: self._move(force=True))
         finally:
             await asyncio.gather(self._connector.close(), self._memory.close(), return_exceptions=True)
         return self.result
 
     async def _begin(self, *, restart: bool) -> None:
         await self._unless_stopped(self._connector.open(self._feed.stream))
-        await self._memory.open()
+        await self._memory.insist(lambda: self._find_position(restart=restart))
+        where = f"{self._feed.view} at {self._feed.place}"
+        how = f"after {_moment(self.result.position)}" if self.result.position else "from a snapshot"
+        self._tell(f'following {where} into stream "{self._feed.stream.name}", {how}')
+
+    async def _find_position(self, *, restart: bool) -> None:
         self.result.position = await self._memory.position()
         if restart and self.result.position is not None:
             await self._memory.move(None)
             self.result.position = None
-        where = f"{self._feed.view} at {self._feed.place}"
-        how = f"after {_moment(self.result.position)}" if self.result.position else "from a snapshot"
-        self._tell(f'following {where} into stream "{self._feed.stream.name}", {how}')
 
     async def _follow(self) -> None:
         """One subscription, from the position on."""

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
 
 from tidelock.definitions import Stream
-from tidelock.errors import SettingsError, Unreachable
+from tidelock.errors import SettingsError
 from tidelock.instants import MILLISECOND
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import Away, lost
 from tidelock.ledger.queries import load
 from tidelock.ops.connect.connector import Connector, KeyViolation
 from tidelock.ops.connect.rows import Row, key_members
 
 QUERIES = load("tidelock.ops", "sql/connections.sql")
+
+T = TypeVar("T")
 
 #: of a collection
 EVENTS_MAX = 1_000
@@ -57,11 +60,28 @@ class Feed:
 class Memory:
     """What is remembered of one feed."""
 
-    def __init__(self, database: Database, feed: Feed) -> None:
+    def __init__(self, database: Database, feed: Feed, *, hold_s: float = _HOLD_S) -> None:
+        """`hold_s`: how long it waits for a stream that somebody has."""
         self._database = database
+        self._hold_s = hold_s
         self._feed = feed
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._held = False
+
+    async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
+        """What the step gives, over this session or, where it is lost, over another one."""
+
+        async def opened() -> T:
+            try:
+                if self._connection is None:
+                    await self.open()
+                return await step()
+            except Exception as error:
+                if lost(error):
+                    await self.close()
+                raise
+
+        return await self._database.patience.insist(opened)
 
     async def open(self) -> None:
         """Hold the stream. Raises SettingsError when another connector does."""
@@ -71,7 +91,7 @@ class Memory:
         if not await self._hold():
             await self.close()
             if self._held:
-                raise Unreachable("the session that held the stream has not ended yet")
+                raise Away("the session that held the stream has not ended yet")
             raise SettingsError(
                 f'another connector feeds stream "{feed.stream.name}" of tenant "{feed.tenant_id}"; a stream has one, '
                 "for what its view does not have is deleted"
@@ -83,7 +103,7 @@ class Memory:
     async def _hold(self) -> bool:
         """Whether the stream is ours. A session that has just ended may have it a moment longer."""
         name = msgspec.json.encode([self._feed.tenant_id, self._feed.stream.name]).decode()
-        deadline = time.monotonic() + _HOLD_S
+        deadline = time.monotonic() + self._hold_s
         while not (await self._one("take_stream", [name]))[0]:
             if time.monotonic() > deadline:
                 return False

@@ -1,7 +1,7 @@
 """The demo's feed: sends what the producers say to a running server, for as long as that runs.
 
-Run beside the server (`python -m tidelock.ops.demo.feed URL STARTED`, the latter in seconds since 1970); it ends when
-its standard input does.
+Run beside the server (`python -m tidelock.ops.demo.feed URL STARTED TURN`: when the demo was started, in seconds since
+1970, and how many seconds a turn of the producers takes); it ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tidelock.ops.demo.history import history
 from tidelock.ops.demo.receiver import Receiver
 from tidelock.ops.demo.scenes import Request, producers
 
-_TURN_S = 0.25
+#: how often producers send
+TURN_S = 0.25
 #: how often it says how much there is
 _TOLD_S = 60.0
 _PAUSE_S = 0.5
@@ -32,7 +33,7 @@ _VERDICTS = ("accepted", "duplicates", "conflicts", "rejected")
 class Feed:
     """Sends turn after turn; what cannot be sent now is sent again, which the ledger knows for a repeat."""
 
-    def __init__(self, client: aiohttp.ClientSession, url: str, started_s: float) -> None:
+    def __init__(self, client: aiohttp.ClientSession, url: str, started_s: float, turn_s: float = TURN_S) -> None:
         self._client = client
         self._url = url
         self._receiver = Receiver(Random())
@@ -40,6 +41,7 @@ class Feed:
         self._refused = False
         #: when the demo was, which waited for the server first
         self._started_s = started_s
+        self._turn_s = turn_s
 
     async def run(self) -> None:
         runner, hooks = await self._receiver.start()
@@ -70,7 +72,7 @@ class Feed:
             await self._post(request)
         sending = producers(Random().randrange(2**32), f"{int(time.time()):x}")
         while True:
-            turn_ends = time.monotonic() + _TURN_S
+            turn_ends = time.monotonic() + self._turn_s
             now_ms = time.time_ns() // 1_000_000
             for producer in sending:
                 for request in producer.turn(now_ms):
@@ -140,11 +142,11 @@ curl -sN {url}/graphql -H 'accept: text/event-stream' -H 'content-type: applicat
 curl -s {url}/v1/triggers/large_trade/deliveries"""
 
 
-async def follow(url: str, started_s: float) -> None:
+async def follow(url: str, started_s: float, turn_s: float) -> None:
     """Until standard input ends, which is when the server does."""
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(url, timeout=timeout) as client:
-        running = asyncio.create_task(Feed(client, url, started_s).run())
+        running = asyncio.create_task(Feed(client, url, started_s, turn_s).run())
         ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
         done, _ = await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
@@ -153,4 +155,4 @@ async def follow(url: str, started_s: float) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(follow(sys.argv[1], float(sys.argv[2])))
+    uvloop.run(follow(sys.argv[1], *map(float, sys.argv[2:4])))

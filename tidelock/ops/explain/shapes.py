@@ -7,7 +7,7 @@ import msgspec
 from tidelock.model import Recorded
 
 
-class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel"):
+class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
     """A recorded event, and what became of it in the counter."""
 
     #: what became of it: counted in time (folded), or late (adjusted); not counted because of what it lacks (error), by

@@ -11,11 +11,13 @@ import msgspec
 from tidelock.instants import parse_rfc3339
 from tidelock.model import Recorded
 
-COLUMNS = Recorded.__struct_encode_fields__
+# In a column data is a text anyway: none is unreadable, and `error` has nothing to say.
+COLUMNS = Recorded.__struct_encode_fields__[:-1]
 
-_ATTRIBUTES = Recorded.__struct_fields__
+_ATTRIBUTES = Recorded.__struct_fields__[:-1]
 _SPECIAL = frozenset(',"\r\n')
 _encode = msgspec.json.Encoder().encode
+_text = msgspec.json.Decoder(str)
 
 
 class EventWriter(Protocol):
@@ -54,11 +56,18 @@ class _CsvWriter:
 
     def write(self, events: Sequence[Recorded]) -> None:
         for event in events:
-            fields = [_csv_field(getattr(event, name)) for name in _ATTRIBUTES]
+            fields = [_csv_field(_value(event, name)) for name in _ATTRIBUTES]
             self._file.write(",".join(fields).encode() + b"\n")
 
     def finish(self) -> None:
         pass
+
+
+def _value(event: Recorded, name: str) -> object:
+    value = getattr(event, name)
+    if name == "data" and event.error is not msgspec.UNSET:
+        return msgspec.Raw(_text.decode(value).encode())
+    return value
 
 
 def _csv_field(value: object) -> str:
@@ -94,7 +103,7 @@ class _ParquetWriter:
 
     def write(self, events: Sequence[Recorded]) -> None:
         columns = [
-            self._array(_parquet_values(name, [getattr(event, name) for event in events]), kind.type)
+            self._array(_parquet_values(name, [_value(event, name) for event in events]), kind.type)
             for name, kind in zip(_ATTRIBUTES, self._schema, strict=True)
         ]
         self._writer.write_batch(self._batch(columns, schema=self._schema))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tidelock.jsontexts import has_long_number
 from tidelock.model import Conflict, Rejected
 from tidelock.ops.files.rows import Row
 
@@ -18,7 +19,7 @@ class RowProblem:
     verdict: Rejected | Conflict
 
     def encode(self) -> bytes:
-        """As JSON: its number, the verdict, and the row itself, as text where it is no JSON."""
+        """As JSON: its number, the verdict, and the row itself, as text where readers cannot parse it."""
         told: dict[str, object] = {"row": self.row.number, **msgspec.to_builtins(self.verdict)}
         if isinstance(self.row.text, bytes):
             told["event"] = _as_json(self.row.text)
@@ -45,7 +46,10 @@ class Imported:
 
 def _as_json(text: bytes) -> msgspec.Raw | str:
     try:
-        text.decode()
+        plain = text.decode()
+        if has_long_number(text):
+            # Whoever reads the report would lose all of it.
+            return plain.rstrip("\r\n")
         return msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text.decode(errors="replace").rstrip("\r\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import psycopg
 
 from tidelock.errors import SettingsError
 from tidelock.ledger.database import Database
+from tidelock.ledger.outage import Steady
 from tidelock.ledger.queries import load
 from tidelock.ops.files.plainfile import open_file
 
@@ -24,34 +24,25 @@ class Position:
         self._database = database
         self._key = key
         self._name = path.name
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        # A position that is lost costs a repeat, nothing else.
+        session = "SET synchronous_commit = off"
+        self._steady = Steady(database, "tidelock import", session=session, patience=database.patience)
 
     async def read(self) -> int:
         """0 also when the file was imported to its end: then all of it is looked at again."""
-        row = await (await self._execute("read_position", [self._key])).fetchone()
+
+        async def step(connection: psycopg.AsyncConnection[Any]) -> Any:
+            return await (await connection.execute(QUERIES["read_position"], [self._key])).fetchone()
+
+        row = await self._steady.run(step)
         return 0 if row is None or row[1] else int(row[0])
 
     async def move(self, rows: int, *, finished: bool) -> None:
         values = {"file": self._key, "name": self._name, "rows": rows, "finished": finished}
-        await self._execute("move_position", values)
+        await self._steady.run(lambda connection: connection.execute(QUERIES["move_position"], values))
 
     async def close(self) -> None:
-        if self._connection is not None:
-            with suppress(psycopg.Error):
-                await self._connection.close()
-        self._connection = None
-
-    async def _execute(self, name: str, values: Any) -> psycopg.AsyncCursor[Any]:
-        """Once more on a new connection when the one at hand turns out to be dead."""
-        if self._connection is not None:
-            try:
-                return await self._connection.execute(QUERIES[name], values)
-            except psycopg.OperationalError:
-                await self.close()
-        self._connection = await self._database.connect(name="tidelock import")
-        # A position that is lost costs a repeat, nothing else.
-        await self._connection.execute("SET synchronous_commit = off")
-        return await self._connection.execute(QUERIES[name], values)
+        await self._steady.close()
 
 
 def digest_of(path: Path) -> str:

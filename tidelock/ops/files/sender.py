@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.admit import Writer
 from tidelock.ingest.intake import Intake, Recorder, SaltsChanged
+from tidelock.instants import SECOND
+from tidelock.ledger.outage import Patience
 from tidelock.model import Conflict, Event, Problem, Rejected, Verdict
 from tidelock.ops.files.sendings import Chunk
 from tidelock.settings import Settings
 
-# A ledger that restarts is back within this many attempts.
-_ATTEMPTS = 6
-_PAUSE_S = 0.5
+
+def _comes_back(error: BaseException) -> bool:
+    return isinstance(error, Unreachable | Overloaded)
 
 
 class _InTurn:
@@ -61,6 +64,7 @@ class Sender:
         self._turns = _InTurn(recorder)
         opened = streams_open if settings.streams_open is None else settings.streams_open
         self._intake = Intake(self._turns, settings.definitions, settings, streams_open=opened)
+        self._patience = Patience(settings.outage_patience / SECOND, again=_comes_back, stop=self.stop.is_set)
 
     async def send(self, batch: Sequence[Chunk]) -> list[list[Verdict]]:
         """The verdicts of each chunk, durable. Raises Unreachable when the ledger stays away."""
@@ -78,20 +82,17 @@ class Sender:
         return verdicts
 
     async def _take_patiently(self, chunk: Chunk) -> list[Verdict]:
-        pause_s = _PAUSE_S
-        for attempt in range(1, _ATTEMPTS + 1):
-            self._turns.begin()
-            try:
-                return await self._take(chunk)
-            except (Unreachable, Overloaded):
-                # What was recorded all the same will be found to be a duplicate.
-                if attempt == _ATTEMPTS or self.stop.is_set():
-                    raise
-            except RequestError:
-                return await self._take_singly(chunk)
-            await asyncio.sleep(pause_s)
-            pause_s *= 2
-        raise AssertionError("the last attempt returns or raises")
+        try:
+            return await self._patience.insist(lambda: self._take_again(chunk))
+        except Overloaded:
+            raise
+        except RequestError:
+            return await self._take_singly(chunk)
+
+    async def _take_again(self, chunk: Chunk) -> list[Verdict]:
+        """What was recorded all the same is found to be a duplicate."""
+        self._turns.begin()
+        return await self._take(chunk)
 
     async def _take(self, chunk: Chunk) -> list[Verdict]:
         answer = await self._intake.take(chunk.events, Writer(), escapes=chunk.escapes, received=chunk.received)
@@ -101,11 +102,10 @@ class Sender:
         """The database refuses something in this chunk: row by row only the guilty one fails."""
         verdicts: list[Verdict] = []
         for index, event in enumerate(chunk.events):
-            self._turns.begin()
             received = None if chunk.received is None else [chunk.received[index]]
+            single = Chunk(chunk.last, events=[event], escapes=chunk.escapes, received=received)
             try:
-                answer = await self._intake.take([event], Writer(), escapes=chunk.escapes, received=received)
-                verdicts.extend(answer.results)
+                verdicts += await self._patience.insist(partial(self._take_again, single))
             except Overloaded:
                 raise
             except RequestError as error:

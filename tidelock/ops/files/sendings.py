@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from tidelock.errors import SettingsError
 from tidelock.ingest.body import NDJSON, decode
-from tidelock.ingest.wire import WireEvent
+from tidelock.ingest.wire import WireEvent, long_number, long_number_in
 from tidelock.model import CONTROL, Rejected
 from tidelock.ops.files.rows import Row
 
 # Together no more than a request may carry; one row alone may be larger and is then refused by itself.
 _CHUNK_BYTES_MAX = 16 * 2**20
 _EXPORT_MARK = b'"ingressSequence"'
+
+
+class _Unreadable(msgspec.Struct):
+    """Why data is exported as a text: its JSON has a number that is too long for readers."""
+
+    code: Literal["unreadable"]
 
 
 class _Exported(WireEvent):
@@ -27,6 +34,7 @@ class _Exported(WireEvent):
     source_timestamp: str | int | None = None
     received_at: str | None = None
     key_source: str | None = None
+    error: _Unreadable | None = None
 
 
 _exported = msgspec.json.Decoder(_Exported)
@@ -116,6 +124,10 @@ def _add_exported(chunk: Chunk, row: Row, text: bytes, defaults: Defaults) -> No
         chunk.skipped += 1
         return
     chunk.escapes |= b"\\u" in text
+    problem = long_number(text) if found.error is None else long_number_in("data", "data")
+    if problem is not None:
+        _add(chunk, row, Rejected(problem))
+        return
     event = WireEvent(**{name: getattr(found, name) for name in WireEvent.__struct_fields__})
     if found.key_source == "client" and found.occurred_at == found.received_at:
         chunk.timed_by_receipt.append(len(chunk.events))

@@ -1,0 +1,88 @@
+"""The kept ledger recomputes, folds on and takes changed definitions; the reference model agrees."""
+
+from __future__ import annotations
+
+import threading
+from copy import deepcopy
+from hashlib import sha256
+from typing import Any
+
+from tests.kept import events as made
+from tests.kept.opening import ANCHOR, FORMULAS, definitions, expected
+from tests.spark.definition_changes import change, control, fold_all, leftovers, modelled, picture, send
+from tests.spark.folding import differences
+from tidelock.fold.recomputation import recompute
+from tidelock.fold.session import Spark
+from tidelock.ledger.database import Database
+from tidelock.ledger.verify import verify
+from tidelock.triggers.evaluation import Evaluation
+
+FIRST, LAST = definitions("first.toml"), definitions("tidelock.toml")
+
+
+def check(database: Database) -> None:
+    """Every row, its source timestamp and every change since the first event."""
+    found = differences(picture(database), modelled(database, FIRST, FORMULAS))
+    assert found == {}, "\n".join(found.values())
+
+
+def asked(database: Database, query: str) -> list[tuple[Any, ...]]:
+    with database.connect_sync() as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def test_it_recomputes_and_folds_on_to_what_the_model_says(spark: Spark, upgraded: Database) -> None:
+    check(upgraded)
+    assert recomputed(spark, upgraded) == expected()["cursors"]["fold"]
+
+    # Late rows, released rows, a drain and rows after it.
+    later = made.Source(22, 1250).requests(4, [12, 20], made.EVERY)
+    for request in later[:2]:
+        send(upgraded, *request)
+    control(upgraded)({"type": "drain"})
+    for request in later[2:]:
+        send(upgraded, *request)
+    ((member,),) = asked(
+        upgraded,
+        "SELECT key FROM trigger_members JOIN triggers ON triggers.id = trigger_id "
+        'JOIN tidelock_tables.trades ON trades.tenant_id = triggers.tenant_id AND "$key" = key '
+        "WHERE name = 'large_trades' ORDER BY 1 LIMIT 1",
+    )
+    send(upgraded, {**made.crossing(int(member), "49", 0), "idempotencyKey": "falls"})
+    fold_all(spark, upgraded, LAST)
+    check(upgraded)
+    assert recomputed(spark, upgraded) > expected()["cursors"]["fold"]
+    verified = verify(upgraded, ANCHOR, lambda done, end: None)
+    assert verified.report.ok, verified.first
+
+    told(upgraded, member)
+
+    toml = deepcopy(LAST)
+    toml["meters"]["calls_min"] |= {"period": "day", "lateness": "2h"}
+    toml["windows"]["reading_sessions"] |= {"window": {"session": "20s"}}
+    change(spark, upgraded, toml)
+    check(upgraded)
+    assert [name for name in leftovers(upgraded) if name != "triggers"] == []
+
+
+def recomputed(spark: Spark, database: Database) -> int:
+    """Through which sequence folding everything again gave the rows there are."""
+    found = recompute(
+        spark, database, range_events_max=100_000, stop=threading.Event(), progress=lambda done, end: None
+    )
+    assert found is not None
+    assert found.ok, found.differences
+    return found.through_sequence
+
+
+def told(database: Database, member: str) -> None:
+    """A row that matched a trigger when the ledger was kept leaves it; the webhook has the documented id."""
+    with database.connect_sync() as connection:
+        evaluation = Evaluation(connection, database.connect_sync)
+        while evaluation.step():
+            pass
+    ((time,),) = asked(database, "SELECT source_timestamp FROM events WHERE idempotency_key = 'falls'")
+    left = sha256(f"large_trades:{member}:{time}".encode()).hexdigest()[:32]
+    assert asked(database, f"SELECT event_type, status FROM outbox WHERE event_id = '{left}'") == [
+        ("UNMATCH", "pending")
+    ]

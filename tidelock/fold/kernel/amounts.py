@@ -1,0 +1,142 @@
+"""Amounts: quantities and their sums as whole numbers, exactly.
+
+A range is counted in 64-bit numbers of its smallest decimal place where every value and every sum of it fits, and in
+numbers of any size otherwise. Which of the two is decided by the data, and both give the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.fold.kernel.runs import Array, Flags
+
+DECIMAL = pa.decimal128(38, 9)
+#: decimal places of a prepared quantity
+PLACES = 9
+#: decimal places that are tried, fewest first
+_SCALES = (0, 3, 6, 9)
+#: sums of a total and of a count stay below this, so that no step between overflows
+_BOUND = 2**62
+_WORD = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How the amounts of a range are written."""
+
+    #: decimal places of the whole numbers
+    scale: int
+    #: int64, or object for numbers of any size
+    type: np.dtype[Any]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether they are 64-bit numbers."""
+        return self.type.kind == "i"
+
+    @property
+    def lowest(self) -> int:
+        """Below every amount."""
+        return -(2**63) if self.narrow else -(10**40)
+
+    @property
+    def highest(self) -> int:
+        return 2**63 - 1 if self.narrow else 10**40
+
+    def of_units(self, units: Array) -> Array:
+        """Amounts of prepared quantities, which are whole numbers of 10^-9."""
+        if not self.narrow:
+            return units.astype(object)
+        return units // 10 ** (PLACES - self.scale) if self.scale < PLACES else units
+
+    def of_decimals(self, values: pa.Array) -> Array:
+        """Amounts of decimals; 0 where there is none."""
+        whole = pc.fill_null(values, 0).cast(pa.decimal128(38, self.scale))
+        low, high = _words(whole)
+        if self.narrow:
+            return low.view(np.int64)
+        wide: Array = high.astype(object) * _WORD + low.astype(object)
+        return wide
+
+    def of_counts(self, counts: Array) -> Array:
+        """A count as an amount."""
+        amounts: Array = counts.astype(self.type) * 10**self.scale
+        return amounts
+
+    def averages(self, sums: Array, counts: Array) -> Array:
+        """Sums divided, half away from zero at the last decimal place, which is the ninth."""
+        assert self.scale == PLACES, "averages have nine decimals"
+        divisors = np.maximum(counts, 1).astype(self.type)
+        sizes = np.abs(sums)
+        quotients = sizes // divisors
+        quotients = quotients + (2 * (sizes - quotients * divisors) >= divisors)
+        averages: Array = np.where(sums < 0, -quotients, quotients)
+        return averages
+
+    def decimals(self, amounts: Array, known: Flags | None = None) -> pa.Array:
+        """Amounts as decimals; null where they are not known."""
+        factor = 10 ** (PLACES - self.scale)
+        if self.narrow and len(amounts):
+            bound = _BOUND // factor
+            fitting = int(amounts.max()) < bound and int(amounts.min()) > -bound
+        else:
+            fitting = False
+        words = np.empty((len(amounts), 2), np.int64)
+        if fitting:
+            words[:, 0] = amounts * factor
+            words[:, 1] = words[:, 0] >> 63
+        else:
+            wide = amounts.astype(object) * factor
+            # What is not known may be anything, also too large for a decimal.
+            wide = wide if known is None else np.where(known, wide, 0)
+            words[:, 0] = (wide & (_WORD - 1)).astype(np.uint64).view(np.int64)
+            words[:, 1] = (wide >> 64).astype(np.int64)
+        validity = None if known is None or known.all() else pa.array(known).buffers()[1]
+        return pa.Array.from_buffers(DECIMAL, len(amounts), [validity, pa.py_buffer(words)])
+
+
+def choose(units: Array, wide: bool, stored: Sequence[pa.Array], counts: int, *, averaged: bool) -> Amounts:
+    """The smallest numbers that hold every quantity of a range, what is stored of its keys, and all their sums.
+
+    `counts`: the greatest count there may be. Averages are divided at the ninth decimal.
+    """
+    anything = Amounts(PLACES, np.dtype(object))
+    if wide:
+        return anything
+    largest = max(int(units.max(initial=0)), -int(units.min(initial=0)))
+    for scale in _SCALES[-1:] if averaged else _SCALES:
+        place = 10 ** (PLACES - scale)
+        if place > 1 and (units % place).any():
+            continue
+        known = [_fitted(values, scale) for values in stored]
+        if any(value is None for value in known):
+            continue
+        kept = max((value for value in known if value is not None), default=0)
+        fits = (largest // place) * len(units) + 2 * kept < _BOUND and 2 * counts * 10**scale < _BOUND
+        return Amounts(scale, np.dtype(np.int64)) if fits else anything
+    return anything
+
+
+def _fitted(values: pa.Array, scale: int) -> int | None:
+    """The greatest of decimals in 64 bits at a scale; None where one does not fit."""
+    try:
+        whole = pc.fill_null(values, 0).cast(pa.decimal128(38, scale))
+    except pa.ArrowInvalid:
+        return None
+    low, high = _words(whole)
+    signed = low.view(np.int64)
+    if (high != signed >> 63).any():
+        return None
+    return max(int(signed.max(initial=0)), -int(signed.min(initial=0)))
+
+
+def _words(values: pa.Array) -> tuple[Array, Array]:
+    """The lower 64 bits of decimals, and the upper ones."""
+    words = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset : 2 * (values.offset + len(values))]
+    return words[0::2].copy(), words[1::2].view(np.int64).copy()

@@ -1,0 +1,432 @@
+"""Counters: what the entries of a range do to counters, groups and adjustments.
+
+An entry is one event as one meter counts it. Sorted by key and sequence, with what is stored of a key before its first
+entry, everything is a running aggregate: the maximum of `occurred_at` decides which entries are late, and sums, counts,
+extremes and the last quantity follow, of folded and of adjusted entries apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.fold.arrow import column, identities
+from tidelock.fold.kernel.amounts import Amounts, choose
+from tidelock.fold.kernel.outcomes import Changes, Outcome, appended_rows, no_keys
+from tidelock.fold.kernel.runs import Array, Flags, Places, Runs, order_of
+from tidelock.fold.keys import bounded, joined, json_strings, number_strings, period_strings
+from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, Table
+
+_EARLIEST = np.iinfo(np.int64).min
+_NUMBERS = ("agg_sum", "agg_max", "agg_min", "agg_last", "adj_sum", "adj_max", "adj_min")
+
+#: a table, and tenants and keys of some of its rows -> those that are stored
+Stored = Callable[[Table, pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """What the kernel knows of the meters, by their numbers."""
+
+    names: tuple[str, ...]
+    aggregations: tuple[str, ...]
+    lateness_ns: tuple[int, ...]
+    grouped: tuple[bool, ...]
+    live: tuple[bool, ...]
+    #: what is said of an event that has nothing to aggregate
+    missing: tuple[str, ...]
+
+
+def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = True) -> Iterator[Outcome]:
+    """What entries do. They have `ingress_sequence`, `source_timestamp`, `tenant_id`, `customer_ref`, `occurred_at`,
+    `meter`, `period_start`, `units`, `wide` and `group_key`, in any order."""
+    if not entries.num_rows:
+        return
+    entries = _in_sequence(entries)
+    keys = _Keys(entries, meters, COUNTERS)
+    counted = _Counted(entries, keys, stored(COUNTERS, keys.places()), meters)
+    yield counted.outcome(changes)
+    yield counted.adjustments(changes)
+    if any(meters.grouped):
+        late = counted.late_entries()
+        grouped = np.asarray(meters.grouped)[column(entries, "meter").to_numpy()]
+        rows = pa.array(np.flatnonzero(grouped))
+        if len(rows):
+            entries, late = entries.take(rows), late[grouped]
+            keys = _Keys(entries, meters, COUNTER_GROUPS)
+            yield _Counted(entries, keys, stored(COUNTER_GROUPS, keys.places()), meters, late).outcome(changes)
+
+
+def _in_sequence(entries: pa.Table) -> pa.Table:
+    entries = entries.combine_chunks()
+    sequences = column(entries, "ingress_sequence").to_numpy()
+    if (sequences[1:] >= sequences[:-1]).all():
+        return entries
+    return entries.take(pa.array(np.argsort(sequences, kind="stable")))
+
+
+class _Keys:
+    """The keys that entries have, each once, and which of them each entry has."""
+
+    def __init__(self, entries: pa.Table, meters: Meters, table: Table) -> None:
+        self.table = table
+        names = ["tenant_id", "customer_ref", "period_start"] + (["group_key"] if table is COUNTER_GROUPS else [])
+        codes = column(entries, "meter").to_numpy().astype(np.int64)
+        for name in names:
+            encoded = column(entries, name).dictionary_encode("encode")
+            numbers = encoded.indices.to_numpy()
+            codes = codes * len(encoded.dictionary) + numbers
+            # Few enough again, so that no product overflows.
+            codes = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+        #: number of each entry's key
+        self.of: Places = codes
+        self.count = int(codes.max()) + 1
+        example = np.empty(self.count, np.int64)
+        example[codes[::-1]] = np.arange(len(codes))[::-1]
+        found = entries.select(["meter", *names]).take(pa.array(example))
+        self.meter: Places = column(found, "meter").to_numpy()
+        self.columns = {"metric": pa.array(meters.names, pa.string()).take(column(found, "meter"))}
+        self.columns |= {name: column(found, name) for name in names if name != "tenant_id"}
+        self.tenants = column(found, "tenant_id")
+        parts = [json_strings(self.columns["metric"]), json_strings(self.columns["customer_ref"])]
+        parts.append(period_strings(self.columns["period_start"]))
+        if "group_key" in names:
+            self.texts = bounded(joined(*parts, json_strings(self.columns["group_key"])))
+        else:
+            self.texts = joined(*parts)
+
+    def places(self) -> pa.Table:
+        return pa.table({"tenant_id": self.tenants, KEY: self.texts})
+
+    def numbers_of(self, rows: pa.Table) -> Places:
+        """The numbers of stored rows' keys."""
+        found = pc.index_in(identities(rows, "tenant_id", KEY), value_set=identities(self.places(), "tenant_id", KEY))
+        assert not found.null_count, "stored rows are those of keys that were asked for"
+        numbers: Places = found.to_numpy().astype(np.int64)
+        return numbers
+
+    def ranks(self) -> Places:
+        """The place of each key in the order of keys and tenants."""
+        order = pc.sort_indices(self.places(), sort_keys=[(KEY, "ascending"), ("tenant_id", "ascending")]).to_numpy()
+        ranks = np.empty(self.count, np.int64)
+        ranks[order] = np.arange(self.count)
+        return ranks
+
+
+class _Counted:
+    """Stored rows and entries in the order of keys and sequences, and everything that runs along them."""
+
+    def __init__(
+        self, entries: pa.Table, keys: _Keys, stored: pa.Table, meters: Meters, late: Flags | None = None
+    ) -> None:
+        """`late`: what was decided of the entries; of groups their counters decide."""
+        self._keys, self._meters = keys, meters
+        self._entries, self._stored = entries, stored.combine_chunks()
+        self._groups = keys.table is COUNTER_GROUPS
+        numbers = np.concatenate([keys.numbers_of(self._stored), keys.of])
+        #: where the rows in order are among stored rows and entries
+        self._order = order_of(numbers)
+        self._key: Places = numbers[self._order]
+        self._is_stored: Flags = self._order < self._stored.num_rows
+        self._runs = Runs(self._key)
+        self._amounts = self._chosen()
+        self._times: Places = self._joined("source_timestamp", "source_timestamp")
+        #: number of each entry's collection: later ones have later source timestamps
+        own = column(entries, "source_timestamp").to_numpy()
+        following = np.concatenate([np.zeros(1, np.int64), np.cumsum(own[1:] != own[:-1])])
+        self._collection: Places = self._ordered(np.zeros(self._stored.num_rows, np.int64), following)
+        self._occurred = self._joined("watermark_ts", "occurred_at")
+        #: the latest instant up to each row, late entries included
+        self._reached: Places = self._runs.greatest(self._occurred)
+        self._late = self._decided() if late is None else self._placed(late)
+        self._aggregate()
+
+    def late_entries(self) -> Flags:
+        """Which entries are late, in their own order."""
+        found = np.zeros(len(self._order), np.bool_)
+        found[self._order] = self._late
+        return found[self._stored.num_rows :]
+
+    def outcome(self, changes: bool) -> Outcome:
+        """Final rows, and one change for each key and collection that changed its row. Every key has an entry."""
+        last = np.ones(len(self._key), np.bool_)
+        last[:-1] = (self._times[1:] != self._times[:-1]) | self._runs.first[1:] | self._is_stored[:-1]
+        versions = np.flatnonzero(last)
+        runs = Runs(self._key[versions])
+        changed = self._changed(versions, runs)
+        # The last collection that changed the row, which may be that of the stored row.
+        since = runs.latest(changed | self._is_stored[versions])
+        times = self._times[versions[np.maximum(since, 0)]]
+        final = runs.ends
+        rows = self._rows(versions[final], state=True)
+        numbers = pa.array(self._key[versions[final]])
+        rows |= {"tenant_id": self._keys.tenants.take(numbers), KEY: self._keys.texts.take(numbers)}
+        rows["source_timestamp"] = pa.array(times[final])
+        known = self._is_stored[versions[runs.starts]]
+        table = pa.table(rows).select(_stored_names(self._keys.table))
+        found = self._changes(versions, runs, changed) if changes and any(self._meters.live) else None
+        return Outcome(
+            self._keys.table,
+            table.filter(pa.array(known)) if known.any() else table.slice(0, 0),
+            table.filter(pa.array(~known)) if known.any() else table,
+            no_keys(),
+            found,
+        )
+
+    def adjustments(self, changes: bool) -> Outcome:
+        """One row for each late entry: how much it moves the total."""
+        late = np.flatnonzero(self._late)
+        amounts = self._total[late] - self._total[late - 1]
+        numbers, entries = pa.array(self._key[late]), pa.array(self._order[late] - self._stored.num_rows)
+        sequences = column(self._entries, "ingress_sequence").take(entries)
+        metrics = self._keys.columns["metric"].take(numbers)
+        rows = pa.table(
+            {
+                "tenant_id": self._keys.tenants.take(numbers),
+                KEY: joined(json_strings(metrics), number_strings(sequences)),
+                "source_timestamp": pa.array(self._times[late]),
+                "metric": metrics,
+                "customer_ref": self._keys.columns["customer_ref"].take(numbers),
+                "period_start": self._keys.columns["period_start"].take(numbers),
+                "ingress_sequence": sequences,
+                "quantity": self._amounts.decimals(self._quantity[late], self._has_quantity[late]),
+                "amount": self._amounts.decimals(amounts),
+                "reason": pa.array(["late"]).take(pa.array(np.zeros(len(late), np.int8))),
+                "occurred_at": pa.array(self._occurred[late]),
+            }
+        )
+        live = np.asarray(self._meters.live)[self._keys.meter[self._key[late]]]
+        return appended_rows(ADJUSTMENTS, rows, live if changes else np.zeros(len(late), np.bool_))
+
+    def _chosen(self) -> Amounts:
+        units = pc.fill_null(column(self._entries, "units"), 0).to_numpy()
+        wide = self._entries["wide"].null_count < self._entries.num_rows
+        names = (*_NUMBERS, "adj_last") if self._groups else _NUMBERS
+        stored = [column(self._stored, name) for name in names] if self._stored.num_rows else []
+        counts = [pc.max(self._stored[name]).as_py() or 0 for name in ("agg_count", "adj_count")]
+        used = {self._meters.aggregations[number] for number in np.unique(self._keys.meter)}
+        return choose(units, wide, stored, len(units) + max(counts), averaged="avg" in used)
+
+    def _decided(self) -> Flags:
+        """An entry further behind the latest before it than its meter allows is late. A late one never raises that
+        maximum, so one running maximum decides everything. What cannot be subtracted lies before all instants."""
+        before = self._runs.previous(self._reached, _EARLIEST)
+        allowed = np.asarray(self._meters.lateness_ns, np.int64)[self._keys.meter[self._key]]
+        bound = np.where(before < _EARLIEST + allowed, _EARLIEST, before - allowed)
+        late: Flags = ~self._is_stored & (self._occurred < bound)
+        return late
+
+    def _aggregate(self) -> None:
+        """Every running aggregate, of folded entries and of late ones."""
+        runs, amounts, stored = self._runs, self._amounts, self._is_stored
+        units, wide = column(self._entries, "units"), column(self._entries, "wide")
+        quantity = amounts.of_units(pc.fill_null(units, 0).to_numpy())
+        if wide.null_count < len(wide):
+            quantity = np.where(wide.is_valid().to_numpy(False), amounts.of_decimals(wide), quantity)
+        valid = units.is_valid().to_numpy(False) | wide.is_valid().to_numpy(False)
+        self._quantity = self._ordered(np.zeros(self._stored.num_rows, amounts.type), quantity)
+        self._has_quantity: Flags = self._ordered(np.zeros(self._stored.num_rows, np.bool_), valid)
+        folded, late = ~self._late & ~stored & self._has_quantity, self._late & self._has_quantity
+        self._agg = self._side("agg", folded, ~self._late & ~stored)
+        self._adj = self._side("adj", late, self._late)
+        self._watermark = self._reached
+        if self._late.any():
+            self._watermark = runs.greatest(np.where(self._late, _EARLIEST, self._occurred))
+        last_at = np.where(folded, self._occurred, _EARLIEST)
+        last_at = np.where(stored, self._joined("last_at", None), last_at)
+        # Mostly every entry has a quantity and none is late.
+        self._last_at = self._watermark if (last_at == self._occurred).all() else runs.greatest(last_at)
+        taken = (last_at == self._last_at) & (folded | stored & (last_at > _EARLIEST))
+        self._agg["last"] = self._taken("agg_last", taken)
+        if self._groups:
+            at = np.where(late, self._occurred, _EARLIEST)
+            at = np.where(stored, self._joined("adj_last_at", None), at)
+            self._adj_last_at = runs.greatest(at)
+            self._adj["last"] = self._taken("adj_last", (at == self._adj_last_at) & (at > _EARLIEST))
+        self._value, self._has_value = self._by_aggregation(self._values())
+        self._total, self._has_total = self._by_aggregation(self._totals())
+
+    def _side(self, name: str, quantities: Flags, events: Flags) -> dict[str, Array]:
+        """Sum, count, greatest and least of some entries and of what is stored of such."""
+        runs, amounts, stored = self._runs, self._amounts, self._is_stored
+        known = self._stored_valid(f"{name}_max")
+        some = quantities | known
+        zero = np.zeros(1, amounts.type)[0]
+        found: dict[str, Array] = {"any": runs.total(some.astype(np.int64)) > 0}
+        before = self._stored_amounts(f"{name}_sum")
+        found["sum"] = runs.total(np.where(stored, before, np.where(quantities, self._quantity, zero)))
+        counts = self._joined(f"{name}_count", None, 0)
+        found["count"] = runs.total(np.where(stored, counts, events.astype(np.int64)))
+        if not some.any():
+            lowest, highest = np.asarray([amounts.lowest, amounts.highest], amounts.type)
+            return found | {"max": np.full(len(some), lowest), "min": np.full(len(some), highest)}
+        for end, none, reach in (("max", amounts.lowest, runs.greatest), ("min", amounts.highest, runs.least)):
+            before = self._stored_amounts(f"{name}_{end}")
+            values = np.where(quantities, self._quantity, np.where(known, before, none))
+            found[end] = reach(values.astype(amounts.type))
+        return found
+
+    def _taken(self, name: str, flags: Flags) -> Array:
+        """The quantity, or what is stored, of the last flagged row."""
+        values = np.where(self._is_stored, self._stored_amounts(name), self._quantity)
+        return values[np.maximum(self._runs.latest(flags), 0)]
+
+    def _values(self) -> dict[str, Callable[[], tuple[Array, Flags | None]]]:
+        agg, amounts = self._agg, self._amounts
+        return {
+            "sum": lambda: (agg["sum"], None),
+            "count": lambda: (amounts.of_counts(agg["count"]), None),
+            "max": lambda: (agg["max"], agg["any"]),
+            "min": lambda: (agg["min"], agg["any"]),
+            "last": lambda: (agg["last"], agg["any"]),
+            "avg": lambda: (amounts.averages(agg["sum"], agg["count"]), agg["count"] > 0),
+        }
+
+    def _totals(self) -> dict[str, Callable[[], tuple[Array, Flags | None]]]:
+        agg, adj, amounts = self._agg, self._adj, self._amounts
+        either = agg["any"] | adj["any"]
+        return {
+            "sum": lambda: (agg["sum"] + adj["sum"], None),
+            "count": lambda: (amounts.of_counts(agg["count"] + adj["count"]), None),
+            "max": lambda: (np.maximum(agg["max"], adj["max"]), either),
+            "min": lambda: (np.minimum(agg["min"], adj["min"]), either),
+            "last": self._last_total,
+            "avg": lambda: (
+                amounts.averages(agg["sum"] + adj["sum"], agg["count"] + adj["count"]), agg["count"] + adj["count"] > 0
+            ),
+        }  # fmt: skip
+
+    def _last_total(self) -> tuple[Array, Flags]:
+        """A late entry lies behind its counter's latest, so it is never the last. Of a group it may be: the counter's
+        latest can belong to another group."""
+        agg, adj = self._agg, self._adj
+        if not self._groups:
+            return agg["last"], agg["any"]
+        adjusted = (self._last_at == _EARLIEST) | (adj["any"] & (self._adj_last_at >= self._last_at))
+        return np.where(adjusted, adj["last"], agg["last"]), np.where(adjusted, adj["any"], agg["any"])
+
+    def _by_aggregation(self, made: dict[str, Callable[[], tuple[Array, Flags | None]]]) -> tuple[Array, Flags | None]:
+        """What each row's meter makes of it; no flags: all rows have one."""
+        numbers = np.unique(self._keys.meter)
+        wanted = dict.fromkeys(self._meters.aggregations[number] for number in numbers)
+        if len(wanted) == 1:
+            return made[next(iter(wanted))]()
+        of_meter = np.asarray([list(wanted).index(a) if a in wanted else -1 for a in self._meters.aggregations])
+        which = of_meter[self._keys.meter[self._key]]
+        values = np.zeros(len(which), self._amounts.type)
+        known = np.ones(len(which), np.bool_)
+        for number, aggregation in enumerate(wanted):
+            found, flags = made[aggregation]()
+            values = np.where(which == number, found, values)
+            if flags is not None:
+                known = np.where(which == number, flags, known)
+        return values, known
+
+    def _changed(self, versions: Places, runs: Runs) -> Flags:
+        """Whether a version differs from the one before. An entry that is folded raises the count; one that is late
+        alters nothing but the total."""
+        counts = self._agg["count"][versions]
+        totals = self._total[versions]
+        known = np.ones(len(versions), np.bool_) if self._has_total is None else self._has_total[versions]
+        same = counts == runs.previous(counts, -1)
+        same &= known == runs.previous(known, False)
+        same &= ~known | (totals == runs.previous(totals, 0))
+        changed: Flags = ~self._is_stored[versions] & (runs.first | ~same)
+        return changed
+
+    def _changes(self, versions: Places, runs: Runs, changed: Flags) -> Changes:
+        keys = self._key[versions]
+        live = np.asarray(self._meters.live)[self._keys.meter[keys]]
+        stored = self._is_stored[versions]
+        kept = np.flatnonzero((changed | stored) & live)
+        # In the order of keys: what was before a change is the row in front of it, if that is of the same key.
+        follows = ~Runs(keys[kept]).first
+        places = np.flatnonzero(~stored[kept])
+        chosen = kept[places]
+        order = order_of(self._keys.ranks()[keys[chosen]])
+        order = order[order_of(self._collection[versions[chosen[order]]])]
+        place_of = np.full(len(kept), -1, np.int64)
+        place_of[places[order]] = np.arange(len(order))
+        explicit = np.cumsum(stored[kept]) - 1
+        previous = places - 1
+        before = np.where(
+            follows[places],
+            np.where(stored[kept[previous]], -2 - explicit[previous], place_of[previous]),
+            -1,
+        )
+        numbers = pa.array(keys[chosen][order].astype(np.int32))
+        old = kept[stored[kept]]
+        return Changes(
+            tenant_id=self._keys.tenants.take(numbers),
+            key=pa.DictionaryArray.from_arrays(numbers, self._keys.texts),
+            source_timestamp=pa.array(self._times[versions[chosen]][order]),
+            rows=pa.table(self._rows(versions[chosen[order]], state=False)),
+            exists=None,
+            before=before[order],
+            old_rows=pa.table(self._rows(versions[old], state=False)),
+        )
+
+    def _rows(self, places: Places, *, state: bool) -> dict[str, pa.Array]:
+        """The columns of rows at some places."""
+        decimals = self._amounts.decimals
+        agg, adj, numbers = self._agg, self._adj, pa.array(self._key[places])
+        found = {name: values.take(numbers) for name, values in self._keys.columns.items()}
+        some, adjusted = agg["any"][places], adj["any"][places]
+        found["agg_sum"] = decimals(agg["sum"][places])
+        found["agg_count"] = pa.array(agg["count"][places])
+        for name in ("max", "min", "last"):
+            found[f"agg_{name}"] = decimals(agg[name][places], some)
+        found["watermark_ts"] = _instants(self._watermark[places])
+        same = self._value is agg["sum"]
+        found["value"] = found["agg_sum"] if same else decimals(self._value[places], _some(self._has_value, places))
+        found["total"] = decimals(self._total[places], _some(self._has_total, places))
+        if state:
+            found["last_at"] = _instants(self._last_at[places])
+            found["adj_sum"] = decimals(adj["sum"][places])
+            found["adj_count"] = pa.array(adj["count"][places])
+            for name in ("max", "min", "last") if self._groups else ("max", "min"):
+                found[f"adj_{name}"] = decimals(adj[name][places], adjusted)
+            if self._groups:
+                found["adj_last_at"] = _instants(self._adj_last_at[places])
+        return found
+
+    def _joined(self, stored: str, entry: str | None, none: int = _EARLIEST) -> Places:
+        """A column of whole numbers of stored rows, and one of entries, in order."""
+        before = pc.fill_null(column(self._stored, stored), none).to_numpy()
+        own = np.full(self._entries.num_rows, none) if entry is None else column(self._entries, entry).to_numpy()
+        found: Places = self._ordered(before, own)
+        return found
+
+    def _stored_amounts(self, name: str) -> Array:
+        """Amounts of stored rows, in order; zeros where entries are."""
+        amounts = self._amounts.of_decimals(column(self._stored, name))
+        return self._ordered(amounts, np.zeros(self._entries.num_rows, self._amounts.type))
+
+    def _stored_valid(self, name: str) -> Flags:
+        valid = column(self._stored, name).is_valid().to_numpy(False)
+        found: Flags = self._ordered(valid, np.zeros(self._entries.num_rows, np.bool_))
+        return found
+
+    def _placed(self, flags: Flags) -> Flags:
+        found: Flags = self._ordered(np.zeros(self._stored.num_rows, np.bool_), flags)
+        return found
+
+    def _ordered(self, stored: Array, entries: Array) -> Array:
+        return np.concatenate([stored, entries])[self._order]
+
+
+def _stored_names(table: Table) -> list[str]:
+    return ["tenant_id", KEY, "source_timestamp", *table.stored]
+
+
+def _instants(values: Places) -> pa.Array:
+    """Instants; null where there was none."""
+    return pa.array(values, mask=values == _EARLIEST)
+
+
+def _some(flags: Flags | None, places: Places) -> Flags | None:
+    return None if flags is None else flags[places]

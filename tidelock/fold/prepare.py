@@ -1,0 +1,110 @@
+"""Prepare: a range of the ledger as flat, typed rows, by Spark SQL.
+
+All that is to be known of single events is one step: which meters count them and how much, the key and row of keyed
+streams, their time, what windows need, and what is wrong with them. A small range comes to the driver by a plan that is
+made once and executed for every range; a large one stays where Spark has it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from tidelock.fold.latest import LatestSteps
+from tidelock.fold.meters import MeterSteps
+from tidelock.fold.readings import objection_sql
+from tidelock.fold.session import Spark
+from tidelock.fold.slots import Slots
+from tidelock.fold.source import Source
+from tidelock.fold.sparkconf import SHUFFLE_PARTITIONS, grows_with_cluster
+from tidelock.fold.timing import Timing
+from tidelock.fold.windows.carried import Carried
+
+logger = logging.getLogger(__name__)
+
+#: what every step has of an event
+EVENT = ("ingress_sequence", "source_timestamp", "tenant_id", "stream", "customer_ref", "occurred_at", "deleted")
+#: what is wrong with it
+FAULTS = ("objection", "time_fault", "message_stream")
+#: what a plan that is executed again must not have: its result would be that of the first time
+_REMEMBERED = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan")
+
+
+class Preparation:
+    """The prepared events of ranges, for one set of definitions."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        source: Source,
+        slots: Slots,
+        meters: MeterSteps,
+        latest: LatestSteps,
+        timing: Timing,
+        carried: Carried,
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._timing = timing
+        rows = latest.prepared() if latest.latest else []
+        columns = [*meters.prepared(), *timing.prepared(), *rows, *carried.prepared()]
+        self._sql = f"""
+            SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
+                op = 'delete' AS deleted, {objection_sql(slots)} AS objection, {", ".join(columns)}
+            FROM ({timing.source()})"""
+        #: what gives the events after the cursor; None: not made yet, or it has to be made for every range
+        self._kept: DataFrame | None = None
+        self._keeps = True
+
+    def small(self, lo: int, hi: int) -> pa.Table:
+        """The events of a range that the driver folds. The cursor must be at `lo`, and committed there."""
+        self._compile(False)
+        plan = self._plan()
+        if plan is None:
+            return self._prepared(self._source.read(lo, hi)).toArrow()
+        found = plan.toArrow()
+        # It has what came since, too.
+        return found.filter(pc.less_equal(found["ingress_sequence"], hi)) if found.num_rows else found
+
+    def large(self, lo: int, hi: int) -> DataFrame:
+        """The events of a range that executors fold."""
+        self._compile(True)
+        return self._prepared(self._source.read(lo, hi))
+
+    def by_customer(self, lo: int, hi: int) -> DataFrame | None:
+        """The same with all events of a customer in one partition, where the source can give them so."""
+        self._compile(True)
+        events = self._source.by_customer(lo, hi)
+        return None if events is None else self._prepared(events)
+
+    def _plan(self) -> DataFrame | None:
+        if self._kept is None and self._keeps:
+            following = self._source.following()
+            plan = None if following is None else self._prepared(following)
+            self._kept = plan if plan is not None and _repeatable(plan) else None
+            self._keeps = self._kept is not None
+        return self._kept
+
+    def _prepared(self, events: DataFrame) -> DataFrame:
+        self._timing.parsed(events).createOrReplaceTempView("events")
+        return self._spark.session.sql(self._sql)
+
+    def _compile(self, wanted: bool) -> None:
+        """Compiling a step costs more than it saves on few rows."""
+        conf = self._spark.session.conf
+        conf.set("spark.sql.codegen.wholeStage", str(wanted).lower())
+        conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if wanted else "NO_CODEGEN")
+        if wanted and grows_with_cluster(self._spark.settings):
+            conf.set(SHUFFLE_PARTITIONS, str(self._spark.parallelism))
+
+
+def _repeatable(plan: DataFrame) -> bool:
+    """Whether executing it again reads again."""
+    executed = plan._jdf.queryExecution().executedPlan().toString()
+    found = [name for name in _REMEMBERED if name in executed]
+    if found:
+        logger.info("small ranges are planned one by one: the plan has %s", ", ".join(found))
+    return not found
