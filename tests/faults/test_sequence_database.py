@@ -194,6 +194,8 @@ async def prove_kills(database: Database, server: EmbeddedPostgres, *, kills: in
             found = postmaster.find(server.data / "postgres")
             assert found is not None
             os.kill(found.pid, signal.SIGKILL)
+            # Until then it would be taken for one that runs.
+            assert await asyncio.to_thread(found.wait_gone, server.data / "postgres", 60)
             victims.count("sequence")
             await load.more(victims.chance.randrange(1, 60))
             await asyncio.to_thread(server.ensure)

@@ -22,8 +22,6 @@ from tidelock.fold.tables import KEY, Table
 from tidelock.fold.versions import row_schema
 
 Toml = Mapping[str, Mapping[str, Any]]
-#: quantities beyond this are decimals
-_UNITS_MAX = 9 * 10**18
 
 ENTRIES = pa.schema(
     {
@@ -34,8 +32,7 @@ ENTRIES = pa.schema(
         "occurred_at": pa.int64(),
         "meter": pa.int32(),
         "period_start": pa.int64(),
-        "units": pa.int64(),
-        "wide": DECIMAL,
+        "quantity": DECIMAL,
         "group_key": pa.string(),
     }
 )
@@ -81,8 +78,6 @@ def _entries(event: Event, toml: Toml) -> Iterator[dict[str, Any]]:
         quantity = quantity_of(columns.type(source), columns.value(source))
         if quantity is None and meter.get("aggregation", "sum") != "count":
             continue
-        units = None if quantity is None else int(quantity.scaleb(9))
-        narrow = units is not None and abs(units) <= _UNITS_MAX
         yield {
             "ingress_sequence": event.ingress_sequence,
             "source_timestamp": event.source_timestamp,
@@ -91,8 +86,7 @@ def _entries(event: Event, toml: Toml) -> Iterator[dict[str, Any]]:
             "occurred_at": event.occurred_at,
             "meter": number,
             "period_start": period_start(meter.get("period", "month"), event.occurred_at),
-            "units": units if narrow else None,
-            "wide": None if narrow or quantity is None else quantity.quantize(Decimal("1e-9")),
+            "quantity": None if quantity is None else quantity.quantize(Decimal("1e-9")),
             "group_key": group_key(columns, names_of(meter["group_by"])) if meter.get("group_by") else None,
         }
 

@@ -21,8 +21,6 @@ from tidelock.fold.doubles import double_quantity
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 _WEEK = 7 * _DAY
-#: quantities up to here are whole numbers of 10^-9 in 64 bits
-_UNITS_MAX = 9 * 10**9
 #: what sums are made of: all bigints, and doubles of that size
 _QUANTITY_DIGITS = (19, 9)
 
@@ -120,17 +118,6 @@ def quantity(type_: ColumnType | None, value: str) -> str:
     return "CAST(NULL AS DECIMAL(38,9))"
 
 
-def units(quantity: str) -> str:
-    """A quantity as a whole number of 10^-9, where 64 bits hold it; else null."""
-    whole = f"CAST(CAST({quantity} AS DECIMAL(19,9)) * 1000000000BD AS BIGINT)"
-    return f"CASE WHEN {_in_units(quantity)} THEN {whole} END"
-
-
-def wide(quantity: str) -> str:
-    """A quantity that 64 bits do not hold; else null."""
-    return f"CASE WHEN NOT {_in_units(quantity)} THEN {quantity} END"
-
-
 def number_instant(text: str, decimals: int) -> str:
     """Nanoseconds of a number whose unit is 10^decimals of them, exactly; null where BIGINT has none.
 
@@ -204,10 +191,6 @@ def instant_text(instant: str) -> str:
 def let(name: str, value: str, body: str) -> str:
     """A value that stands several times in an expression, by a name."""
     return f"transform(array({value}), {name} -> {body})[0]"
-
-
-def _in_units(quantity: str) -> str:
-    return f"({quantity} BETWEEN -{_UNITS_MAX}BD AND {_UNITS_MAX}BD)"
 
 
 def _matches(text: str, pattern: str) -> str:

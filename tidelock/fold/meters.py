@@ -13,10 +13,10 @@ from tidelock.fold import casts
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.kernel.entries import SLOT
 from tidelock.fold.readings import Reading, by_stream, readings
-from tidelock.fold.slots import UNITS, WIDE, Slots
+from tidelock.fold.slots import QUANTITY_TEXT, Slots
 from tidelock.where.sql import SPARK, where_sql
 
-_TYPES = {"meter": "INT", "period_start": "BIGINT", "units": "BIGINT", "wide": "DECIMAL(38,9)", "group_key": "STRING"}
+_TYPES = {"meter": "INT", "period_start": "BIGINT", "quantity": "STRING", "group_key": "STRING"}
 
 
 class MeterSteps:
@@ -77,14 +77,12 @@ def _entry(number: int, meter: Meter, reading: Reading) -> dict[str, str]:
     """An event as a meter counts it, as SQL."""
     counts = "TRUE" if meter.where is None else f"COALESCE({where_sql(meter.where, SPARK, reading.as_type)}, FALSE)"
     if meter.value == "quantity" and meter.value not in reading.stream.columns:
-        units, wide = UNITS, WIDE
+        quantity = QUANTITY_TEXT
     else:
-        quantity = reading.quantity(meter.value)
-        units, wide = casts.units(quantity), casts.wide(quantity)
+        quantity = f"CAST({reading.quantity(meter.value)} AS STRING)"
     return {
         "meter": f"IF({counts}, {number}, NULL)",
         "period_start": casts.period_start(meter.period, "occurred_at"),
-        "units": units,
-        "wide": wide,
+        "quantity": quantity,
         "group_key": reading.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)",
     }

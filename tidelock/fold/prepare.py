@@ -53,7 +53,7 @@ class Preparation:
         columns = [*meters.prepared(), *timing.prepared(), *rows, *carried.prepared()]
         self._sql = f"""
             SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
-                op = 'delete' AS deleted, {objection_sql(slots)} AS objection, {", ".join(columns)}
+                deleted, {objection_sql(slots)} AS objection, {", ".join(columns)}
             FROM ({timing.source()})"""
         #: what gives the events after the cursor; None: not made yet, or it has to be made for every range
         self._kept: DataFrame | None = None

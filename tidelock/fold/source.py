@@ -11,10 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelock.columns import STRING
-from tidelock.fold import casts
 from tidelock.fold.ranges import extent
 from tidelock.fold.session import Spark
-from tidelock.fold.slots import UNITS, WIDE, Slots
+from tidelock.fold.slots import QUANTITY_TEXT, Slots
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
 from tidelock.where.sql import literal
@@ -24,9 +23,10 @@ SMALL_EVENTS = 10_000
 _FETCH_ROWS = 10_000
 #: a range is read by this many tasks at most that each go through all of it
 _SCANS_MAX = 4
+_POSITIVE = 2**31 - 1
 _QUANTITY = pa.decimal128(38, 9)
 #: of a range that does not come from Postgres, as Spark SQL
-UNITS_OF_QUANTITY = (f"{casts.units('quantity')} AS {UNITS}", f"{casts.wide('quantity')} AS {WIDE}")
+_DERIVED = ("op = 'delete' AS deleted", f"CAST(quantity AS STRING) AS {QUANTITY_TEXT}")
 # What libpq and the Java driver call the same.
 _SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
 
@@ -73,7 +73,7 @@ class Source:
         if self._jdbc is None or self._elsewhere is not None or count > _SCANS_MAX:
             return None
         options = dict(self._jdbc)
-        customer = f"((hashtextextended(coalesce(customer_ref, ''), 0) % {count}) + {count}) % {count}"
+        customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count}, 0)"
         return self._spark.session.read.options(fetchsize=str(_FETCH_ROWS)).jdbc(
             options.pop("url"),
             f"({self._bounded(lo, hi)}) AS range",
@@ -85,7 +85,7 @@ class Source:
         if self.small(lo, hi):
             return self._driver_read(lo, hi)
         found = self._elsewhere.read(self._slots, lo, hi) if self._elsewhere is not None else None
-        return self._executor_read(lo, hi) if found is None else found.selectExpr("*", *UNITS_OF_QUANTITY)
+        return self._executor_read(lo, hi) if found is None else found.selectExpr("*", *_DERIVED)
 
     def following(self) -> DataFrame | None:
         """What comes after the cursor, as many events as a small range has at most, read again at every execution;
@@ -99,9 +99,8 @@ class Source:
 
     def _driver_read(self, lo: int, hi: int) -> DataFrame:
         found = self._store.query(f"SELECT * FROM ({self._bounded(lo, hi)}) AS range ORDER BY ingress_sequence")
-        for name in ("quantity", WIDE):
-            numbers = pc.cast(found[name].cast(pa.string()), _QUANTITY)
-            found = found.set_column(found.column_names.index(name), name, numbers)
+        numbers = pc.cast(found["quantity"].cast(pa.string()), _QUANTITY)
+        found = found.set_column(found.column_names.index("quantity"), "quantity", numbers)
         return single_partition(self._spark.session, found)
 
     def _executor_read(self, lo: int, hi: int) -> DataFrame:

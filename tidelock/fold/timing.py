@@ -55,7 +55,7 @@ class Timing:
         if not self._own:
             types = {"event_time": "BIGINT", "time_fault": "STRING", "message_stream": "STRING"}
             return [f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items()]
-        judged = f"op <> 'delete' AND stream IN ({_texts(self._own)})"
+        judged = f"NOT deleted AND stream IN ({_texts(self._own)})"
         legal = f"instant >= {EARLIEST}L"
         # Nothing arrives after the latest instant, so what lies beyond is ahead.
         early = f"instant <= {LATEST}L AND try_subtract(instant, {_AHEAD_MAX_NS}L) <= received_at"

@@ -102,7 +102,7 @@ def _whole() -> Iterator[None]:
 
 
 def _names(slots: Slots) -> list[str]:
-    return [SEQUENCE, "source_timestamp", "tenant_id", "stream", *BASE, *slots.envelope]
+    return list(dict.fromkeys([SEQUENCE, "source_timestamp", "tenant_id", "stream", "op", *BASE, *slots.envelope]))
 
 
 def _selected(name: str) -> str:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tidelock.fold.kernel.runs import Array, Flags
 
 DECIMAL = pa.decimal128(38, 9)
-#: decimal places of a prepared quantity
+#: decimal places of a quantity
 PLACES = 9
 #: decimal places that are tried, fewest first
 _SCALES = (0, 3, 6, 9)
@@ -49,10 +49,11 @@ class Amounts:
     def highest(self) -> int:
         return 2**63 - 1 if self.narrow else 10**40
 
-    def of_units(self, units: Array) -> Array:
-        """Amounts of prepared quantities, which are whole numbers of 10^-9."""
+    def of_quantities(self, quantities: pa.Array) -> Array:
+        """Amounts of what events have, which `choose` has looked at; 0 where they have none."""
         if not self.narrow:
-            return units.astype(object)
+            return self.of_decimals(quantities)
+        units = _words(pc.fill_null(quantities, 0))[0].view(np.int64)
         return units // 10 ** (PLACES - self.scale) if self.scale < PLACES else units
 
     def of_decimals(self, values: pa.Array) -> Array:
@@ -101,15 +102,17 @@ class Amounts:
         return pa.Array.from_buffers(DECIMAL, len(amounts), [validity, pa.py_buffer(words)])
 
 
-def choose(units: Array, wide: bool, stored: Sequence[pa.Array], counts: int, *, averaged: bool) -> Amounts:
+def choose(quantities: pa.Array, stored: Sequence[pa.Array], counts: int, *, averaged: bool) -> Amounts:
     """The smallest numbers that hold every quantity of a range, what is stored of its keys, and all their sums.
 
     `counts`: the greatest count there may be. Averages are divided at the ninth decimal.
     """
     anything = Amounts(PLACES, np.dtype(object))
-    if wide:
+    low, high = _words(pc.fill_null(quantities, 0))
+    units = low.view(np.int64)
+    if (high != units >> 63).any():
         return anything
-    largest = max(int(units.max(initial=0)), -int(units.min(initial=0)))
+    largest = _largest(units)
     for scale in _SCALES[-1:] if averaged else _SCALES:
         place = 10 ** (PLACES - scale)
         if place > 1 and (units % place).any():
@@ -133,7 +136,11 @@ def _fitted(values: pa.Array, scale: int) -> int | None:
     signed = low.view(np.int64)
     if (high != signed >> 63).any():
         return None
-    return max(int(signed.max(initial=0)), -int(signed.min(initial=0)))
+    return _largest(signed)
+
+
+def _largest(values: Array) -> int:
+    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
 
 
 def _words(values: pa.Array) -> tuple[Array, Array]:

@@ -43,7 +43,7 @@ class Meters:
 
 def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = True) -> Iterator[Outcome]:
     """What entries do. They have `ingress_sequence`, `source_timestamp`, `tenant_id`, `customer_ref`, `occurred_at`,
-    `meter`, `period_start`, `units`, `wide` and `group_key`, in any order."""
+    `meter`, `period_start`, `quantity` and `group_key`, in any order."""
     if not entries.num_rows:
         return
     entries = _in_sequence(entries)
@@ -203,13 +203,12 @@ class _Counted:
         return appended_rows(ADJUSTMENTS, rows, live if changes else np.zeros(len(late), np.bool_))
 
     def _chosen(self) -> Amounts:
-        units = pc.fill_null(column(self._entries, "units"), 0).to_numpy()
-        wide = self._entries["wide"].null_count < self._entries.num_rows
+        quantities = column(self._entries, "quantity")
         names = (*_NUMBERS, "adj_last") if self._groups else _NUMBERS
         stored = [column(self._stored, name) for name in names] if self._stored.num_rows else []
         counts = [pc.max(self._stored[name]).as_py() or 0 for name in ("agg_count", "adj_count")]
         used = {self._meters.aggregations[number] for number in np.unique(self._keys.meter)}
-        return choose(units, wide, stored, len(units) + max(counts), averaged="avg" in used)
+        return choose(quantities, stored, len(quantities) + max(counts), averaged="avg" in used)
 
     def _decided(self) -> Flags:
         """An entry further behind the latest before it than its meter allows is late. A late one never raises that
@@ -223,11 +222,8 @@ class _Counted:
     def _aggregate(self) -> None:
         """Every running aggregate, of folded entries and of late ones."""
         runs, amounts, stored = self._runs, self._amounts, self._is_stored
-        units, wide = column(self._entries, "units"), column(self._entries, "wide")
-        quantity = amounts.of_units(pc.fill_null(units, 0).to_numpy())
-        if wide.null_count < len(wide):
-            quantity = np.where(wide.is_valid().to_numpy(False), amounts.of_decimals(wide), quantity)
-        valid = units.is_valid().to_numpy(False) | wide.is_valid().to_numpy(False)
+        quantities = column(self._entries, "quantity")
+        quantity, valid = amounts.of_quantities(quantities), quantities.is_valid().to_numpy(False)
         self._quantity = self._ordered(np.zeros(self._stored.num_rows, amounts.type), quantity)
         self._has_quantity: Flags = self._ordered(np.zeros(self._stored.num_rows, np.bool_), valid)
         folded, late = ~self._late & ~stored & self._has_quantity, self._late & self._has_quantity

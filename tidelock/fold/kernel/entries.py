@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.fold.arrow import column
+from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
 
 #: the name of a column of a slot
 SLOT = "{part}_{slot}"
 _ENVELOPE = ("ingress_sequence", "source_timestamp", "tenant_id", "customer_ref", "occurred_at")
-_PARTS = ("meter", "period_start", "units", "wide", "group_key")
+_PARTS = ("meter", "period_start", "quantity", "group_key")
 
 
 def entries(events: pa.Table, meters: Meters) -> pa.Table:
@@ -26,7 +27,9 @@ def entries(events: pa.Table, meters: Meters) -> pa.Table:
         if valued.any():
             kept = pc.and_(kept, pc.invert(_lacking(own, valued)))
         parts.append(own if pc.all(kept).as_py() else own.filter(kept))
-    return pa.concat_tables(parts)
+    found = pa.concat_tables(parts)
+    place = found.column_names.index("quantity")
+    return found.set_column(place, "quantity", found["quantity"].cast(DECIMAL))
 
 
 def uncounted(events: pa.Table, meters: Meters) -> pa.Table:
@@ -68,5 +71,4 @@ def _slots(events: pa.Table, others: tuple[str, ...] = ()) -> Iterator[pa.Table]
 def _lacking(own: pa.Table, valued: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.ChunkedArray:
     """Whether there is no quantity where the meter needs one."""
     needed = pa.array(valued, pa.bool_()).take(own["meter"])
-    none = pc.and_(pc.is_null(own["units"]), pc.is_null(own["wide"]))
-    return pc.fill_null(pc.and_(needed, none), False)
+    return pc.fill_null(pc.and_(needed, pc.is_null(own["quantity"])), False)
