@@ -71,10 +71,10 @@ class Counted:
                 CASE WHEN aside = 'error' THEN {self._code_sql()} END AS code,
                 CASE WHEN aside = 'error' THEN coalesce(objection, {sql_text(missing_quantity(meter))}) END AS message
             FROM (
-                SELECT *, CASE WHEN objection IS NOT NULL THEN 'error' WHEN op = 'delete' THEN 'deleted'
+                SELECT *, CASE WHEN objection IS NOT NULL THEN 'error' WHEN deleted THEN 'deleted'
                     WHEN NOT matches THEN 'filtered' {self._missing_sql()} END AS aside
                 FROM (
-                    SELECT ingress_sequence, occurred_at, op, {reading.objection() or "NULL::text"} AS objection,
+                    SELECT ingress_sequence, occurred_at, deleted, {reading.objection() or "NULL::text"} AS objection,
                         coalesce({matches}, FALSE) AS matches, {reading.quantity(meter.value)} AS quantity,
                         ({group}) COLLATE "C" AS group_key
                     FROM (
