@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -48,6 +49,10 @@ os.environ["TIDELOCK_SPARK_REHEARSALS"] = "0"
 # in many processes: without that compiler they need half the processor time. By default the code of the first one
 # alone has too little room for Spark's.
 os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+# The tests start hundreds of Pythons. Where none may keep what it compiled, each compiles everything again, which takes
+# longer than most of them run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # No deadline: it would bound the speed of an example, and another program on this machine would break it.
 hypothesis.settings.register_profile("tidelock", deadline=None, max_examples=examples(50), print_blob=True)
 hypothesis.settings.load_profile("tidelock")
