@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.killing import Victims, kills_of_a_soak, started
-from tests.faults.test_fold_kills import WEIGHTS, Customers, Folded, check, kill_at_work
+from tests.faults.test_fold_kills import WEIGHTS, Customers, Folded, check, kill_at_work, one_for_every_table
 
 CONFIG = """
 [spark]
@@ -58,6 +58,7 @@ async def test_kills_with_windows_of_every_kind_change_nothing(jars: Path, tmp_p
     victims, begun = Victims(WEIGHTS), time.monotonic()
     with started(Folded, jars, tmp_path, CONFIG) as server:
         await asyncio.to_thread(server.wait_until_ready, 300)
+        await asyncio.to_thread(one_for_every_table, server)
         async with Customers(server, f"{victims.seed}") as customers:
             for victim in victims.draw(kills_of_a_soak(50)):
                 await kill_at_work(server, customers, victims, victim)
