@@ -176,11 +176,12 @@ def one_for_every_table(server: Folded) -> None:
     called = {"stream": "calls", "quantity": "4", "data": {"region": "eu"}}
     device = {"site": "s1", "number": 1}
     sent = [(first + number, called) for number in range(10)] + [(last, called), (first, called)]
+    sent += [(last, called | {"quantity": None})]
     sent += [(first, {"stream": "devices", "data": device | {"level": level}}) for level in (1, "much")]
     # One after another: what is late is judged by what was recorded before.
     for number, (ts, event) in enumerate(sent):
-        event |= {"idempotencyKey": f"every/{number}", "tenantId": "a", "customerRef": "x", "ts": format_instant(ts)}
-        answer = server.client.post("/v1/events", json=[event])
+        common = {"idempotencyKey": f"every/{number}", "tenantId": "a", "customerRef": "x", "ts": format_instant(ts)}
+        answer = server.client.post("/v1/events", json=[event | common])
         assert answer.json()["accepted"] == 1, answer.text
 
 
