@@ -173,7 +173,7 @@ class Folded(Watched):
 def one_for_every_table(server: Folded) -> None:
     """Whatever the customers draw: windows that close, what comes too late for them, and what cannot be read."""
     first, last = START, START + 3 * DAY - 1
-    called = {"stream": "calls", "quantity": "4", "data": {"region": "eu"}}
+    called: dict[str, Any] = {"stream": "calls", "quantity": "4", "data": {"region": "eu"}}
     device = {"site": "s1", "number": 1}
     sent = [(first + number, called) for number in range(10)] + [(last, called), (first, called)]
     sent += [(last, called | {"quantity": None})]
