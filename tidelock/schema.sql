@@ -226,7 +226,7 @@ CREATE TABLE tidelock_tables.counters (
     adj_max          numeric(38, 9),
     adj_min          numeric(38, 9),
     PRIMARY KEY (tenant_id, "$key")
-);
+) WITH (fillfactor = 70);
 
 CREATE TABLE tidelock_tables.counter_groups (
     tenant_id        text           COLLATE "C" NOT NULL,
@@ -252,7 +252,7 @@ CREATE TABLE tidelock_tables.counter_groups (
     adj_last         numeric(38, 9),
     adj_last_at      bigint,
     PRIMARY KEY (tenant_id, "$key")
-);
+) WITH (fillfactor = 70);
 
 CREATE TABLE tidelock_tables.adjustments (
     tenant_id        text           COLLATE "C" NOT NULL,
