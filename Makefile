@@ -61,15 +61,15 @@ format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff format .
 
 bench: setup ## measure everything that has a speed, beside its limits
-	@$(BIN)/tidelock bench ingest
-	@$(BIN)/tidelock bench fold
-	@$(BIN)/tidelock bench windows
-	@$(BIN)/tidelock bench latency
-	@$(BIN)/tidelock bench live
-	@$(BIN)/tidelock bench webhooks
-	@$(BIN)/tidelock bench mirror
-	@$(BIN)/tidelock bench load
-	@$(BIN)/tidelock bench cluster
+	@$(BIN)/python -m bench ingest
+	@$(BIN)/python -m bench fold
+	@$(BIN)/python -m bench windows
+	@$(BIN)/python -m bench latency
+	@$(BIN)/python -m bench live
+	@$(BIN)/python -m bench webhooks
+	@$(BIN)/python -m bench mirror
+	@$(BIN)/python -m bench load
+	@$(BIN)/python -m bench cluster
 
 soak: setup ## the long proofs: kills for minutes, thousands of examples; hours (docs/proofs.md)
 	@$(BIN)/python -m pytest -m soak -s

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench import memory
 from tidelock.fold.session import Spark
 from tidelock.fold.workers import DAEMON, warm_workers
-from tidelock.ops.bench import memory
 from tidelock.settings import Spark as Settings
 
 _WAYS = {"no Python": None, "PySpark's daemon": "pyspark.daemon", "ours": DAEMON}

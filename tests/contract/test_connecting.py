@@ -19,12 +19,12 @@ from tidelock.definitions import Definitions, Stream
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
-from tidelock.ops.connect.connecting import Connected, Connecting
-from tidelock.ops.connect.connector import KeyViolation, Unrecordable
-from tidelock.ops.connect.memory import Feed, Memory
-from tidelock.ops.files.sender import Sender
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
+from tidelock.sources.connect.connecting import Connected, Connecting
+from tidelock.sources.connect.connector import KeyViolation, Unrecordable
+from tidelock.sources.connect.memory import Feed, Memory
+from tidelock.sources.files.sender import Sender
 
 SECOND = 10**9
 

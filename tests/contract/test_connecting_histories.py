@@ -19,11 +19,11 @@ from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
 from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
-from tidelock.ops.connect.connecting import Connecting
-from tidelock.ops.connect.memory import Feed, Memory
-from tidelock.ops.files.sender import Sender
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
+from tidelock.sources.connect.connecting import Connecting
+from tidelock.sources.connect.memory import Feed, Memory
+from tidelock.sources.files.sender import Sender
 
 MILLISECOND = 10**6
 _tenants = itertools.count(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from tidelock.cli import app
+from tidelock.cli.main import app
 from tidelock.ledger.database import Database
 
 
@@ -36,7 +36,7 @@ def process(*arguments: object, cwd: Path, fold: bool = False, **options: Any) -
     """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDELOCK_", "DATABASE_URL"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "tidelock.cli", *map(str, arguments)],
+        [sys.executable, "-m", "tidelock", *map(str, arguments)],
         cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**clean, "NO_COLOR": "1", "TIDELOCK_FOLD_ENABLED": str(fold).lower(), "TIDELOCK_SPARK_REHEARSALS": "0"},
         **options,

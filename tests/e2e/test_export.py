@@ -162,6 +162,6 @@ def test_a_long_ledger_is_read_page_by_page(database: Database, monkeypatch: pyt
             await record(sequencer, *({"customerRef": str(n), "data": "x" * n} for n in range(500)))
 
     asyncio.run(fill())
-    monkeypatch.setattr("tidelock.ops.exporting._PAGE_ROWS", 7)
-    monkeypatch.setattr("tidelock.ops.exporting._PAGE_BYTES", 10_000)
+    monkeypatch.setattr("tidelock.sources.files.exporting._PAGE_ROWS", 7)
+    monkeypatch.setattr("tidelock.sources.files.exporting._PAGE_BYTES", 10_000)
     assert sequences(database) == list(range(1, 501))

@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.memory import resident_mb
 from tests.faults.killing import Watched, started
 from tests.faults.processes import found, mirror_of
 from tests.faults.servers import Producer
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
-from tidelock.ops.bench.memory import resident_mb
 from tidelock.settings import Settings
 from tidelock.settings.kafka import Kafka
 

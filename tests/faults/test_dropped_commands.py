@@ -157,7 +157,7 @@ def test_an_export_outlives_a_connection_dropped_at_any_moment(
     database: Database, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int | None
 ) -> None:
     filled(database, rows)
-    monkeypatch.setattr("tidelock.ops.exporting._PAGE_ROWS", 3)
+    monkeypatch.setattr("tidelock.sources.files.exporting._PAGE_ROWS", 3)
 
     def exported(drop: Drop | None) -> Dropping:
         file = tmp_path / "out.jsonl"
@@ -178,7 +178,7 @@ def test_a_tail_shows_each_event_once_whenever_its_connection_drops(
     database: Database, rows: Path, monkeypatch: pytest.MonkeyPatch, sample: int | None, arguments: list[str]
 ) -> None:
     filled(database, rows)
-    monkeypatch.setattr("tidelock.ops.commands.reading._PAGE_EVENTS", 3)
+    monkeypatch.setattr("tidelock.cli.tail._PAGE_EVENTS", 3)
     check_lines(database, sample, "tail", *arguments, "--json")
 
 

@@ -41,12 +41,12 @@ from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
 from tidelock.live.hub import Hub
 from tidelock.live.subscriptions import Subscription
-from tidelock.ops.connect.connecting import Connecting
-from tidelock.ops.connect.memory import Feed as ConnectorFeed
-from tidelock.ops.connect.memory import Memory
-from tidelock.ops.files.sender import Sender
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
+from tidelock.sources.connect.connecting import Connecting
+from tidelock.sources.connect.memory import Feed as ConnectorFeed
+from tidelock.sources.connect.memory import Memory
+from tidelock.sources.files.sender import Sender
 from tidelock.triggers.evaluator import Evaluator
 
 SEED = 20261118

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.ops.bench import fanout, filters, live, live_latency
+from bench import fanout, filters, live, live_latency
 from tidelock.settings import Settings
 
 

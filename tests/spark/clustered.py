@@ -7,12 +7,12 @@ import json
 import sys
 from pathlib import Path
 
+from bench.standalone import CONF
 from tests.sinks.stores import TestLake, loading
 from tests.spark.folding import Folding
 from tidelock import settings
 from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
-from tidelock.ops.bench.standalone import CONF
 
 
 def main(master: str, data: str) -> None:

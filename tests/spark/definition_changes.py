@@ -168,7 +168,7 @@ def lend(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tidelock.fold.session.Spark", Borrowed)
     # Handlers of signals would stay.
-    monkeypatch.setattr("tidelock.ops.commands.folding.stop_on_signals", threading.Event)
+    monkeypatch.setattr("tidelock.cli.fold.stop_on_signals", threading.Event)
 
 
 def catalog(database: Database) -> Catalog:

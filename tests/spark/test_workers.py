@@ -13,12 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from bench import memory
 from tests.spark.test_law import ROOT
 from tests.spark.test_session import ended
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import workers
 from tidelock.fold.session import Spark
-from tidelock.ops.bench import memory
 
 
 def looked_at(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,7 +67,7 @@ import json, os, signal, sys, threading, time
 from pathlib import Path
 from tidelock.fold.session import Spark
 from tidelock.fold.workers import DAEMON
-from tidelock.ops.bench import memory
+from bench import memory
 from tidelock.settings import Spark as Settings
 
 def busy(batches):

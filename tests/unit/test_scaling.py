@@ -1,7 +1,7 @@
 """What `bench cluster` says of workers: how much sooner it was, and how much sooner it could have been."""
 
-from tidelock.ops.bench.cluster import Folded, scaling
-from tidelock.ops.bench.runs import Run
+from bench.cluster import Folded, scaling
+from bench.runs import Run
 
 
 def folded(workers: int, seconds: float, executors_s: float, master: str = "cluster") -> Folded:
