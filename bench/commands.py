@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tidelock.cli import terminal
+from tidelock.cli.flags import Config, Json
 from tidelock.cli.main import Commands
-from tidelock.cli.session import Config, Json
 from tidelock.errors import SettingsError
 from tidelock.settings import Settings, load
 

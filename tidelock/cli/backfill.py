@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,7 +14,8 @@ import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.session import Config, Data, DatabaseUrl, Json, composition, read_settings
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
+from tidelock.cli.session import recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND
 from tidelock.settings import Settings
@@ -30,7 +30,6 @@ app = typer.Typer()
 
 @app.command("backfill", rich_help_panel="Events")
 def backfill(
-    context: typer.Context,
     url: Annotated[
         str | None, typer.Option("--from", metavar="URL", help="Postgres that has the table, or TIDELOCK_BACKFILL_URL.")
     ] = None,
@@ -82,7 +81,7 @@ def backfill(
                 _show_preview(found, old.place)
             return
         started = time.monotonic()
-        result, problems, stopped = _run(context, settings, old, restart=restart, all_problems=rejects is not None)
+        result, problems, stopped = _run(settings, old, restart=restart, all_problems=rejects is not None)
     if rejects is not None:
         _write(rejects, problems)
     if json:
@@ -126,41 +125,22 @@ def _opened(settings: Settings, told: Mapping[str, tuple[str, str]]) -> OldTable
 
 
 def _run(
-    context: typer.Context, settings: Settings, old: OldTable, *, restart: bool, all_problems: bool
+    settings: Settings, old: OldTable, *, restart: bool, all_problems: bool
 ) -> tuple[Backfilled, list[RowProblem], int]:
     async def run() -> tuple[Backfilled, list[RowProblem], int]:
-        from tidelock.ledger.anchor import Anchor
         from tidelock.sources.backfill.backfilling import Backfilling
         from tidelock.sources.files.sender import Sender
 
-        async with composition(context).open_ledger(settings, streams_open=True) as ledger:
+        async with recording_ledger(settings) as ledger:
             with terminal.Work(f"backfilling {escape(old.name)}", "rows") as work:
                 sender = Sender(ledger.sequencer, settings, streams_open=True)
                 backfilling = Backfilling(old, sender, settings.backfill.chunk_events, work.told)
-                stopped = _stop_on_signal(backfilling.stop)
+                stopped = set_on_signals(backfilling.stop)
                 result = await backfilling.run(ledger.database, restart=restart)
             problems = await backfilling.all_problems(ledger.database) if all_problems else []
-            if ledger.database.embedded or settings.anchor is not None:
-                await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
             return result, problems, 0 if result.finished else stopped[0]
 
     return asyncio.run(run())
-
-
-def _stop_on_signal(stop: asyncio.Event) -> list[int]:
-    """Let a signal stop it behind what is being recorded; the list gets the exit code."""
-    exit_code = [0]
-    loop = asyncio.get_running_loop()
-
-    def stopping(number: signal.Signals) -> None:
-        exit_code[0] = 128 + number
-        stop.set()
-        # A second one ends it at once.
-        loop.remove_signal_handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping, number)
-    return exit_code
 
 
 def _write(path: Path, problems: list[RowProblem]) -> None:

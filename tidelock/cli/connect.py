@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +10,8 @@ import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.session import Config, Data, DatabaseUrl, Json, composition, read_settings
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
+from tidelock.cli.session import recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
 from tidelock.model import DEFAULT_TENANT
 from tidelock.settings import Settings
@@ -32,7 +31,6 @@ def connect() -> None:
 
 @app.command("materialize")
 def materialize(
-    context: typer.Context,
     url: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +88,7 @@ def materialize(
     )
     feeding = _stream(settings, wanted.stream or connector.name, key)
     tenant_id = wanted.tenant or DEFAULT_TENANT
-    result = asyncio.run(_run(context, settings, connector, feeding, tenant_id, restart=restart, adopt=adopt))
+    result = asyncio.run(_run(settings, connector, feeding, tenant_id, restart=restart, adopt=adopt))
     if json:
         terminal.write_json(asdict(result))
     else:
@@ -114,7 +112,6 @@ def _stream(settings: Settings, name: str, key: list[str] | None) -> Stream:
 
 
 async def _run(
-    context: typer.Context,
     settings: Settings,
     connector: Connector,
     stream: Stream,
@@ -123,7 +120,6 @@ async def _run(
     restart: bool,
     adopt: bool,
 ) -> Connected:
-    from tidelock.ledger.anchor import Anchor
     from tidelock.sources.connect.connecting import Connecting
     from tidelock.sources.connect.memory import Feed, Memory
     from tidelock.sources.files.sender import Sender
@@ -133,7 +129,7 @@ async def _run(
         await connector.open(stream)
     finally:
         await connector.close()
-    async with composition(context).open_ledger(settings, streams_open=True) as ledger:
+    async with recording_ledger(settings) as ledger:
         sender = Sender(ledger.sequencer, settings, streams_open=True)
         feed = Feed.of(connector, stream, tenant_id)
         connecting = Connecting(
@@ -144,24 +140,8 @@ async def _run(
             settings.connect,
             lambda text: terminal.say(escape(text)),
         )
-        _stop_on_signal(connecting.stop)
-        result = await connecting.run(restart=restart, adopt=adopt)
-        if ledger.database.embedded or settings.anchor is not None:
-            await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
-        return result
-
-
-def _stop_on_signal(stop: asyncio.Event) -> None:
-    """A signal ends it behind what is being recorded; a second one at once."""
-    loop = asyncio.get_running_loop()
-
-    def stopping(number: signal.Signals) -> None:
-        stop.set()
-        with suppress(ValueError):
-            loop.remove_signal_handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping, number)
+        set_on_signals(connecting.stop)
+        return await connecting.run(restart=restart, adopt=adopt)
 
 
 def _show(result: Connected) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import time
 from pathlib import Path
@@ -13,21 +12,27 @@ import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.session import (
+from tidelock.cli.flags import (
+    After,
+    Before,
+    Causality,
     Config,
+    Customer,
     Data,
     DatabaseUrl,
+    From,
     Json,
-    composition,
-    found_ledger,
+    Stream,
+    Tenant,
+    To,
     read_settings,
     setting,
+    slice_of,
 )
-from tidelock.cli.slices import After, Before, Causality, Customer, From, Stream, Tenant, To, slice_of
+from tidelock.cli.session import found_ledger, recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
 
 if TYPE_CHECKING:
-    from tidelock.sources.files.importing import Importing
     from tidelock.sources.files.outcome import Imported
 
 app = typer.Typer()
@@ -35,7 +40,6 @@ app = typer.Typer()
 
 @app.command("import", rich_help_panel="Events")
 def import_file(
-    context: typer.Context,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="CSV, JSONL or Parquet; the first two also .gz or .zst.")
     ],
@@ -83,18 +87,15 @@ def import_file(
     started = time.monotonic()
 
     async def run() -> tuple[Imported, int]:
-        from tidelock.ledger.anchor import Anchor
         from tidelock.sources.files.importing import Importing
         from tidelock.sources.files.sender import Sender
 
-        async with composition(context).open_ledger(settings, streams_open=True) as ledger:
+        async with recording_ledger(settings) as ledger:
             with terminal.Work(f"importing {escape(file.name)}", "rows") as work:
                 sender = Sender(ledger.sequencer, settings, streams_open=True)
                 importing = Importing(wanted, sender, settings.import_chunk_events, rejects, work.told)
-                stopped = _stop_on_signal(importing)
+                stopped = set_on_signals(importing.stop)
                 result = await importing.run(ledger.database, restart=restart)
-            if ledger.database.embedded or settings.anchor is not None:
-                await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
             return result, 0 if result.finished else stopped[0]
 
     with outage("import"):
@@ -139,7 +140,16 @@ def export_file(
     from tidelock.sources.files.rows import FORMATS, format_of
 
     settings = read_settings(config, data=data, database_url=database_url)
-    events = slice_of(tenant, stream, customer, causality, occurred_from, occurred_to, after, before)
+    events = slice_of(
+        tenant,
+        stream,
+        customer,
+        causality,
+        occurred_from=occurred_from,
+        occurred_to=occurred_to,
+        after=after,
+        before=before,
+    )
     if json and (output is not None or file_format not in (None, "jsonl")):
         raise SettingsError("--json is --format jsonl to stdout; leave it out to have another format or a file")
     if output is None:
@@ -161,22 +171,6 @@ def export_file(
         count = asyncio.run(export(database, events, wanted, file, work.told))
     took_s = time.monotonic() - started
     terminal.say(f"[green]{count:,} events[/] in {escape(str(output))}, {took_s:.1f} s")
-
-
-def _stop_on_signal(importing: Importing) -> list[int]:
-    """Let a signal stop the import behind what is being recorded; the list gets the exit code."""
-    exit_code = [0]
-    loop = asyncio.get_running_loop()
-
-    def stop(number: signal.Signals) -> None:
-        exit_code[0] = 128 + number
-        importing.stop.set()
-        # A second one ends it at once.
-        loop.remove_signal_handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
-    return exit_code
 
 
 def _told(result: Imported) -> dict[str, object]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,16 +12,8 @@ import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.serve import LogLevel, Told, log_to_stderr, tell_programs
-from tidelock.cli.session import (
-    Config,
-    Data,
-    DatabaseUrl,
-    Json,
-    composition,
-    found_ledger,
-    read_settings,
-)
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, LogLevel, Told, read_settings
+from tidelock.cli.session import found_ledger, log_to_stderr, stop_on_signals, stop_with_parent, teller
 from tidelock.errors import Difference
 from tidelock.settings import Settings
 
@@ -31,9 +22,6 @@ if TYPE_CHECKING:
     from tidelock.ledger.database import Database
 
 app = typer.Typer()
-
-_STDIN = 0
-_LAST_S = 10.0
 
 
 class Origin(StrEnum):
@@ -45,7 +33,6 @@ class Origin(StrEnum):
 
 @app.command(rich_help_panel="Run")
 def fold(
-    context: typer.Context,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -65,14 +52,14 @@ def fold(
     log_to_stderr(settings.log_level)
     stop = stop_on_signals()
     if supervised:
-        threading.Thread(target=stop_with_parent, args=(stop,), daemon=True).start()
+        stop_with_parent(stop)
+    from tidelock import app as composition
 
-    composition(context).fold(settings, stop=stop, rebuild=supervised, once=once, tell=teller("fold", json))
+    composition.fold(settings, stop=stop, rebuild=supervised, once=once, tell=teller("fold", json))
 
 
 @app.command(rich_help_panel="Run")
 def replay(
-    context: typer.Context,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="Meters or streams; none: those whose definitions changed."),
@@ -96,19 +83,20 @@ def replay(
     settings = read_settings(config, data=data, database_url=database_url, log_level=log_level)
     log_to_stderr(settings.log_level)
     stop = stop_on_signals()
+    from tidelock import app as composition
+
     with terminal.Work("replay", "events") as work:
 
         def progress(done: int, end: int) -> None:
             work.told(done, done / end if end else 1.0)
 
-        composition(context).replay(
+        composition.replay(
             settings, names or [], lake=source is Origin.lake, stop=stop, tell=teller("replay", json), progress=progress
         )
 
 
 @app.command(rich_help_panel="Look after")
 def recompute(
-    context: typer.Context,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Meters or streams; none: all tables, every row.")
     ] = None,
@@ -131,7 +119,7 @@ def recompute(
     log_to_stderr(settings.log_level)
     stop = stop_on_signals()
     with found_ledger(settings) as database:
-        found = recomputed(context, settings, database, names or [], stop)
+        found = recomputed(settings, database, names or [], stop)
     if json:
         terminal.write_json(found)
     elif found.ok:
@@ -147,55 +135,19 @@ def recompute(
         raise Difference(f"the tables are not what the ledger gives: {found.summary()}; `{repair}` makes them anew")
 
 
-def recomputed(
-    context: typer.Context, settings: Settings, database: Database, names: Sequence[str], stop: threading.Event
-) -> Recomputation:
+def recomputed(settings: Settings, database: Database, names: Sequence[str], stop: threading.Event) -> Recomputation:
     """Tables folded anew and compared, with a bar to look at meanwhile."""
+    from tidelock import app as composition
+
     with terminal.Work("recomputing", "events") as work:
 
         def progress(done: int, end: int) -> None:
             work.told(done, done / end if end else 1.0)
 
-        found = composition(context).recompute(
+        found = composition.recompute(
             settings, database, names, stop=stop, tell=teller("recompute", False), progress=progress
         )
     if found is None:
         terminal.say("[bold]recompute[/]  stopped; nothing was compared")
         raise typer.Exit(128 + signal.SIGINT)
     return found
-
-
-def teller(what: str, json: bool) -> Callable[[str], None]:
-    """Says what a command is doing, to people or to programs."""
-
-    def tell(text: str) -> None:
-        if json:
-            tell_programs(what, text, text=text)
-        else:
-            terminal.say(f"[bold]{what}[/]  {escape(text)}")
-
-    return tell
-
-
-def stop_on_signals() -> threading.Event:
-    """Set by Ctrl-C and by a request to terminate; the second one ends at once."""
-    stop = threading.Event()
-
-    def stopping(number: int, _: object) -> None:
-        if stop.is_set():
-            raise SystemExit(128 + number)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stopping)
-    return stop
-
-
-def stop_with_parent(stop: threading.Event) -> None:
-    """Our standard input ends when the parent closes it, or is gone."""
-    # Not through sys.stdin, whose lock this thread would still hold when the process ends by itself: that is an abort.
-    while os.read(_STDIN, 4096):
-        pass
-    stop.set()
-    threading.Event().wait(_LAST_S)
-    os._exit(1)

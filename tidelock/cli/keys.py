@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.session import Config, Data, DatabaseUrl, Json, found_ledger, made_ledger, read_settings
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
+from tidelock.cli.session import asked, found_ledger, made_ledger
 from tidelock.errors import NotFound
 from tidelock.model import ALL_TENANTS
 
 if TYPE_CHECKING:
     from tidelock.ledger.apikeys import ApiKey
-    from tidelock.ledger.database import Database
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="API keys: who may write and read, for which tenant.",
 )
+
+#: of connections
+_NAME = "tidelock keys"
 
 
 @app.command()
@@ -43,9 +45,11 @@ def create(
 
     [dim]tidelock keys create --tenant acme --scope ingest --scope read --label "billing service"[/]
     """
+    from tidelock.ledger.apikeys import create_key
+
     settings = read_settings(config, data=data, database_url=database_url)
     with made_ledger(settings) as database:
-        key_id, key = asyncio.run(_create(database, tenant, scope, stream or None, label))
+        key_id, key = asked(database, _NAME, lambda each: create_key(each, tenant, scope, stream or None, label))
     if json:
         told = {"id": key_id, "key": key, "tenantId": tenant, "scopes": scope, "streams": stream or None}
         terminal.write_json({**told, "label": label})
@@ -65,9 +69,11 @@ def list_all(
 
     [dim]tidelock keys list --json | jq 'select(.revokedAt == null)'[/]
     """
+    from tidelock.ledger.apikeys import list_keys
+
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        found = asyncio.run(_list(database))
+        found = asked(database, _NAME, list_keys)
     if json:
         terminal.write_json(*map(_told, found))
     elif found:
@@ -102,38 +108,17 @@ def revoke(
 
     [dim]tidelock keys revoke key_7f3a9c1e04b2[/]
     """
+    from tidelock.ledger.apikeys import revoke_key
+
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        done = asyncio.run(_revoke(database, key_id))
+        done = asked(database, _NAME, lambda each: revoke_key(each, key_id))
     if not done:
         raise NotFound(f"there is no active key {key_id}; `tidelock keys list` shows them")
     if json:
         terminal.write_json({"id": key_id, "revoked": True})
     else:
         terminal.show(f"{escape(key_id)} is revoked.")
-
-
-async def _create(
-    database: Database, tenant: str, scopes: list[str], streams: list[str] | None, label: str
-) -> tuple[str, str]:
-    from tidelock.ledger.apikeys import create_key
-
-    async with await database.connect(name="tidelock keys") as connection:
-        return await create_key(connection, tenant, scopes, streams, label)
-
-
-async def _list(database: Database) -> list[ApiKey]:
-    from tidelock.ledger.apikeys import list_keys
-
-    async with await database.connect(name="tidelock keys") as connection:
-        return await list_keys(connection)
-
-
-async def _revoke(database: Database, key_id: str) -> bool:
-    from tidelock.ledger.apikeys import revoke_key
-
-    async with await database.connect(name="tidelock keys") as connection:
-        return await revoke_key(connection, key_id)
 
 
 def _told(key: ApiKey) -> dict[str, object]:

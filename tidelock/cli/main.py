@@ -16,21 +16,15 @@ from tidelock.cli import (
     backfill,
     checks,
     connect,
-    developing,
-    draining,
-    examining,
-    explaining,
+    copies,
     files,
     fold,
     keys,
-    loading,
-    mirroring,
     salts,
     serve,
     tables,
     tail,
     terminal,
-    trigger_replays,
     triggers,
 )
 from tidelock.errors import TidelockError
@@ -78,13 +72,6 @@ app = typer.Typer(
 )
 
 
-def _load_composition() -> Any:
-    """Loaded by the command that needs it: it brings the whole server along."""
-    from tidelock import app as composition
-
-    return composition
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         terminal.show(f"tidelock {__version__}")
@@ -93,36 +80,21 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def tidelock(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    context.obj = _load_composition
+    """Nothing of its own: what it takes is dealt with before a command is looked for."""
 
 
 # In this order the help shows its panels: run, events, tables, look after.
-for commands in (
-    serve,
-    files,
-    backfill,
-    tables,
-    explaining,
-    draining,
-    fold,
-    mirroring,
-    loading,
-    tail,
-    checks,
-    examining,
-):
+for commands in (serve, files, backfill, tables, fold, copies, tail, checks):
     app.add_typer(commands.app)
 app.add_typer(connect.app, name="connect", rich_help_panel="Events")
-triggers.app.add_typer(trigger_replays.app)
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
 app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
-app.add_typer(developing.app, name="dev", rich_help_panel="Look after")
+app.add_typer(copies.dev, name="dev", rich_help_panel="Look after")
 
 
 def _terminate(number: int, _: FrameType | None) -> None:

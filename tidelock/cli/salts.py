@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.session import Config, Data, DatabaseUrl, Json, found_ledger, made_ledger, read_settings
-
-if TYPE_CHECKING:
-    from tidelock.ledger.database import Database
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
+from tidelock.cli.session import asked, found_ledger, made_ledger
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="Salts, from which keys are derived: rotate them in two steps, `add` and then `promote`.",
 )
+
+#: of connections
+_NAME = "tidelock salts"
 
 
 @app.command("list")
@@ -34,9 +34,11 @@ def list_all(
 
     [dim]tidelock salts list[/]
     """
+    from tidelock.ledger.salts import read_salts
+
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        _show(asyncio.run(_read(database)), reveal=reveal, json=json)
+        _show(asked(database, _NAME, read_salts).salts, reveal=reveal, json=json)
 
 
 @app.command()
@@ -53,9 +55,11 @@ def add(
 
     [dim]tidelock salts add[/]
     """
+    from tidelock.ledger.salts import add_salt
+
     settings = read_settings(config, data=data, database_url=database_url)
     with made_ledger(settings) as database:
-        salts = asyncio.run(_add(database, salt))
+        salts = asked(database, _NAME, lambda each: add_salt(each, salt)).salts
     _show(salts, reveal=False, json=json)
     if len(salts) > 1 and not json:
         terminal.say(f"Known to every process at its next commit. Step two: tidelock salts promote {len(salts) - 1}")
@@ -73,30 +77,12 @@ def promote(
 
     [dim]tidelock salts promote 1[/]
     """
-    settings = read_settings(config, data=data, database_url=database_url)
-    with found_ledger(settings) as database:
-        _show(asyncio.run(_promote(database, position)), reveal=False, json=json)
-
-
-async def _read(database: Database) -> tuple[str, ...]:
-    from tidelock.ledger.salts import read_salts
-
-    async with await database.connect(name="tidelock salts") as connection:
-        return (await read_salts(connection)).salts
-
-
-async def _add(database: Database, salt: str | None) -> tuple[str, ...]:
-    from tidelock.ledger.salts import add_salt
-
-    async with await database.connect(name="tidelock salts") as connection:
-        return (await add_salt(connection, salt)).salts
-
-
-async def _promote(database: Database, position: int) -> tuple[str, ...]:
     from tidelock.ledger.salts import promote_salt
 
-    async with await database.connect(name="tidelock salts") as connection:
-        return (await promote_salt(connection, position)).salts
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        promoted = asked(database, _NAME, lambda each: promote_salt(each, position))
+    _show(promoted.salts, reveal=False, json=json)
 
 
 def _show(salts: tuple[str, ...], *, reveal: bool, json: bool) -> None:

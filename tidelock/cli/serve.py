@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sys
@@ -15,16 +14,19 @@ import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.session import (
+from tidelock.cli.flags import (
     Config,
     Data,
     DatabaseUrl,
+    Host,
     Json,
-    composition,
-    made_ledger,
+    LogLevel,
+    Port,
+    Told,
     read_settings,
     setting,
 )
+from tidelock.cli.session import log_to_stderr, made_ledger, tell_programs
 from tidelock.durations import parse_duration
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND
@@ -32,10 +34,7 @@ from tidelock.settings import Settings
 
 app = typer.Typer()
 
-Host = Annotated[str | None, setting("host", "HOST")]
-Port = Annotated[str | None, setting("port", "PORT")]
 StreamsOpen = Annotated[str | None, setting("streams_open", "true|false")]
-LogLevel = Annotated[str | None, setting("log_level", "LEVEL")]
 AcceptLostTail = Annotated[
     bool,
     typer.Option(
@@ -44,14 +43,10 @@ AcceptLostTail = Annotated[
         "on above them.",
     ),
 ]
-Told = Annotated[
-    bool, typer.Option("--json", help="Tell of the start and the stop in JSON, one object a line, on stdout.")
-]
 
 
 @app.command(rich_help_panel="Run")
 def up(
-    context: typer.Context,
     config: Config = None,
     data: Data = None,
     host: Host = None,
@@ -77,14 +72,13 @@ def up(
     flags = {"--config": config, "--data": data, "--database-url": database_url, "--log-level": log_level}
     with DirectoryLock(settings.data):
         _serve(
-            context, settings, streams_open=True, json=json, children=_children(settings, flags, json),
+            settings, streams_open=True, json=json, children=_children(settings, flags, json),
             accept_lost_tail=accept_lost_tail,
         )  # fmt: skip
 
 
 @app.command(rich_help_panel="Run")
 def demo(
-    context: typer.Context,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: forget what earlier demos recorded.")] = False,
     data: Data = None,
     config: Annotated[
@@ -120,12 +114,11 @@ def demo(
         flags = {"--config": config, "--data": data, "--log-level": log_level}
         feed = [sys.executable, "-m", "tidelock.demo.feed", "{url}", f"{time.time():.3f}", turn_s]
         children = {**_children(settings, flags, json), "feed": feed}
-        _serve(context, settings, streams_open=True, json=json, children=children)
+        _serve(settings, streams_open=True, json=json, children=children)
 
 
 @app.command(rich_help_panel="Run")
 def serve(
-    context: typer.Context,
     config: Config = None,
     data: Data = None,
     host: Host = None,
@@ -144,7 +137,7 @@ def serve(
         config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
         log_level=log_level,
     )  # fmt: skip
-    _serve(context, settings, streams_open=False, json=json, accept_lost_tail=accept_lost_tail)
+    _serve(settings, streams_open=False, json=json, accept_lost_tail=accept_lost_tail)
 
 
 @app.command(rich_help_panel="Run")
@@ -219,7 +212,6 @@ def _children(settings: Settings, flags: Mapping[str, object], json: bool) -> di
 
 
 def _serve(
-    context: typer.Context,
     settings: Settings,
     *,
     streams_open: bool,
@@ -227,12 +219,20 @@ def _serve(
     children: Mapping[str, list[str]] | None = None,
     accept_lost_tail: bool = False,
 ) -> None:
+    from tidelock import app as composition
     from tidelock.ledger.outage import outage
 
     started = time.monotonic()
     log_to_stderr(settings.log_level)
     where = "the database named by DATABASE_URL" if settings.database_url else f"embedded Postgres in {settings.data}"
-    tell = tell_programs if json else _tell_people
+
+    def tell(event: str, text: str, **facts: object) -> None:
+        if json:
+            tell_programs(event, **facts)
+        else:
+            # Not on stdout's account: a server prints no results, and a pipe that is closed must not stop it.
+            terminal.say_as_it_is(text)
+
     tell("starting", f"Starting Tidelock on {escape(where)} ...", pid=os.getpid(), database=where)
 
     def announce(url: str, keys_needed: bool) -> None:
@@ -241,24 +241,11 @@ def _serve(
         tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=keys_needed, seconds=round(took_s, 3))
 
     with outage("the ledger"):
-        composition(context).serve(
+        composition.serve(
             settings, streams_open=streams_open, announce=announce, children=children or {},
             accept_lost_tail=accept_lost_tail,
         )  # fmt: skip
     tell("stopped", "Stopped. Everything acknowledged is in the ledger.", pid=os.getpid())
-
-
-def _tell_people(_: str, text: str, **__: object) -> None:
-    # Not on stdout's account: a server prints no results, and a pipe that is closed must not stop it.
-    terminal.say_as_it_is(text)
-
-
-def tell_programs(event: str, _: str, **facts: object) -> None:
-    try:
-        terminal.write_json({"event": event, **facts})
-    except BrokenPipeError:
-        # Nobody listens any more, which must not stop a server. What is buffered must not complain at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _welcome(url: str, took_s: float, *, keyless: bool) -> str:
@@ -276,10 +263,4 @@ def _welcome(url: str, took_s: float, *, keyless: bool) -> str:
         f"  [dim]API keys[/] {keys}\n"
         f"  [dim]try     [/] curl -s {url}/v1/events {header}-H 'content-type: application/json' \\\n"
         f"             -d '{escape(event)}'"
-    )
-
-
-def log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )

@@ -1,119 +1,34 @@
-"""A command's session: its settings from file, environment and flags, and the composition above it."""
+"""A command's session: the ledger that it works on, the signals that stop it, and what it tells meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+from rich.markup import escape
 
-from tidelock.settings import TABLE, Settings, load
+from tidelock.cli import terminal
+from tidelock.settings import Settings
 
 if TYPE_CHECKING:
     # Only when a command needs them: help must not wait for a database driver.
-    from tidelock.fold.recomputation import Recomputation
-    from tidelock.fold.session import Spark
-    from tidelock.ingest.intake import Recorder
+    from psycopg import AsyncConnection
+
+    from tidelock.app import Ledger
     from tidelock.ledger.database import Database
+    from tidelock.live.shapes import Shape
 
+Answer = TypeVar("Answer")
 
-_PANEL = "Settings"
-
-
-def setting(path: str, metavar: str) -> Any:
-    """The flag of a setting, as the table of settings describes it; its value is checked there too."""
-    option = TABLE[path]
-    shown = option.spec.unset or ("" if option.default is None else option.spec.kind.write(option.default))
-    return typer.Option(
-        option.flag,
-        metavar=metavar,
-        help=option.spec.help,
-        rich_help_panel=_PANEL,
-        show_default=shown.strip('"').replace("`", "") or False,
-    )
-
-
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Settings file.",
-        show_default="./tidelock.toml if there is one",
-        rich_help_panel=_PANEL,
-    ),
-]
-Data = Annotated[str | None, setting("data", "DIR")]
-DatabaseUrl = Annotated[str | None, setting("database_url", "URL")]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs; lists are one object a line.")]
-
-
-class OpenLedger(Protocol):
-    """A ledger that records."""
-
-    @property
-    def database(self) -> Database: ...
-
-    @property
-    def sequencer(self) -> Recorder: ...
-
-
-class Composition(Protocol):
-    """What `tidelock.app` gives to commands."""
-
-    def open_ledger(self, settings: Settings, *, streams_open: bool) -> AbstractAsyncContextManager[OpenLedger]: ...
-
-    def serve(
-        self,
-        settings: Settings,
-        *,
-        streams_open: bool,
-        announce: Callable[[str, bool], None],
-        children: Mapping[str, Sequence[str]],
-        accept_lost_tail: bool,
-    ) -> None: ...
-
-    def fold(
-        self, settings: Settings, *, stop: Event, rebuild: bool, once: bool, tell: Callable[[str], None]
-    ) -> None: ...
-
-    def replay(
-        self,
-        settings: Settings,
-        names: Sequence[str],
-        *,
-        lake: bool,
-        stop: Event,
-        tell: Callable[[str], None],
-        progress: Callable[[int, int], None],
-    ) -> None: ...
-
-    def recompute(
-        self,
-        settings: Settings,
-        database: Database,
-        names: Sequence[str],
-        *,
-        stop: Event,
-        tell: Callable[[str], None],
-        progress: Callable[[int, int], None],
-    ) -> Recomputation | None: ...
-
-    def started_spark(self, settings: Settings, tell: Callable[[str], None]) -> AbstractContextManager[Spark]: ...
-
-
-def composition(context: typer.Context) -> Composition:
-    """The composition, loaded now."""
-    return cast(Composition, context.obj())
-
-
-def read_settings(config: Path | None, **flags: object) -> Settings:
-    """Flags go by the names of settings; None is not given."""
-    return load(config, os.environ, flags)
+_STDIN = 0
+_LAST_S = 10.0
 
 
 def made_ledger(settings: Settings) -> AbstractContextManager[Database]:
@@ -128,3 +43,103 @@ def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
     from tidelock.ops import place
 
     return place.found_ledger(settings)
+
+
+@asynccontextmanager
+async def recording_ledger(settings: Settings) -> AsyncIterator[Ledger]:
+    """A ledger that records any stream. What was recorded is in the anchor file when it is left."""
+    from tidelock.app import open_ledger
+    from tidelock.ledger.anchor import Anchor
+
+    async with open_ledger(settings, streams_open=True) as ledger:
+        yield ledger
+        if ledger.database.embedded or settings.anchor is not None:
+            await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
+
+
+async def read_shape(database: Database, settings: Settings, name: str) -> Shape:
+    """The shape of the tables, as the fold made them last; `name` is the connection's."""
+    from tidelock.live.shapes import Shapes
+
+    async with await database.connect(name=name) as connection:
+        return await Shapes(settings.definitions).read(connection)
+
+
+def asked(database: Database, name: str, question: Callable[[AsyncConnection[Any]], Awaitable[Answer]]) -> Answer:
+    """What a question to the database is answered, over a connection of its own."""
+
+    async def ask() -> Answer:
+        async with await database.connect(name=name) as connection:
+            return await question(connection)
+
+    return asyncio.run(ask())
+
+
+def stop_on_signals() -> threading.Event:
+    """Set by Ctrl-C and by a request to terminate; the second one ends at once."""
+    stop = threading.Event()
+
+    def stopping(number: int, _: object) -> None:
+        if stop.is_set():
+            raise SystemExit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stopping)
+    return stop
+
+
+def set_on_signals(stop: asyncio.Event) -> list[int]:
+    """Let a signal stop what the event loop does behind what is being recorded; the list gets the exit code."""
+    exit_code = [0]
+    loop = asyncio.get_running_loop()
+
+    def stopping(number: signal.Signals) -> None:
+        exit_code[0] = 128 + number
+        stop.set()
+        # A second one ends it at once.
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping, number)
+    return exit_code
+
+
+def stop_with_parent(stop: threading.Event) -> None:
+    """Set `stop` when our standard input ends, for the parent has closed it or is gone; end in any case soon after."""
+    threading.Thread(target=_end_with_parent, args=(stop,), daemon=True).start()
+
+
+def _end_with_parent(stop: threading.Event) -> None:
+    # Not through sys.stdin, whose lock this thread would still hold when the process ends by itself: that is an abort.
+    while os.read(_STDIN, 4096):
+        pass
+    stop.set()
+    threading.Event().wait(_LAST_S)
+    os._exit(1)
+
+
+def log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+
+
+def teller(what: str, json: bool) -> Callable[[str], None]:
+    """Says what a command is doing, to people or to programs."""
+
+    def tell(text: str) -> None:
+        if json:
+            tell_programs(what, text=text)
+        else:
+            terminal.say(f"[bold]{what}[/]  {escape(text)}")
+
+    return tell
+
+
+def tell_programs(event: str, **facts: object) -> None:
+    try:
+        terminal.write_json({"event": event, **facts})
+    except BrokenPipeError:
+        # Nobody listens any more, which must not stop a server. What is buffered must not complain at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Commands that read the ledger: `tail`, `trace`, `status`."""
+"""Commands that read the ledger: `tail`, `trace`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,42 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.markup import escape
+from rich.text import Text
+from rich.tree import Tree
 
 from tidelock.cli import terminal
-from tidelock.cli.ordering import tail_ordered
-from tidelock.cli.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings
-from tidelock.cli.slices import After, Causality, Customer, Stream, Tenant, slice_of
+from tidelock.cli.flags import (
+    After,
+    Causality,
+    Config,
+    Customer,
+    Data,
+    DatabaseUrl,
+    Json,
+    Stream,
+    Tenant,
+    read_settings,
+    slice_of,
+)
+from tidelock.cli.session import found_ledger
 from tidelock.errors import SettingsError
+from tidelock.model import DEFAULT_TENANT, Recorded
 
 if TYPE_CHECKING:
     from tidelock.ledger.causality import Caused
     from tidelock.ledger.database import Database
     from tidelock.ledger.reader import Slice
-    from tidelock.model import Recorded
 
 app = typer.Typer()
 
 _PAGE_EVENTS = 1000
 _PAGE_BYTES = 8 * 2**20
 _TAIL, _TAIL_MAX = 10, 100_000
+_SEQUENCE_WIDTH = 8
+_TIME_WIDTH = len("2026-01-31T23:59:59.999999Z")
 
 
 @app.command(rich_help_panel="Events")
@@ -75,6 +91,8 @@ def tail(
     if number is None and after is None:
         number = _TAIL
     if ordered is not None:
+        from tidelock.cli.ordered import tail_ordered
+
         if stream or customer or causality:
             raise SettingsError("--ordered shows all rows of one stream: only --tenant goes with it")
         with found_ledger(settings) as database:
@@ -101,7 +119,7 @@ def trace(
     [dim]tidelock trace run-42[/]
     """
     settings = read_settings(config, data=data, database_url=database_url)
-    events = slice_of(tenant, None, None, key)
+    events = slice_of(tenant, causality=key)
     with found_ledger(settings) as database:
         found = asyncio.run(_trace(database, events))
     if json:
@@ -109,34 +127,8 @@ def trace(
     elif not found:
         terminal.say(f"No event has the causality key {escape(key)}.")
     else:
-        from tidelock.cli.event_lines import causality_tree
-
         shown = terminal.console()
-        shown.print(causality_tree(key, found), soft_wrap=not shown.is_terminal)
-
-
-@app.command(rich_help_panel="Look after")
-def status(
-    config: Config = None,
-    data: Data = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
-) -> None:
-    """Show where the ledger stands: head, readers, windows, partitions, keys, salts, anchor.
-
-    [dim]tidelock status --json | jq .head.ingressSequence[/]
-    """
-    from tidelock.cli.status import read_status
-
-    settings = read_settings(config, data=data, database_url=database_url)
-    with found_ledger(settings) as database:
-        found = read_status(database, settings)
-    if json:
-        terminal.write_json(found)
-    else:
-        from tidelock.cli.status_lines import show_status
-
-        show_status(found)
+        shown.print(_causality_tree(key, found), soft_wrap=not shown.is_terminal)
 
 
 async def _tail(database: Database, events: Slice, number: int | None, *, follow: bool, json: bool) -> None:
@@ -161,12 +153,9 @@ async def _tail(database: Database, events: Slice, number: int | None, *, follow
 
 
 async def _follow(database: Database, events: Slice, after: int, *, json: bool) -> None:
-    import msgspec
-
     from tidelock.ledger.connections import Connections
     from tidelock.ledger.feed import Feed
     from tidelock.ledger.routing import Filter
-    from tidelock.model import Recorded
 
     decoder = msgspec.json.Decoder(Recorded)
     connections = Connections(database, size_max=2, name="tidelock tail")
@@ -188,11 +177,9 @@ def _print(events: Sequence[Recorded], *, json: bool) -> None:
     if json:
         terminal.write_json(*events)
         return
-    from tidelock.cli.event_lines import print_event
-
     shown = terminal.console()
     for event in events:
-        print_event(shown, event)
+        terminal.show_line(shown, _event_line(event))
 
 
 async def _trace(database: Database, events: Slice) -> list[Caused]:
@@ -211,3 +198,40 @@ async def _trace(database: Database, events: Slice) -> list[Caused]:
                 if more:
                     events = replace(events, after=page.events[-1].ingress_sequence)
     return found
+
+
+def _event_line(event: Recorded) -> Text:
+    """Sequence, time, whose and what; what is absent takes no room."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{event.ingress_sequence:>{_SEQUENCE_WIDTH}}", style="bold")
+    line.append(f"  {event.occurred_at:<{_TIME_WIDTH}}", style="dim")
+    if event.tenant_id != DEFAULT_TENANT:
+        line.append(f"  {event.tenant_id}", style="magenta")
+    line.append(f"  {event.stream}", style="cyan")
+    for value in (event.customer_ref, event.resource_id):
+        if value is not None:
+            line.append(f"  {value}")
+    if event.op == "delete":
+        line.append("  delete", style="red")
+    if event.quantity is not None:
+        line.append(f"  {event.quantity}", style="green")
+    data = bytes(event.data).decode()
+    if event.error is not msgspec.UNSET:
+        line.append(f"  {event.error.code}: {event.error.message}", style="red")
+    if data != "null":
+        line.append(f"  {data}", style="dim")
+    return line
+
+
+def _causality_tree(key: str, events: Sequence[Caused]) -> Tree:
+    """Each event below the one that caused it; in ledger order among its siblings."""
+    root = Tree(Text(f"{key}: {len(events)} events", style="bold"))
+    branches: dict[int, Tree] = {}
+    for event in events:
+        line = _event_line(event)
+        line = line[_SEQUENCE_WIDTH - len(str(event.ingress_sequence)) :]
+        parent = branches.get(event.parent) if event.parent is not None else None
+        if parent is None and event.parent is not None:
+            line.append(f"  caused by {event.parent}", style="yellow")
+        branches[event.ingress_sequence] = (parent or root).add(line)
+    return root

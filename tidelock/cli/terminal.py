@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 # Where nobody looks, lines are not broken: whoever reads them is a program or an editor.
 _WIDTH_UNSEEN = 500
@@ -92,6 +93,11 @@ def write(lines: Iterable[bytes]) -> None:
 def write_json(*results: object) -> None:
     """One object a line."""
     write(msgspec.json.encode(result) for result in results)
+
+
+def show_line(shown: Console, line: Text) -> None:
+    """One of many lines of the result: cut at the edge of the terminal, whole where nobody looks."""
+    shown.print(line, no_wrap=True, overflow="ellipsis" if shown.is_terminal else "ignore", crop=False)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -1,22 +1,33 @@
-"""Commands for triggers: `triggers list`, `create`, `delete`, `enable`, `disable`, `test` and deliveries."""
+"""Commands for triggers: `triggers list`, `create`, `delete`, `enable`, `test`, deliveries, `replay` and others."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
+import msgspec
 import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
-from tidelock.cli.session import Config, Data, DatabaseUrl, Json, found_ledger, made_ledger, read_settings
-from tidelock.cli.slices import Tenant
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, Tenant, read_settings
+from tidelock.cli.session import found_ledger, made_ledger, stop_on_signals, teller
 from tidelock.errors import Difference, SettingsError, Unreachable
 
 if TYPE_CHECKING:
+    from tidelock.fold.refolding import Refolding
     from tidelock.ledger.database import Database
+    from tidelock.ops.trigger_desk import TriggerDesk
     from tidelock.settings import Settings
-    from tidelock.triggers.deliveries import Status
+    from tidelock.triggers.outbox import Transition
+
+Answer = TypeVar("Answer")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,6 +38,9 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the trigger.", show_default=False)]
 
 _LIST_MAX = 100_000
+_SEQUENCE_MAX = 2**63 - 2
+# Events found again that are shown and queued at a time: there may be millions.
+_REPLAYED = 1_000
 
 
 @app.command("list")
@@ -43,10 +57,11 @@ def list_all(
     """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        found = asyncio.run(_list(settings, database, tenant))
+        found = _at_desk(settings, database, lambda desk: desk.page(tenant, _LIST_MAX))
+    forms = [each.form() for each in found]
     if json:
-        terminal.write_json(*found)
-    elif found:
+        terminal.write_json(*forms)
+    elif forms:
         terminal.show_table(
             ["name", "tenant", "table", "match", "unmatch", "webhook", "enabled", "since#"],
             [
@@ -60,7 +75,7 @@ def list_all(
                     "yes" if each["enabled"] else "[red]no[/]",
                     f"{each['createdSequence']:,}",
                 )
-                for each in found
+                for each in forms
             ],
         )
     else:
@@ -92,8 +107,6 @@ def create(
 
     [dim]tidelock triggers create big --table trades --match '{"price": {"_gt": 9}}' --webhook https://example.com/[/]
     """
-    import msgspec
-
     from tidelock.triggers.drafts import Draft
 
     settings = read_settings(config, data=data, database_url=database_url)
@@ -109,7 +122,7 @@ def create(
         secrets=secret or None,
     )
     with made_ledger(settings) as database:
-        made = asyncio.run(_create(settings, database, draft))
+        made = _at_desk(settings, database, lambda desk: desk.make(draft, draft.tenant_id))
     if json:
         terminal.write_json(made)
         return
@@ -129,7 +142,7 @@ def delete(
     """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        asyncio.run(_delete(settings, database, name))
+        _at_desk(settings, database, lambda desk: desk.end(name, None))
     _done(name, "deleted", json=json)
 
 
@@ -209,7 +222,8 @@ def deliveries(
     if status is not None and wanted is None:
         raise SettingsError(f"--status is one of: {', '.join(STATUSES)}")
     with found_ledger(settings) as database:
-        found = [delivery_form(row) for row in asyncio.run(_deliveries(settings, database, name, wanted, number))]
+        rows = _at_desk(settings, database, lambda desk: desk.deliveries(name, None, status=wanted, limit=number))
+    found = [delivery_form(row) for row in rows]
     if json:
         terminal.write_json(*found)
         return
@@ -244,7 +258,8 @@ def attempts(
 
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        found = [attempt_form(each) for each in asyncio.run(_attempts(settings, database, name, event_id))]
+        _, made = _at_desk(settings, database, lambda desk: desk.attempts(name, None, event_id))
+    found = [attempt_form(each) for each in made]
     if json:
         terminal.write_json(*found)
         return
@@ -278,18 +293,62 @@ def redeliver(
     """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        queued = asyncio.run(_redeliver(settings, database, name, event_id or None))
+        queued = _at_desk(settings, database, lambda desk: desk.redeliver(name, None, event_id or None))
     if json:
         terminal.write_json({"name": name, "queued": queued})
     else:
         terminal.show(f"{queued:,} webhooks of {escape(name)} are queued.")
 
 
+@app.command()
+def replay(
+    name: Name,
+    first: Annotated[int, typer.Option("--from", metavar="SEQUENCE", help="First event of the range.", min=1)],
+    last: Annotated[int, typer.Option("--to", metavar="SEQUENCE", help="Last event of the range.", max=_SEQUENCE_MAX)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what was told, and send nothing.")] = False,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Find again what a trigger told over a range of the ledger, and send it again, with the same ids.
+
+    It is found from the changes of its table; where these are not kept any more, the ledger is folded anew, on Spark.
+
+    [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
+    """
+    from tidelock.ops import trigger_work
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    if last < first:
+        raise SettingsError("--to lies before --from")
+    shown = queued = 0
+    refolds = _Refolds(settings)
+    with found_ledger(settings) as database:
+        evaluated, folded = trigger_work.evaluated_through(database)
+        end = min(last, folded if dry_run else evaluated)
+        if end < last:
+            terminal.say(f"Through sequence {end:,}: what comes after it is yet to be told.")
+        # Closed in any case: what was folded anew is removed then.
+        with closing(trigger_work.replay(database, name, first, end, refolds.fold)) as found:
+            while first <= end and not refolds.stop.is_set() and (some := list(islice(found, _REPLAYED))):
+                _show_transitions(name, some, json=json)
+                shown += len(some)
+                queued += 0 if dry_run else asyncio.run(trigger_work.send_again(database, name, some))
+    if refolds.stop.is_set():
+        terminal.say(f"stopped; {shown:,} were found, {queued:,} of them queued")
+        raise typer.Exit(128 + signal.SIGINT)
+    if not shown and not json:
+        terminal.say(f"{escape(name)} told nothing there.")
+    if not dry_run:
+        terminal.say(f"{queued:,} are queued to be delivered again; those that wait already are not queued twice.")
+
+
 def _switch(settings: Settings, name: str, *, enabled: bool, json: bool) -> None:
     from tidelock.triggers.drafts import Patch
 
     with found_ledger(settings) as database:
-        asyncio.run(_change(settings, database, name, Patch(enabled=enabled)))
+        _at_desk(settings, database, lambda desk: desk.change(name, Patch(enabled=enabled), None))
     _done(name, "enabled" if enabled else "disabled", json=json)
 
 
@@ -300,52 +359,54 @@ def _done(name: str, what: str, *, json: bool) -> None:
         terminal.show(f"{escape(name)} is {what}.")
 
 
-async def _list(settings: Settings, database: Database, tenant: str | None) -> list[dict[str, Any]]:
+def _at_desk(settings: Settings, database: Database, work: Callable[[TriggerDesk], Awaitable[Answer]]) -> Answer:
+    """What is asked or done at the desk where the API's handlers come with triggers, too."""
     from tidelock.ops.trigger_work import opened_desk
 
-    async with opened_desk(settings, database) as desk:
-        return [found.form() for found in await desk.page(tenant, _LIST_MAX)]
+    async def run() -> Answer:
+        async with opened_desk(settings, database) as desk:
+            return await work(desk)
+
+    return asyncio.run(run())
 
 
-async def _create(settings: Settings, database: Database, draft: Any) -> dict[str, Any]:
-    from tidelock.ops.trigger_work import opened_desk
+class _Refolds:
+    """Folds the ledger anew for a replay, with a bar to look at meanwhile. Signals stop the replay from then on."""
 
-    async with opened_desk(settings, database) as desk:
-        return await desk.make(draft, draft.tenant_id)
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.stop = threading.Event()
 
+    def fold(self, refolding: Refolding) -> bool:
+        from tidelock import app as composition
 
-async def _delete(settings: Settings, database: Database, name: str) -> None:
-    from tidelock.ops.trigger_work import opened_desk
-
-    async with opened_desk(settings, database) as desk:
-        await desk.end(name, None)
-
-
-async def _change(settings: Settings, database: Database, name: str, patch: Any) -> None:
-    from tidelock.ops.trigger_work import opened_desk
-
-    async with opened_desk(settings, database) as desk:
-        await desk.change(name, patch, None)
-
-
-async def _deliveries(
-    settings: Settings, database: Database, name: str, status: Status | None, number: int
-) -> list[Any]:
-    from tidelock.ops.trigger_work import opened_desk
-
-    async with opened_desk(settings, database) as desk:
-        return await desk.deliveries(name, None, status=status, limit=number)
+        self.stop = stop_on_signals()
+        tell = teller("replay", False)
+        tell("changes that it takes are not kept any more (setting changes_retention); the ledger is folded anew")
+        with (
+            terminal.Work("folding anew", "events") as work,
+            composition.started_spark(self._settings, tell) as spark,
+        ):
+            return refolding.fold(
+                spark,
+                range_events_max=self._settings.fold.range_events_max,
+                stop=self.stop,
+                progress=lambda done, end: work.told(done, done / end if end else 1.0),
+            )
 
 
-async def _attempts(settings: Settings, database: Database, name: str, event_id: str) -> list[Any]:
-    from tidelock.ops.trigger_work import opened_desk
+def _show_transitions(name: str, found: Iterable[Transition], *, json: bool) -> None:
+    from tidelock.triggers.payloads import payload
 
-    async with opened_desk(settings, database) as desk:
-        return (await desk.attempts(name, None, event_id))[1]
-
-
-async def _redeliver(settings: Settings, database: Database, name: str, event_ids: list[str] | None) -> int:
-    from tidelock.ops.trigger_work import opened_desk
-
-    async with opened_desk(settings, database) as desk:
-        return await desk.redeliver(name, None, event_ids)
+    if json:
+        terminal.write(
+            payload(
+                event_id=each.event_id, event_type=each.event_type, trigger=name, data=each.data,
+                source_timestamp=each.source_timestamp, sent_at_ns=time.time_ns(),
+            )
+            for each in found
+        )  # fmt: skip
+        return
+    for each in found:
+        line = f"{each.source_timestamp} {each.event_type:<7} {each.event_id} {each.key} {each.data.decode()}"
+        terminal.show(escape(line))

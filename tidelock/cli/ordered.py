@@ -1,7 +1,9 @@
-"""Ordered lines: released rows and watermarks, for people and for programs."""
+"""The ordered tail of `tail`: rows in the order of their time, as they are released."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -10,16 +12,72 @@ from rich.text import Text
 from tidelock.changes.forms import change_forms
 from tidelock.changes.reader import Change
 from tidelock.cli import terminal
+from tidelock.cli.flags import check_texts
+from tidelock.cli.session import read_shape
 from tidelock.columns import ColumnType
+from tidelock.errors import SettingsError, Unreachable
 from tidelock.instants import format_instant
+from tidelock.ledger.database import Database
+from tidelock.ledger.outage import outage
 from tidelock.model import DEFAULT_TENANT
-from tidelock.ops.ordered import is_watermark
+from tidelock.ops.ordered import OrderedTail, is_watermark, ordered_table
+from tidelock.settings import Settings
 
+_SOURCE_TIMESTAMP_MAX = 2**63 - 1
+# A notification may be lost with its connection: look this often in any case.
+_POLL_S = 1.0
 _POSITION_WIDTH = 8
 _TIME_WIDTH = len("2026-01-31T23:59:59.999999Z")
 
 
-class OrderedPrinter:
+def tail_ordered(
+    database: Database,
+    settings: Settings,
+    stream: str,
+    *,
+    number: int | None,
+    after: int | None,
+    tenant: str | None,
+    follow: bool,
+    json: bool,
+) -> None:
+    """The last `number` released rows, or all behind a source timestamp; then what is released from then on."""
+    check_texts(tenant=tenant, stream=stream)
+    if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
+        raise SettingsError(f"with --ordered, --after is a source timestamp from 0 to {_SOURCE_TIMESTAMP_MAX}")
+    shape = asyncio.run(database.patience.insist(lambda: read_shape(database, settings, "tidelock tail")))
+    table = ordered_table(shape, stream)
+    kept = shape.definitions.streams[stream].live
+    if follow and not kept:
+        raise SettingsError(f"{stream} has live = false, so that there is nothing to follow; leave out --follow")
+    tail = OrderedTail(table, tenant, kept=kept, position=after or 0)
+    printer = _Printer(table.columns, json=json)
+
+    def first() -> None:
+        with database.connect_sync(name="tidelock tail") as connection:
+            printer.print(tail.read(connection) if number is None else tail.last(connection, number))
+
+    with outage("tail"):
+        database.patience.insist_sync(first)
+    if follow:
+        _follow(database, tail, printer)
+
+
+def _follow(database: Database, tail: OrderedTail, printer: _Printer) -> None:
+    """Until it is interrupted. An outage of the database is waited through."""
+    while True:
+        try:
+            with outage("tail"), database.connect_sync(name="tidelock tail") as connection:
+                connection.execute("LISTEN tidelock_fold")
+                while True:
+                    printer.print(tail.read(connection))
+                    for _ in connection.notifies(timeout=_POLL_S, stop_after=1):
+                        pass
+        except Unreachable:
+            time.sleep(_POLL_S)
+
+
+class _Printer:
     """Prints what an ordered tail reads."""
 
     def __init__(self, columns: Mapping[str, ColumnType], *, json: bool) -> None:
@@ -35,10 +93,7 @@ class OrderedPrinter:
             return
         for change in changes:
             if self._is_told(change):
-                seen = self._console.is_terminal
-                self._console.print(
-                    self._line(change), no_wrap=True, overflow="ellipsis" if seen else "ignore", crop=False
-                )
+                terminal.show_line(self._console, self._line(change))
 
     def _is_told(self, change: Change) -> bool:
         if is_watermark(change) or (change.old is None and change.new is not None):
