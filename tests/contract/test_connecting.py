@@ -23,8 +23,9 @@ from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
 from tidelock.sources.connect.connecting import Connected, Connecting
 from tidelock.sources.connect.connector import KeyViolation, Unrecordable
-from tidelock.sources.connect.memory import Feed, Memory
-from tidelock.sources.files.sender import Sender
+from tidelock.sources.connect.memory import Memory
+from tidelock.sources.connect.memory import ViewFeed as Feed
+from tidelock.sources.sender import Sender
 
 SECOND = 10**9
 

@@ -22,8 +22,9 @@ from tidelock.ledger.sequencer import Sequencer
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
 from tidelock.sources.connect.connecting import Connecting
-from tidelock.sources.connect.memory import Feed, Memory
-from tidelock.sources.files.sender import Sender
+from tidelock.sources.connect.memory import Memory
+from tidelock.sources.connect.memory import ViewFeed as Feed
+from tidelock.sources.sender import Sender
 
 MILLISECOND = 10**6
 _tenants = itertools.count(1)

@@ -44,9 +44,9 @@ from tidelock.live.subscriptions import Subscription
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
 from tidelock.sources.connect.connecting import Connecting
-from tidelock.sources.connect.memory import Feed as ConnectorFeed
 from tidelock.sources.connect.memory import Memory
-from tidelock.sources.files.sender import Sender
+from tidelock.sources.connect.memory import ViewFeed as ConnectorFeed
+from tidelock.sources.sender import Sender
 from tidelock.triggers.evaluator import Evaluator
 
 SEED = 20261118

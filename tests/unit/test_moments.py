@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tidelock.errors import Unreachable
 from tidelock.sources.connect.connector import Change, Part
-from tidelock.sources.connect.moments import Moments
+from tidelock.sources.connect.materialize import Moments
 
 
 def change(number: int) -> Change:

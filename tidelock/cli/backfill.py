@@ -21,9 +21,9 @@ from tidelock.instants import SECOND
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:
+    from tidelock.sources.backfill.backfilling import Backfilled, OldRowProblem
+    from tidelock.sources.backfill.events import Preview
     from tidelock.sources.backfill.oldtable import OldTable
-    from tidelock.sources.backfill.outcome import Backfilled, RowProblem
-    from tidelock.sources.backfill.preview import Preview
 
 app = typer.Typer()
 
@@ -72,7 +72,7 @@ def backfill(
     told = _told(settings.backfill.map, mapping or ())
     with closing(_opened(settings, told)) as old:
         if dry_run:
-            from tidelock.sources.backfill.preview import preview
+            from tidelock.sources.backfill.events import preview
 
             found = preview(old, settings)
             if json:
@@ -126,10 +126,10 @@ def _opened(settings: Settings, told: Mapping[str, tuple[str, str]]) -> OldTable
 
 def _run(
     settings: Settings, old: OldTable, *, restart: bool, all_problems: bool
-) -> tuple[Backfilled, list[RowProblem], int]:
-    async def run() -> tuple[Backfilled, list[RowProblem], int]:
+) -> tuple[Backfilled, list[OldRowProblem], int]:
+    async def run() -> tuple[Backfilled, list[OldRowProblem], int]:
         from tidelock.sources.backfill.backfilling import Backfilling
-        from tidelock.sources.files.sender import Sender
+        from tidelock.sources.sender import Sender
 
         async with recording_ledger(settings) as ledger:
             with terminal.Work(f"backfilling {escape(old.name)}", "rows") as work:
@@ -143,7 +143,7 @@ def _run(
     return asyncio.run(run())
 
 
-def _write(path: Path, problems: list[RowProblem]) -> None:
+def _write(path: Path, problems: list[OldRowProblem]) -> None:
     import msgspec
 
     try:
@@ -165,7 +165,7 @@ def _report(result: Backfilled) -> dict[str, object]:
 
 
 def _show_preview(found: Preview, place: str) -> None:
-    from tidelock.sources.backfill.preview import shown
+    from tidelock.sources.backfill.events import shown
 
     terminal.show(f"{found.rows:,} rows of {escape(found.table)} at {escape(place)}, by received_at, occurred_at, id")
     terminal.show("")

@@ -121,8 +121,8 @@ async def _run(
     adopt: bool,
 ) -> Connected:
     from tidelock.sources.connect.connecting import Connecting
-    from tidelock.sources.connect.memory import Feed, Memory
-    from tidelock.sources.files.sender import Sender
+    from tidelock.sources.connect.memory import Memory, ViewFeed
+    from tidelock.sources.sender import Sender
 
     # Seen before a ledger is opened: a mistyped name should not cost that.
     try:
@@ -131,14 +131,14 @@ async def _run(
         await connector.close()
     async with recording_ledger(settings) as ledger:
         sender = Sender(ledger.sequencer, settings, streams_open=True)
-        feed = Feed.of(connector, stream, tenant_id)
+        feed = ViewFeed.of(connector, stream, tenant_id)
         connecting = Connecting(
             connector,
             feed,
             Memory(ledger.database, feed),
             sender,
             settings.connect,
-            lambda text: terminal.say(escape(text)),
+            tell=lambda text: terminal.say(escape(text)),
         )
         set_on_signals(connecting.stop)
         return await connecting.run(restart=restart, adopt=adopt)

@@ -33,7 +33,7 @@ from tidelock.cli.session import found_ledger, recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
 
 if TYPE_CHECKING:
-    from tidelock.sources.files.outcome import Imported
+    from tidelock.sources.files.importing import Imported
 
 app = typer.Typer()
 
@@ -76,8 +76,8 @@ def import_file(
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
     """
     from tidelock.ledger.outage import outage
+    from tidelock.sources.fields import ColumnMap
     from tidelock.sources.files.importing import ImportFile
-    from tidelock.sources.files.mapping import ColumnMap
     from tidelock.sources.files.rows import format_of, open_rows
 
     settings = read_settings(config, data=data, database_url=database_url, import_chunk_events=chunk)
@@ -88,7 +88,7 @@ def import_file(
 
     async def run() -> tuple[Imported, int]:
         from tidelock.sources.files.importing import Importing
-        from tidelock.sources.files.sender import Sender
+        from tidelock.sources.sender import Sender
 
         async with recording_ledger(settings) as ledger:
             with terminal.Work(f"importing {escape(file.name)}", "rows") as work:

@@ -91,7 +91,7 @@ def slice_of(
         if sequence is not None and not 0 <= sequence <= _SEQUENCE_MAX:
             raise SettingsError(f"--{name} is a whole number from 0 to {_SEQUENCE_MAX}")
     first, last = _instant("--from", occurred_from), _instant("--to", occurred_to)
-    return Slice(tenant, stream, customer, causality, first, last, after, before)
+    return Slice(tenant, stream, customer, causality, occurred_from=first, occurred_to=last, after=after, before=before)
 
 
 def check_texts(**given: str | None) -> None:

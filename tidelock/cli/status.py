@@ -25,7 +25,7 @@ from tidelock.settings import Settings
 QUERIES = load("tidelock.cli", "sql/status.sql")
 
 
-class Place(msgspec.Struct, frozen=True, rename="camel"):
+class DatabaseStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The database the ledger is in."""
 
     place: str
@@ -92,7 +92,7 @@ class AnchorStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    database: Place
+    database: DatabaseStatus
     head: HeadStatus
     sequence: SequenceStatus
     readers: list[Reader]
@@ -125,23 +125,23 @@ def read_status(database: Database, settings: Settings) -> Status:
         migrations = migration_status(connection)
         version = str(connection.info.parameter_status("server_version"))
     return Status(
-        Place(database.place, database.embedded, version.split()[0]),
-        _head_status(head),
-        _sequence_status(settings, *sequence),
-        [
+        database=DatabaseStatus(database.place, database.embedded, version.split()[0]),
+        head=_head_status(head),
+        sequence=_sequence_status(settings, *sequence),
+        readers=[
             Reader(name, sequence, lag(head, sequence, skipped), max(0, waited_ns or 0) / SECOND)
             for name, sequence, skipped, waited_ns in cursors
         ],
-        [MirroredPartition(*row) for row in mirrored],
-        [state.health() for state in windows.states],
-        windows.cut,
-        [Partition(*row) for row in partitions],
-        identities,
-        identities_bytes,
-        salts,
-        Keys(active, revoked),
-        [MigrationState(known.title, known.state) for known in migrations],
-        _anchor_status(settings),
+        kafka=[MirroredPartition(*row) for row in mirrored],
+        windows=[state.health() for state in windows.states],
+        windows_cut=windows.cut,
+        partitions=[Partition(*row) for row in partitions],
+        identities_estimate=identities,
+        identities_bytes=identities_bytes,
+        salts=salts,
+        keys=Keys(active, revoked),
+        migrations=[MigrationState(known.title, known.state) for known in migrations],
+        anchor=_anchor_status(settings),
     )
 
 

@@ -151,7 +151,10 @@ def explain(
     check_texts(tenant=tenant, metric=metric, customer=customer, group=group)
     if no_group and group is not None:
         raise SettingsError("--group and --no-group are two groups; give one")
-    asked = Asked(tenant, metric, customer, _instant(period), group, no_group or group is not None, as_of)
+    asked = Asked(
+        tenant, metric, customer, _instant(period),
+        group=group, of_group=no_group or group is not None, as_of=as_of,
+    )  # fmt: skip
     with found_ledger(settings) as database:
         found = asyncio.run(_explained(database, settings, asked, events))
     if json:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tidelock.errors import SettingsError
 from tidelock.ingest.wire import ALIASES, FIELDS
-from tidelock.sources.files.mapping import NOWHERE, Target
+from tidelock.sources.fields import NOWHERE, Target
 
 #: what a row is ordered and identified by, beside the fields of an event
 ID, RECEIVED_AT = "id", "receivedAt"

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
+from psycopg import sql
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.ledger.outage import Patience, lost, reason
 from tidelock.ledger.queries import load
-from tidelock.sources.backfill.mapping import Column, TableMap, make_map
-from tidelock.sources.backfill.statements import Place, Statements
+from tidelock.sources.backfill.mapping import ID, RECEIVED_AT, Column, TableMap, make_map
 from tidelock.sources.foreign import Address, address
 
 QUERIES = load("tidelock.sources", "sql/oldtable.sql")
@@ -23,12 +23,21 @@ T = TypeVar("T")
 #: rows without a place that are named; all are counted
 UNPLACED_NAMED = 1_000
 _FETCH_ROWS = 2_000
+#: what rows are ordered by: received_at, occurred_at and id, as texts
+SortKey = tuple[str, str, str]
+
+_ALIAS = "old"
+_WHOLE = ("smallint", "integer", "bigint")
+_ID_TYPES = {
+    "smallint": sql.SQL("smallint"), "integer": sql.SQL("integer"), "bigint": sql.SQL("bigint"),
+    "numeric": sql.SQL("numeric"), "uuid": sql.SQL("uuid"),
+}  # fmt: skip
 
 
 class OldRow(NamedTuple):
     """A row, as texts, with its place in the order."""
 
-    place: Place
+    sort_key: SortKey
     #: in microseconds since 1970; None: not finite
     received_us: int | None
     #: the same; `untimed` where there is none at all
@@ -64,7 +73,7 @@ class OldTable:
             self._statements = Statements(schema, name, self.columns)
             return self.columns
 
-    def count(self, after: Place | None) -> int:
+    def count(self, after: SortKey | None) -> int:
         with _translated(self.place):
             row = self._run(lambda connection: connection.execute(self._made.count(after)).fetchone())
             assert row is not None
@@ -77,14 +86,14 @@ class OldTable:
             found = self._run(lambda connection: connection.execute(unplaced).fetchall())
         return (found[0][1] if found else 0), [row[0] for row in found]
 
-    def rows(self, after: Place | None, limit: int | None = None) -> Iterator[OldRow]:
+    def rows(self, after: SortKey | None, limit: int | None = None) -> Iterator[OldRow]:
         """Every row behind a place, in order, or the first so many of them."""
         left = limit
 
         def read(last: OldRow | None) -> Iterator[OldRow]:
             nonlocal left
             with self._given_up(), _cursor(self._open()) as cursor:
-                for row in cursor.execute(self._made.rows(after if last is None else last.place, left)):
+                for row in cursor.execute(self._made.rows(after if last is None else last.sort_key, left)):
                     left = None if left is None else left - 1
                     yield OldRow((row[0], row[1], row[2]), row[3], row[4], row[5], row[6:])
 
@@ -172,3 +181,97 @@ def _translated(place: str) -> Iterator[None]:
         raise Unreachable(f"{place} went away ({reason(error)}); run it again to go on") from error
     except psycopg.Error as error:
         raise SettingsError(f"{place} cannot be asked this: {reason(error)}") from error
+
+
+class Statements:
+    """The statements on one table, of which every column's meaning is known.
+
+    They are generated, because its columns are not ours: every name is quoted here.
+    """
+
+    def __init__(self, schema: str, name: str, columns: TableMap) -> None:
+        self._table = sql.SQL("{} AS {}").format(sql.Identifier(schema, name), sql.Identifier(_ALIAS))
+        self._columns = columns
+        received, occurred, row_id = columns.needed(RECEIVED_AT), columns.column("ts"), columns.needed(ID)
+        self._received = _instant(received)
+        self._occurred = sql.SQL("NULL::timestamptz") if occurred is None else _instant(occurred)
+        # Without a time of its own an event happened when it was received.
+        self._happened = sql.SQL("coalesce({}, {})").format(self._occurred, self._received)
+        self._id = _ordered_id(row_id)
+        self._id_type = _ID_TYPES.get(row_id.type, sql.SQL('text COLLATE "C"'))
+        self._placed = sql.SQL("{} IS NOT NULL AND {} IS NOT NULL").format(self._received, _name(row_id))
+
+    def rows(self, after: SortKey | None, limit: int | None = None) -> sql.Composed:
+        """Every row behind a place, in order: the place, both instants in microseconds, then what the event carries."""
+        carried = [_value(each.column, as_json=_is_json(each.target)) for each in self._columns.carried]
+        return sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {}{}").format(
+            sql.SQL(", ").join(
+                [
+                    sql.SQL("{}::text").format(self._received),
+                    sql.SQL("{}::text").format(self._happened),
+                    sql.SQL("{}::text").format(self._id),
+                    _microseconds(self._received),
+                    _microseconds(self._occurred),
+                    sql.SQL("{} IS NULL").format(self._occurred),
+                    *carried,
+                ]
+            ),
+            self._table,
+            self._where(after),
+            self._order(),
+            sql.SQL("") if limit is None else sql.SQL(" LIMIT {}").format(sql.Literal(limit)),
+        )
+
+    def count(self, after: SortKey | None) -> sql.Composed:
+        """How many rows are behind a place."""
+        return sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self._table, self._where(after))
+
+    def unplaced(self, limit: int) -> sql.Composed:
+        """The rows that have no place in the order, and how many there are."""
+        return sql.SQL("SELECT {}::text, count(*) OVER () FROM {} WHERE NOT ({}) LIMIT {}").format(
+            self._id, self._table, self._placed, sql.Literal(limit)
+        )
+
+    def _where(self, after: SortKey | None) -> sql.Composed:
+        if after is None:
+            return sql.SQL("{}").format(self._placed)
+        received, occurred, row_id = map(sql.Literal, after)
+        return sql.SQL("{} AND ({}, {}, {}) > ({}::timestamptz, {}::timestamptz, {}::{})").format(
+            self._placed, self._received, self._happened, self._id, received, occurred, row_id, self._id_type
+        )
+
+    def _order(self) -> sql.Composed:
+        return sql.SQL("{}, {}, {}").format(self._received, self._happened, self._id)
+
+
+def _name(column: Column) -> sql.Identifier:
+    """With its table: a bare name in ORDER BY could be that of a text in the SELECT."""
+    return sql.Identifier(_ALIAS, column.name)
+
+
+def _instant(column: Column) -> sql.Composable:
+    """As a timestamp with time zone, exactly."""
+    if column.type in _WHOLE:
+        return sql.SQL("(timestamptz 'epoch' + {} * interval '1 millisecond')").format(_name(column))
+    if column.type == "timestamp without time zone":
+        return sql.SQL("({} AT TIME ZONE 'UTC')").format(_name(column))
+    return _name(column)
+
+
+def _ordered_id(column: Column) -> sql.Composable:
+    """Texts by code point, as everywhere: the order must not depend on the older server's language."""
+    return sql.SQL('({}::text COLLATE "C")').format(_name(column)) if column.is_text else _name(column)
+
+
+def _microseconds(instant: sql.Composable) -> sql.Composed:
+    return sql.SQL("CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint END").format(instant)
+
+
+def _value(column: Column, *, as_json: bool) -> sql.Composed:
+    if as_json and column.type not in ("json", "jsonb"):
+        return sql.SQL("to_json({})::text").format(_name(column))
+    return sql.SQL("{}::text").format(_name(column))
+
+
+def _is_json(target: object) -> bool:
+    return bool(getattr(target, "is_member", False))

@@ -20,9 +20,9 @@ from tidelock.ledger.outage import outage
 from tidelock.model import Accepted, Conflict, Duplicate, Rejected, Verdict
 from tidelock.settings.connect import Connect
 from tidelock.sources.connect.connector import Connector, Part, PositionLost, Unrecordable
-from tidelock.sources.connect.memory import EVENTS_MAX, Feed, Memory
+from tidelock.sources.connect.memory import EVENTS_MAX, Memory, ViewFeed
 from tidelock.sources.connect.rows import Row, chunk, pages, rows
-from tidelock.sources.files.sender import Sender
+from tidelock.sources.sender import Sender
 
 T = TypeVar("T")
 Tell = Callable[[str], None]
@@ -58,7 +58,7 @@ class Connecting:
     """One run. `tell` is called with lines for people."""
 
     def __init__(
-        self, connector: Connector, feed: Feed, memory: Memory, sender: Sender, settings: Connect, tell: Tell
+        self, connector: Connector, feed: ViewFeed, memory: Memory, sender: Sender, settings: Connect, tell: Tell
     ) -> None:
         self.result = Connected()
         #: set it to stop behind what is being recorded

@@ -20,9 +20,7 @@ from psycopg import sql
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError, TidelockError, Unreachable
 from tidelock.ledger.outage import reason
-from tidelock.sources.connect.connector import KeyViolation, Part, PositionLost
-from tidelock.sources.connect.copytext import Lines, fields
-from tidelock.sources.connect.moments import Moments
+from tidelock.sources.connect.connector import Change, KeyViolation, Part, PositionLost
 from tidelock.sources.connect.viewcolumns import ViewColumns, declaration, view_columns
 from tidelock.sources.foreign import Address, address
 
@@ -31,6 +29,9 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*")
 _PARTS_MAX = 3
 #: mz_timestamp, mz_progressed, mz_state
 _ENVELOPE_FIELDS = 3
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
+_LETTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_NULL = b"\\N"
 
 
 def view_parts(text: str) -> tuple[str, ...]:
@@ -203,3 +204,91 @@ def _as_of(after: str | None, not_before_ms: int | None) -> sql.Composable:
     if not_before_ms is not None:
         return sql.SQL(" AS OF AT LEAST {}").format(sql.Literal(not_before_ms))
     return sql.SQL("")
+
+
+class Moments:
+    """The moments of one subscription: from a snapshot on, or those after a timestamp."""
+
+    def __init__(self, after_ms: int | None, part_rows_max: int) -> None:
+        self._part_rows_max = part_rows_max
+        #: the snapshot is not complete yet
+        self._whole = after_ms is None
+        #: everything up to here was told
+        self._told_ms = after_ms
+        #: of the moment whose rows are coming in
+        self._at_ms: int | None = None
+        self._changes: list[Change] = []
+
+    def reached(self, at_ms: int) -> Iterator[Part]:
+        """A row of that time came: what is earlier is complete."""
+        if self._at_ms is not None and at_ms > self._at_ms:
+            yield self._completed(self._at_ms)
+        latest = self._told_ms if self._at_ms is None else self._at_ms
+        if latest is not None and at_ms < latest:
+            raise Unreachable(f"a row at {at_ms} came after word of {latest}: the subscription cannot be relied on")
+        self._at_ms = at_ms
+
+    def row(self, change: Change) -> Iterator[Part]:
+        """A row of the time that was reached."""
+        assert self._at_ms is not None, "a time is reached before its rows"
+        self._changes.append(change)
+        if len(self._changes) >= self._part_rows_max:
+            yield Part(self._at_ms, self._taken(), None, self._whole)
+
+    def progressed(self, frontier_ms: int) -> Iterator[Part]:
+        """Nothing follows that is earlier than the frontier; there may be more at it."""
+        if self._at_ms is None and self._whole:
+            # The first word of a subscription is the time of its snapshot, which may have no rows at all.
+            self._at_ms = frontier_ms
+        elif self._at_ms is not None and frontier_ms > self._at_ms:
+            yield self._completed(frontier_ms - 1)
+        elif self._at_ms is None and (self._told_ms is None or frontier_ms - 1 > self._told_ms):
+            self._told_ms = frontier_ms - 1
+            yield Part(self._told_ms, (), str(self._told_ms))
+
+    def ended(self) -> Iterator[Part]:
+        """Nothing follows at all."""
+        if self._at_ms is not None:
+            yield self._completed(self._at_ms)
+
+    def _completed(self, through_ms: int) -> Part:
+        assert self._at_ms is not None
+        part = Part(self._at_ms, self._taken(), str(through_ms), self._whole)
+        self._at_ms, self._whole, self._told_ms = None, False, through_ms
+        return part
+
+    def _taken(self) -> list[Change]:
+        taken, self._changes = self._changes, []
+        return taken
+
+
+class Lines:
+    """Whole lines of what comes in blocks, which need not end where lines do."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, block: bytes) -> Iterator[bytes]:
+        # In a field a line break is escaped, so that every bare one ends a line.
+        *lines, self._rest = (self._rest + block if self._rest else block).split(b"\n")
+        return iter(lines)
+
+
+def fields(line: bytes) -> list[str | None]:
+    """The fields of a line; None is null. Raises UnicodeDecodeError for what is no UTF-8."""
+    if b"\\" not in line:
+        return list(line.decode().split("\t"))
+    return [None if field == _NULL else _unescaped(field).decode() for field in line.split(b"\t")]
+
+
+def _unescaped(field: bytes) -> bytes:
+    return _ESCAPE.sub(_meant, field) if b"\\" in field else field
+
+
+def _meant(escape: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, letter = escape.groups()
+    if octal is not None:
+        return bytes([int(octal, 8) & 255])
+    if hexadecimal is not None:
+        return bytes([int(hexadecimal, 16)])
+    return _LETTERS.get(letter, letter)

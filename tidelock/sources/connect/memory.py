@@ -36,7 +36,7 @@ _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ViewFeed:
     """What is fed from where."""
 
     stream: Stream
@@ -46,7 +46,7 @@ class Feed:
     place: str
 
     @classmethod
-    def of(cls, connector: Connector, stream: Stream, tenant_id: str) -> Feed:
+    def of(cls, connector: Connector, stream: Stream, tenant_id: str) -> ViewFeed:
         return cls(stream, tenant_id, connector.view, connector.source, connector.place)
 
     @property
@@ -60,7 +60,7 @@ class Feed:
 class Memory:
     """What is remembered of one feed."""
 
-    def __init__(self, database: Database, feed: Feed, *, hold_s: float = _HOLD_S) -> None:
+    def __init__(self, database: Database, feed: ViewFeed, *, hold_s: float = _HOLD_S) -> None:
         """`hold_s`: how long it waits for a stream that somebody has."""
         self._database = database
         self._hold_s = hold_s

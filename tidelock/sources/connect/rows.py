@@ -13,7 +13,7 @@ from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
 from tidelock.ingest.body import JSON, decode
 from tidelock.model import Op
 from tidelock.sources.connect.connector import Change, KeyViolation, Unrecordable
-from tidelock.sources.files.sendings import Chunk
+from tidelock.sources.sender import Chunk
 
 _encode = msgspec.json.Encoder().encode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

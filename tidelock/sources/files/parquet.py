@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND, format_instant
-from tidelock.sources.files.mapping import ColumnMap, Target
+from tidelock.sources.fields import ColumnMap, Target, event_text
 from tidelock.sources.files.plainfile import open_file
-from tidelock.sources.files.rows import Row, event_text
+from tidelock.sources.files.rows import Row
 
 _BATCH_ROWS = 1000
 _UNITS = {"s": SECOND, "ms": SECOND // 1000, "us": SECOND // 1_000_000, "ns": 1}

@@ -1,9 +1,10 @@
-"""The sender: chunks of a file to the ledger, strictly in their order, also when the ledger fails in between."""
+"""The sender: chunks of rows to the ledger, strictly in their order, also when the ledger fails in between."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -11,11 +12,26 @@ import msgspec
 from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.admit import Writer
 from tidelock.ingest.intake import Intake, Recorder, SaltsChanged
+from tidelock.ingest.wire import WireEvent
 from tidelock.instants import SECOND
 from tidelock.ledger.outage import Patience
 from tidelock.model import Conflict, Event, Problem, Rejected, Verdict
 from tidelock.settings import Settings
-from tidelock.sources.files.sendings import Chunk
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows that are recorded together, as events."""
+
+    #: everything through this row is done once they are recorded
+    last: int
+    events: list[WireEvent | Rejected] = field(default_factory=list)
+    #: some text had \\u escapes, so that NUL is possible in it
+    escapes: bool = False
+    #: when an older system received each event; None: they are received now
+    received: list[int | None] | None = None
+    #: positions of exported events whose time may only stand in for one that was never sent
+    timed_by_receipt: list[int] = field(default_factory=list)
 
 
 def _comes_back(error: BaseException) -> bool:

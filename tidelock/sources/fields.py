@@ -1,7 +1,4 @@
-"""Mapping: which column of a file is which field of an event.
-
-Columns named like a field, in either spelling, are that field; every other column is a member of `data`.
-"""
+"""Fields: which column of a foreign row is which field of an event, and the event's text made of a row."""
 
 from __future__ import annotations
 
@@ -10,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from tidelock.errors import SettingsError
 from tidelock.ingest.wire import FIELDS, WireEvent
+from tidelock.model import Problem, Rejected
 
 #: what an export has beside the fields of an event; an import needs none of it
 EXPORT_FIELDS = ("ingressSequence", "commitId", "sourceTimestamp", "receivedAt", "keySource")
@@ -19,6 +19,11 @@ EXPORT_FIELDS = ("ingressSequence", "commitId", "sourceTimestamp", "receivedAt",
 NOWHERE = "-"
 
 _DATA = "data."
+_JSON_FIELDS = frozenset({"data", "meta", "payload"})
+_json = msgspec.json.Decoder(msgspec.Raw)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+#: decimals as JSON numbers, digit by digit
+encode = msgspec.json.Encoder(decimal_format="number").encode
 _SPELLINGS = {
     **dict(zip(WireEvent.__struct_fields__, FIELDS, strict=True)),
     **{name: name for name in FIELDS},
@@ -39,7 +44,10 @@ class Target(NamedTuple):
 
 
 class ColumnMap:
-    """What `--map column=field` says."""
+    """What `--map column=field` says.
+
+    Columns named like a field, in either spelling, are that field; every other column is a member of `data`.
+    """
 
     def __init__(self, pairs: Sequence[str]) -> None:
         self._targets: dict[str, str] = {}
@@ -102,3 +110,32 @@ def _known(target: str) -> str:
             f"data.NAME for a member of data, and {NOWHERE} to leave a column out"
         )
     return field
+
+
+def event_text(values: Sequence[object], targets: Sequence[Target | None]) -> bytes | Rejected:
+    """The JSON text of an event from the values of its columns; None is left out."""
+    event: dict[str, object] = {}
+    members: dict[str, object] = {}
+    for value, target in zip(values, targets, strict=True):
+        if value is not None and target is not None:
+            (members if target.is_member else event)[target.name] = value
+    for name in _JSON_FIELDS & event.keys():
+        text = event[name]
+        if isinstance(text, str):
+            try:
+                event[name] = _json.decode(text)
+            except msgspec.DecodeError as error:
+                return Rejected(Problem("invalid_json", f"{name} is not JSON: {error}", name))
+    return _with_members(event, members) if members else encode(event)
+
+
+def _with_members(event: dict[str, object], members: dict[str, object]) -> bytes | Rejected:
+    name = next((name for name in ("data", "meta", "payload") if name in event), "data")
+    try:
+        given = _members.decode(encode(event[name])) if name in event else {}
+    except msgspec.DecodeError:
+        column = next(iter(members))
+        message = f"{name} is not a JSON object, so column {column!r} cannot become a member of it"
+        return Rejected(Problem("invalid_event", message, name))
+    event[name] = {**given, **members}
+    return encode(event)

@@ -1,27 +1,30 @@
-"""Chunks: rows of an older table as the events that are sent to the ledger, a collection each."""
+"""Events of an older table: its rows as the chunks that are sent to the ledger, and a preview of the first of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
+from tidelock.ingest.admit import Admission
 from tidelock.ingest.body import JSON, decode
-from tidelock.ingest.wire import WireEvent
+from tidelock.ingest.identity import Salts
+from tidelock.ingest.wire import FIELDS, WireEvent
 from tidelock.instants import EARLIEST, LATEST, format_instant
-from tidelock.model import Problem, Rejected
+from tidelock.model import Event, Problem, Rejected
+from tidelock.settings import Settings
 from tidelock.sources.backfill.mapping import ID, TableMap
-from tidelock.sources.backfill.oldtable import OldRow
-from tidelock.sources.backfill.statements import Place
-from tidelock.sources.files.mapping import Target
-from tidelock.sources.files.rows import event_text
-from tidelock.sources.files.sendings import Chunk
+from tidelock.sources.backfill.oldtable import OldRow, OldTable, SortKey
+from tidelock.sources.fields import Target, event_text
+from tidelock.sources.sender import Chunk
 
 # Together no more than a request may carry; one row alone may be larger and is then refused by itself.
 _CHUNK_BYTES_MAX = 16 * 2**20
 _MICROSECOND = 1_000
 _TS, _KEY = Target("ts", False), Target("idempotencyKey", False)
+_ROWS_SHOWN = 5
 
 
 @dataclass(slots=True)
@@ -30,7 +33,7 @@ class OldChunk(Chunk):
 
     ids: list[str] = field(default_factory=list)
     #: of its last row
-    place: Place = ("", "", "")
+    sort_key: SortKey = ("", "", "")
 
 
 class EventMaker:
@@ -57,17 +60,17 @@ class EventMaker:
         """The event's JSON text, or why there is none, and when it was received."""
         received = _instant(row.received_us)
         if received is None:
-            return _out_of_range(self._columns.needed("receivedAt").name, row.place[0]), None
+            return _out_of_range(self._columns.needed("receivedAt").name, row.sort_key[0]), None
         values: list[object] = [
             value if value is None or target is None or not target.is_member else msgspec.Raw(value.encode())
             for value, target in zip(row.values, self._targets, strict=False)
         ]
         occurred = _instant(row.occurred_us)
         if occurred is None and not row.untimed:
-            return _out_of_range(self._columns.needed("ts").name, row.place[1]), None
+            return _out_of_range(self._columns.needed("ts").name, row.sort_key[1]), None
         values.append(None if occurred is None else format_instant(occurred))
         if not self._keyed:
-            values.append(self._prefix + row.place[2])
+            values.append(self._prefix + row.sort_key[2])
         try:
             return event_text(values, self._targets), received
         except RecursionError:
@@ -110,13 +113,13 @@ def _decoded(group: list[tuple[OldRow, bytes | Rejected, int | None]], maker: Ev
     # An array, not lines: the JSON of a column may have line breaks in it.
     body = decode(b"[" + b",".join(texts) + b"]", JSON, len(texts))
     decoded = iter(body.events)
-    made = OldChunk(last, escapes=body.escapes, received=[], place=group[-1][0].place)
+    made = OldChunk(last, escapes=body.escapes, received=[], sort_key=group[-1][0].sort_key)
     assert made.received is not None
     for row, text, received in group:
         event = text if isinstance(text, Rejected) else next(decoded)
-        made.events.append(maker.completed(event, row.place[2]))
+        made.events.append(maker.completed(event, row.sort_key[2]))
         made.received.append(received)
-        made.ids.append(row.place[2])
+        made.ids.append(row.sort_key[2])
     return made
 
 
@@ -129,3 +132,79 @@ def _instant(microseconds: int | None) -> int | None:
 
 def _out_of_range(column: str, value: str) -> Rejected:
     return Rejected(Problem("invalid_timestamp", f"{column} is {value}, which lies outside 1678 to 2261", column))
+
+
+class ColumnPreview(msgspec.Struct, frozen=True):
+    """A column, what it would be, and who says so."""
+
+    column: str
+    type: str
+    field: str | None
+    by: str
+
+
+class RowPreview(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One of the first rows: the event it would be, or why it would be none."""
+
+    id: str
+    received_at: str | None = None
+    event: dict[str, object] | None = None
+    error: Problem | None = None
+
+
+class Preview(msgspec.Struct, frozen=True, rename="camel"):
+    table: str
+    rows: int
+    #: rows that have no place in the order
+    unplaced: int
+    columns: list[ColumnPreview]
+    #: what identifies a row
+    key: str
+    first: list[RowPreview]
+
+
+def preview(table: OldTable, settings: Settings) -> Preview:
+    assert table.columns is not None, "a table is chosen first"
+    maker = EventMaker(table.columns, table.name)
+    columns = [
+        ColumnPreview(
+            each.column.name,
+            each.column.type,
+            None if each.target is None else ("data." if each.target.is_member else "") + each.target.name,
+            each.by,
+        )
+        for each in table.columns.assigned
+    ]
+    opened = True if settings.streams_open is None else settings.streams_open
+    # Every row has a key of its own, so no salt is needed.
+    admission = Admission(settings.definitions, Salts((), 0), opened, settings.event_bytes_max, settings.data_depth_max)
+    first: list[RowPreview] = []
+    for chunk in chunks(islice(table.rows(None, _ROWS_SHOWN), _ROWS_SHOWN), _ROWS_SHOWN, maker, 0):
+        for event, received, row_id in zip(chunk.events, chunk.received or (), chunk.ids, strict=True):
+            first.append(_row_preview(event, received, row_id, admission))
+    unplaced, _ = table.unplaced()
+    return Preview(
+        table=table.name, rows=table.count(None), unplaced=unplaced, columns=columns, key=maker.key, first=first
+    )
+
+
+def _row_preview(event: WireEvent | Rejected, received: int | None, row_id: str, admission: Admission) -> RowPreview:
+    judged = event if isinstance(event, Rejected) else admission.admit(event)
+    if not isinstance(judged, Event):
+        return RowPreview(row_id, error=judged.error)
+    assert not isinstance(event, Rejected)
+    told = {
+        name: getattr(event, attribute)
+        for name, attribute in zip(FIELDS, WireEvent.__struct_fields__, strict=True)
+        if isinstance(getattr(event, attribute), str)
+    }
+    if judged.quantity is not None:
+        told["quantity"] = judged.quantity
+    if judged.data is not None:
+        told["data"] = msgspec.Raw(judged.data)
+    return RowPreview(row_id, None if received is None else format_instant(received), told)
+
+
+def shown(row: RowPreview) -> str:
+    """In one line, for people."""
+    return msgspec.json.encode({"receivedAt": row.received_at, **(row.event or {})}).decode()

@@ -1,4 +1,4 @@
-"""Sendings: a chunk of a file's rows as the events that are sent to the ledger."""
+"""Chunks of a file: its rows as the events that are sent to the ledger together."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tidelock.ingest.body import NDJSON, decode
 from tidelock.ingest.wire import WireEvent, long_number, long_number_in
 from tidelock.model import CONTROL, Rejected
 from tidelock.sources.files.rows import Row
+from tidelock.sources.sender import Chunk
 
 # Together no more than a request may carry; one row alone may be larger and is then refused by itself.
 _CHUNK_BYTES_MAX = 16 * 2**20
@@ -51,24 +52,15 @@ class Defaults:
 
 
 @dataclass(slots=True)
-class Chunk:
-    """Rows that are recorded together; `events[i]` is of `rows[i]`."""
+class FileChunk(Chunk):
+    """`events[i]` is of `rows[i]`."""
 
-    #: the file is done through this row
-    last: int
     rows: list[Row] = field(default_factory=list)
-    events: list[WireEvent | Rejected] = field(default_factory=list)
-    #: some text had \\u escapes, so that NUL is possible in it
-    escapes: bool = False
-    #: positions of exported events whose time may only stand in for one that was never sent
-    timed_by_receipt: list[int] = field(default_factory=list)
     #: rows that are not events of a producer
     skipped: int = 0
-    #: when an older system received each event; None: they are received now
-    received: list[int | None] | None = None
 
 
-def chunks(rows: Iterator[Row], size: int, defaults: Defaults) -> Iterator[Chunk]:
+def chunks(rows: Iterator[Row], size: int, defaults: Defaults) -> Iterator[FileChunk]:
     """The rows in groups of at most `size`, decoded."""
     group: list[Row] = []
     held = 0
@@ -88,8 +80,8 @@ def chunks(rows: Iterator[Row], size: int, defaults: Defaults) -> Iterator[Chunk
         yield _decoded(group, defaults)
 
 
-def _decoded(rows: list[Row], defaults: Defaults) -> Chunk:
-    chunk = Chunk(rows[-1].number)
+def _decoded(rows: list[Row], defaults: Defaults) -> FileChunk:
+    chunk = FileChunk(rows[-1].number)
     # At once, which is fast; those of an export have fields that an event has not.
     plain = [row.text for row in rows if isinstance(row.text, bytes) and _EXPORT_MARK not in row.text]
     decoded = _read(b"\n".join(plain), len(plain), chunk)
@@ -103,18 +95,18 @@ def _decoded(rows: list[Row], defaults: Defaults) -> Chunk:
     return chunk
 
 
-def _read(lines: bytes, count: int, chunk: Chunk) -> Iterator[WireEvent | Rejected]:
+def _read(lines: bytes, count: int, chunk: FileChunk) -> Iterator[WireEvent | Rejected]:
     body = decode(lines, NDJSON, count)
     chunk.escapes |= body.escapes
     return iter(body.events)
 
 
-def _add(chunk: Chunk, row: Row, event: WireEvent | Rejected) -> None:
+def _add(chunk: FileChunk, row: Row, event: WireEvent | Rejected) -> None:
     chunk.rows.append(row)
     chunk.events.append(event)
 
 
-def _add_exported(chunk: Chunk, row: Row, text: bytes, defaults: Defaults) -> None:
+def _add_exported(chunk: FileChunk, row: Row, text: bytes, defaults: Defaults) -> None:
     found = _place_in_export(text)
     if found is None:
         # It only looked like one: some data mentions the mark.
