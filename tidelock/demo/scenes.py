@@ -1,4 +1,4 @@
-"""What the demo's producers say: a trading desk and an API, with everything that producers do to a ledger.
+"""What the demo's producers say: a trading desk and an API, with everything that producers do, and half a year before.
 
 Each producer gives, a turn at a time, the requests it sends: lists of events. Retries, conflicts, skewed clocks, late
 and out-of-order events, bursts and dropouts are theirs. No I/O and no clock: the time comes with each turn.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -24,6 +25,10 @@ TENANTS = {
     "globex": ["dome", "laser"],
 }
 _MINUTE_MS = 60_000
+#: of history
+_MONTHS = 6
+_DAYS = 30
+_CALLS = 12
 
 
 @dataclass
@@ -67,7 +72,9 @@ class Desk:
             "status": "open",
             "trader": self.chance.choice(_TRADERS),
         }
-        order = self._event("orders", data, now_ms, f"order {order_id}", f"placed {order_id}", None)
+        order = self._event(
+            "orders", data, now_ms, causality=f"order {order_id}", key=f"placed {order_id}", caused_by=None
+        )
         self._open.append(order)
         return order
 
@@ -88,13 +95,15 @@ class Desk:
         # A gateway with an old firmware writes the price in words.
         if self.chance.random() < 0.01:
             trade["price"] = "n/a"
-        key = order["causalityKey"]
+        chain = order["causalityKey"]
         filled = f"filled {placed['order_id']}"
-        yield self._event("trades", trade, now_ms - delay_ms, key, filled, order["idempotencyKey"])
+        yield self._event(
+            "trades", trade, now_ms - delay_ms, causality=chain, key=filled, caused_by=order["idempotencyKey"]
+        )
         done = placed | {"status": "filled"}
-        yield self._event("orders", done, now_ms, key, f"done {placed['order_id']}", filled)
+        yield self._event("orders", done, now_ms, causality=chain, key=f"done {placed['order_id']}", caused_by=filled)
 
-    def _event(self, stream: str, data: Event, ts: int, causality: str, key: str, caused_by: str | None) -> Event:
+    def _event(self, stream: str, data: Event, ts: int, *, causality: str, key: str, caused_by: str | None) -> Event:
         return {
             "stream": stream,
             "ts": ts,
@@ -188,3 +197,69 @@ def producers(seed: int, run: str) -> list[Desk | Gateway | Billing]:
         Gateway(f"{run}-gw-ap", "ap", Random(seed + 3), skew_ms=45_000, silent_s=25),
         Billing(Random(seed + 4)),
     ]
+
+
+def history(now_ms: int) -> Iterator[Request]:
+    """Requests about the months and days before this one, the oldest first: something to look back at.
+
+    They are the same at every start on a day, to the last digit: what was told before is known for a repeat.
+    """
+    today = datetime.fromtimestamp(now_ms / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    months = [today.replace(day=1)]
+    while len(months) <= _MONTHS:
+        months.append((months[-1] - timedelta(days=1)).replace(day=1))
+    for before in range(_MONTHS, 0, -1):
+        yield [event for place in _customers() for event in _month(*place, months[before], _MONTHS - before)]
+    for days in range(_DAYS, 0, -1):
+        yield [event for place in _customers() for event in _day(*place, today - timedelta(days=days))]
+
+
+def _customers() -> Iterator[tuple[str, str]]:
+    for tenant, customers in TENANTS.items():
+        for customer in customers:
+            yield tenant, customer
+
+
+def _month(tenant: str, customer: str, month: datetime, since: int) -> Iterator[Event]:
+    """Calls that grow by the month, with some that were told when the month had moved on; and seats."""
+    chance = Random(f"{tenant} {customer} {month:%Y-%m}")
+    moments = sorted(chance.sample(range(28 * 24), _CALLS))
+    # Two of them were offline, and come last.
+    late = [moments.pop(chance.randrange(len(moments) // 2)) for _ in range(2)]
+    for number, hour in enumerate([*moments, *late]):
+        yield {
+            "tenantId": tenant,
+            "stream": "api_calls",
+            "customerRef": customer,
+            "ts": _ms(month + timedelta(hours=hour)),
+            "quantity": str(chance.randint(40, 90) * (4 + since) // (8 if hour in late else 1)),
+            "data": {"region": chance.choice(_REGIONS), "path": "/v1/batch"},
+            "idempotencyKey": f"calls of {customer} in {month:%Y-%m} {number}",
+            "source": "history",
+        }
+    yield {
+        "tenantId": tenant,
+        "stream": "seats",
+        "customerRef": customer,
+        "ts": _ms(month + timedelta(days=20)),
+        "quantity": str(4 + since * 2 + chance.randint(0, 9)),
+        "idempotencyKey": f"seats of {customer} in {month:%Y-%m}",
+        "source": "history",
+    }
+
+
+def _day(tenant: str, customer: str, day: datetime) -> Iterator[Event]:
+    chance = Random(f"{tenant} {customer} {day:%Y-%m-%d}")
+    yield {
+        "tenantId": tenant,
+        "stream": "storage_gb",
+        "customerRef": customer,
+        "ts": _ms(day + timedelta(hours=chance.randint(0, 23))),
+        "quantity": str(30 + day.day // 2 + chance.randint(0, 14)),
+        "idempotencyKey": f"storage of {customer} on {day:%Y-%m-%d}",
+        "source": "history",
+    }
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
