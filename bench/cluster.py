@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import runs, scratch
 from bench.backlog import Backlog
 from bench.fold import definitions, watched
-from bench.rounds import Say
+from bench.harness import Say
 from bench.runs import Figures, Run
 from bench.standalone import CONF, Cluster
 from tidelock.fold.session import Spark

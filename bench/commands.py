@@ -325,7 +325,7 @@ def webhooks(
     from bench.webhooks import measure
 
     settings = scratch_settings(config)
-    figures = measure(settings, events, rounds, seconds, dead, terminal.say, place=data)
+    figures = measure(settings, events, rounds, terminal.say, seconds=seconds, dead=dead, place=data)
     if rate:
         figures |= webhook_latency.measure(settings, seconds, rate, terminal.say, place=data)
     if json:
@@ -360,7 +360,9 @@ def live(
     from bench.live import measure, rows
 
     settings, counts = scratch_settings(config), numbers(subscribers, "subscribers", 1)
-    figures = measure(settings, counts, messages, seconds, rate, terminal.say, config=config, place=data)
+    figures = measure(
+        settings, counts, messages=messages, seconds=seconds, rate=rate, say=terminal.say, config=config, place=data
+    )
     if json:
         terminal.write_json(figures)
         return

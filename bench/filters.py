@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from bench.rounds import Say
+from bench.harness import Say
 from tidelock.changes.reader import Change
 from tidelock.columns import STRING, parse_column_type
 from tidelock.errors import Difference
@@ -19,8 +19,6 @@ from tidelock.live.views import Event, Source
 from tidelock.where import Expression, compile_where, parse_where
 
 COUNTS = (10, 1_000, 10_000)
-#: what a change at the largest count may cost, against the smallest
-GROWTH_MAX = 20.0
 
 _TABLE = Table(
     "trades",

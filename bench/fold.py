@@ -8,10 +8,9 @@ from pathlib import Path
 
 from bench import runs
 from bench.backlog import Backlog, Folded
+from bench.harness import Rounds, Say, Stopwatch
 from bench.limits import Limits, check_duckdb
-from bench.rounds import Rounds, Say
 from bench.runs import Figures, Run
-from bench.stopwatch import Stopwatch
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold import executors
 from tidelock.fold.folder import Folder

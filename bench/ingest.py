@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import msgspec
 import psycopg
 
 from bench import load, scratch
+from bench.harness import Say
 from tidelock.definitions import Definitions
 from tidelock.ingest.admit import Admission
 from tidelock.ingest.body import JSON, decode
@@ -27,7 +28,6 @@ QUERIES = load_queries("bench", "ingest.sql")
 
 CONNECTIONS = 8
 BATCH = 1000
-Say = Callable[[str], None]
 
 
 @dataclass(slots=True)

@@ -6,14 +6,12 @@ They decide nothing about late events, keep no changes and write nothing, so no 
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tidelock.errors import SettingsError, Unreachable
+from bench.harness import peer
+from tidelock.errors import SettingsError
 from tidelock.fold.session import Spark
 from tidelock.fold.source import jdbc_options
 from tidelock.ledger.database import Database
@@ -66,11 +64,7 @@ class Limits:
 
     def duckdb_s(self) -> float:
         """One thread, from Parquet; the second round, which finds everything warm."""
-        command = [sys.executable, "-m", "bench.duckdb_sums", str(self._parquet), self._sums, "2"]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ran.returncode:
-            raise Unreachable(f"DuckDB could not sum the events: {ran.stderr.strip()[-500:]}")
-        return float(json.loads(ran.stdout)[-1])
+        return float(peer("duckdb_peer", "sums", self._parquet, self._sums, 2)[-1])
 
     def _spark_s(self, events: Any) -> float:
         """To the sink that takes every row and keeps none."""

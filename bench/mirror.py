@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from bench import memory, scratch
 from bench.backlog import Backlog
-from bench.rounds import Rounds, Say
+from bench.harness import Rounds, Say
 from bench.runs import Figures
 from tidelock.errors import Difference
 from tidelock.ledger.database import Database

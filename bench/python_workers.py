@@ -1,4 +1,4 @@
-"""What a trivial task costs in a Python worker, by PySpark's own daemon and by ours: `python bench/python_workers.py`.
+"""What a trivial task costs in a Python worker, by PySpark's own daemon and by ours: `python -m bench.python_workers`.
 
 Both in one JVM, in turn, so that what else the machine does slows down both. Medians; figures in spark.md.
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import memory, scratch
 from bench.backlog import Backlog, only_row
-from bench.stopwatch import Stopwatch
+from bench.harness import Stopwatch
 from tidelock.definitions import Definitions
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import next_range
@@ -91,14 +91,14 @@ def fold(
     definitions: Definitions,
     events_max: int,
     watched: Watched,
-    elsewhere: Elsewhere | None = None,
     *,
+    elsewhere: Elsewhere | None = None,
     executors: Callable[[], Iterable[int]] = tuple,
 ) -> Run:
     """Fold everything, in the ranges that the runner would take; `executors` are those of a cluster's."""
     processors = memory.Processors(spark.pid, _postmaster(backlog.database), executors)
     before = processors.worked()
-    run = _fold(spark, backlog, definitions, events_max, watched, None, elsewhere)
+    run = _fold(spark, backlog, definitions, events_max, watched, elsewhere=elsewhere)
     return replace(run, processor_s=processors.since(before))
 
 
@@ -106,7 +106,7 @@ def warm(
     spark: Spark, backlog: Backlog, definitions: Definitions, watched: Watched, events: int = _WARM_EVENTS
 ) -> None:
     """Every step once, over a range that is large enough to be read as the large ones are."""
-    _fold(spark, backlog, definitions, min(events, backlog.events), watched, 1)
+    _fold(spark, backlog, definitions, min(events, backlog.events), watched, ranges_max=1)
 
 
 def _fold(
@@ -115,7 +115,8 @@ def _fold(
     definitions: Definitions,
     events_max: int,
     watched: Watched,
-    ranges_max: int | None,
+    *,
+    ranges_max: int | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> Run:
     store = Store(backlog.database, SCHEMA, "fold")

@@ -1,4 +1,4 @@
-"""What does it cost to keep identities in a table of their own? Run: .venv/bin/python bench/second_table.py
+"""What does it cost to keep identities in a table of their own? Run: .venv/bin/python -m bench.second_table
 
 Copies the same rows, 1,000 a transaction, in turns: into `events` and `identities` as they are; into `events` alone
 (no duplicate is found: a floor); and into one table that has the digest as a column with a unique index, which could

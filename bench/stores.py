@@ -5,20 +5,17 @@ On a ledger that is thrown away.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from bench import runs
 from bench.backlog import Backlog
 from bench.fold import watched
+from bench.harness import Say, peer
 from bench.limits import check_duckdb
-from bench.rounds import Say
 from bench.runs import Figures, Run
 from tidelock.definitions import parse_definitions
-from tidelock.errors import Difference, Unreachable
+from tidelock.errors import Difference
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
@@ -76,7 +73,7 @@ def measured(spark: Spark, backlog: Backlog, settings: Settings, say: Say, round
     clickhouse = ClickHouseSink(ClickHouse(url=f"chdb:{data / 'chdb'}"))
     tell("clickhouseEventsPerSecond", "chDB", _load_s(spark, backlog.database, clickhouse, settings))
     for name, meter in _METERS.items():
-        found |= _replayed(spark, backlog, settings, lakes[-1], say, name, meter, rounds)
+        found |= _replayed(spark, backlog, settings, lakes[-1], say, name=name, meter=meter, rounds=rounds)
     return found
 
 
@@ -94,11 +91,7 @@ def _load_s(spark: Spark, database: Database, sink: Sink, settings: Settings) ->
 
 
 def _duckdb_s(source: Path, target: Path, threads: int) -> float:
-    command = [sys.executable, "-m", "bench.duckdb_copy", str(source), str(target), str(threads)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise Unreachable(f"DuckDB could not write the files: {ran.stderr.strip()[-500:]}")
-    return float(json.loads(ran.stdout))
+    return float(peer("duckdb_peer", "copy", source, target, threads))
 
 
 def _replayed(
@@ -107,6 +100,7 @@ def _replayed(
     settings: Settings,
     lake: Lake,
     say: Say,
+    *,
     name: str,
     meter: dict[str, str],
     rounds: int,
@@ -118,7 +112,7 @@ def _replayed(
     tables = set()
     for _ in range(rounds):
         for side, elsewhere in (("ledger", None), ("lake", ranges)):
-            run = runs.fold(spark, backlog, definitions, settings.fold.range_events_max, watched, elsewhere)
+            run = runs.fold(spark, backlog, definitions, settings.fold.range_events_max, watched, elsewhere=elsewhere)
             found[side].append(run)
             tables.add(_digest(backlog.database))
             told = " of data's members" if meter else ""

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import msgspec
 import uvloop
 
 from bench import scratch
+from bench.harness import Say
 from tidelock.errors import Unreachable
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
@@ -38,7 +39,6 @@ CONCURRENCY = 32
 CHAIN = 5
 #: events of each dead endpoint
 DEAD_EVENTS = 1_000
-Say = Callable[[str], None]
 
 
 class _Taken(NamedTuple):
@@ -50,7 +50,7 @@ class _Taken(NamedTuple):
 
 
 def measure(
-    settings: Settings, events: int, rounds: int, seconds: int, dead: int, say: Say, *, place: Path | None = None
+    settings: Settings, events: int, rounds: int, say: Say, *, seconds: int, dead: int, place: Path | None = None
 ) -> dict[str, float | int]:
     """Deliveries a second against the bare client, medians of rounds; then for so many seconds the time from the
     outbox to a receiver, alone and beside so many endpoints that hang."""

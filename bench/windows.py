@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from bench import runs
 from bench.backlog import Backlog, Pace
+from bench.harness import Rounds, Say, Stopwatch
 from bench.judgement import Judgement, Made, judged
 from bench.limits import Limits, check_duckdb
-from bench.rounds import Rounds, Say
 from bench.runs import Figures, Run
-from bench.stopwatch import Stopwatch
 from bench.streaming import Streaming
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.durations import format_duration

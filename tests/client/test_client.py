@@ -17,8 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.changelog import ChangeLog
-from bench.fanout import METER, counter_row
+from bench.fanout import METER, ChangeLog, counter_row
 from tests.client.dropping import dropping
 from tests.conftest import Databases
 from tests.e2e.conftest import Threaded

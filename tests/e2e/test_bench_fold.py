@@ -11,7 +11,7 @@ from bench import commands as bench
 from bench import latency
 from bench.backlog import Backlog
 from bench.fold import STEPS, measure_ledger
-from bench.stopwatch import Stopwatch
+from bench.harness import Stopwatch
 from tests.conftest import Databases
 from tidelock.errors import Difference
 from tidelock.fold.session import Spark
@@ -53,7 +53,7 @@ def test_a_fold_that_counts_wrong_is_not_measured(database: Database) -> None:
 
 def test_the_time_of_a_step_is_not_that_of_the_steps_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("bench.stopwatch.time.perf_counter", lambda: now[-1])
+    monkeypatch.setattr("bench.harness.time.perf_counter", lambda: now[-1])
 
     class Steps:
         def outer(self) -> str:

@@ -18,8 +18,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosedError
 
-from bench.changelog import ChangeLog
-from bench.fanout import METER, counter_row
+from bench.fanout import METER, ChangeLog, counter_row
 from bench.memory import resident_mb
 from tests.faults.servers import Server, running
 from tests.live.sockets import Socket, connected
