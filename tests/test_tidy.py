@@ -16,26 +16,42 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tidelock"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
-STAGES = ["ingest", "ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "console"]
+STAGES = [
+    "ingest", "ledger", "fold", "changes", "views", "triggers", "mirror", "sinks", "http", "usage", "graphql", "api",
+    "console", "ops",
+]  # fmt: skip
 #: above every stage
-TOP = {"app", "cli", "client", "eventtimes", "reference", "spark", "__main__"}
+TOP = {"app", "children", "cli", "client", "eventtimes", "reference", "spark", "__main__"}
 #: a module is a chapter
 LINES_MAX = 600
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "app"},
-    "fastapi": {"ops", "console", "app"},
-    "starlette": {"ops", "console", "app"},
+    "psycopg": {
+        "ledger",
+        "fold",
+        "changes",
+        "views",
+        "triggers",
+        "mirror",
+        "sinks",
+        "usage",
+        "graphql",
+        "api",
+        "ops",
+        "app",
+    },
+    "fastapi": {"http", "api", "console"},
+    "starlette": {"http", "graphql", "api", "console", "ops"},
     "nicegui": {"console"},
-    "uvicorn": {"ops", "app"},
+    "uvicorn": {"http", "ops"},
     "typer": {"ops", "cli", "reference"},
     "rich": {"ops", "cli"},
-    "prometheus_client": {"ops", "app"},
-    "pyarrow": {"fold", "changes", "live", "sinks", "spark", "ops"},
+    "prometheus_client": {"api", "http"},
+    "pyarrow": {"fold", "changes", "views", "sinks", "spark", "ops"},
     "adbc_driver_postgresql": {"fold", "changes", "ops"},
     "pyspark": {"fold", "sinks", "spark"},
     "py4j": {"fold", "sinks", "spark"},
-    "graphql": {"live", "ops"},
+    "graphql": {"graphql", "ops"},
     "zstandard": {"ingest", "ops"},
     "aiohttp": {"triggers", "ops"},
     "yarl": {"triggers"},

@@ -20,12 +20,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import uvloop
 
+from tidelock.api.health import fold_probe, reader_probe, tail_probe, triggers_probe
+from tidelock.api.server import Parts, make_app
+from tidelock.api.verification import Verifying
 from tidelock.changes.retention import prune
+from tidelock.children import keep_running
 from tidelock.clock import Clock, database_clock
 from tidelock.console.site import Site
 from tidelock.errors import SettingsError
 from tidelock.fold.java import check_java
 from tidelock.fold.plugins import check_event_times, load_plugins
+from tidelock.http.access import check_binding
+from tidelock.http.listener import bind, listen, open_gate, url_of
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.apikeys import keys_exist
@@ -35,22 +41,23 @@ from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.losttail import accept as accept_loss
 from tidelock.ledger.losttail import find_lost_tail, refuse_lost_tail
+from tidelock.ledger.opening import (
+    found_ledger,
+    limits_of,
+    migrate_ledger,
+    numbers_of,
+    open_database,
+    prepare_ledger,
+    record_control,
+)
 from tidelock.ledger.outage import Steady
 from tidelock.ledger.partitions import keep_partitions
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
-from tidelock.live.hub import Hub
-from tidelock.ops.access import check_binding
-from tidelock.ops.child import keep_running
-from tidelock.ops.control import limits_of, numbers_of, record_control
-from tidelock.ops.health import fold_probe, reader_probe, tail_probe, triggers_probe
-from tidelock.ops.listener import bind, listen, open_gate, url_of
-from tidelock.ops.place import found_ledger, migrate_ledger, open_database, prepare_ledger
-from tidelock.ops.server import Parts, make_app
-from tidelock.ops.stores import check_stores, configured, lake_ranges
-from tidelock.ops.verifying import Verifying
 from tidelock.settings import Settings
+from tidelock.sinks.stores import check_stores, configured, lake_ranges
 from tidelock.triggers.workers import TriggerWorkers
+from tidelock.views.hub import Hub
 
 if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation

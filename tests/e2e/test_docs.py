@@ -17,7 +17,7 @@ from tests.stack import Stack, declared
 from tidelock.definitions import parse_definitions
 from tidelock.fold.session import Spark
 from tidelock.fold.tables import tables_of
-from tidelock.live.schema import make_schema
+from tidelock.graphql.schema import make_schema
 from tidelock.settings import load
 
 pytestmark = pytest.mark.stack

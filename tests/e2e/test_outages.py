@@ -17,10 +17,10 @@ from tests.e2e.test_connections import client_of
 from tests.live.sockets import connected
 from tidelock.app import Serving
 from tidelock.errors import Unreachable
+from tidelock.graphql.execution import Operations
+from tidelock.http import problems
+from tidelock.http.problems import Outages
 from tidelock.ledger import postmaster
-from tidelock.ops import problems
-from tidelock.ops.operations import Operations
-from tidelock.ops.problems import Outages
 
 _FILE = 'could not extend file "base/5/16500.1": No space left on device'
 
@@ -120,7 +120,7 @@ def test_a_reason_is_logged_again_after_a_minute_with_how_often_it_was_told_mean
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("tidelock.ops.problems.time.monotonic", lambda: now)
+    monkeypatch.setattr("tidelock.http.problems.time.monotonic", lambda: now)
     outages = Outages()
     for _ in range(3):
         outages.note(Unreachable("away"))

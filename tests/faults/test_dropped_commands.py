@@ -20,7 +20,7 @@ from tests.live.histories import TABLE
 from tests.losttails import anchored
 from tidelock.errors import Unreachable
 from tidelock.ledger.database import Database
-from tidelock.ops.control import record_control
+from tidelock.ledger.opening import record_control
 from tidelock.settings import Settings
 
 SEED = 20261118
@@ -210,7 +210,7 @@ def test_changes_are_shown_once_each_whenever_the_connection_drops(
 def test_an_ordered_tail_shows_each_row_once_whenever_its_connection_drops(
     database: Database, monkeypatch: pytest.MonkeyPatch, sample: int | None, stream: str, arguments: list[str]
 ) -> None:
-    monkeypatch.setattr("tidelock.ops.ordered._PAGE_ROWS", 2)
+    monkeypatch.setattr("tidelock.views.ordered._PAGE_ROWS", 2)
     define_ordered(database)
     output = Output(database, ORDERED if stream == "trades" else QUIET)
     for released in (FIRST, SECOND, DRAIN):

@@ -39,8 +39,6 @@ from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.routing import Filter
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
-from tidelock.live.hub import Hub
-from tidelock.live.subscriptions import Subscription
 from tidelock.ops.connect.connecting import Connecting
 from tidelock.ops.connect.memory import Feed as ConnectorFeed
 from tidelock.ops.connect.memory import Memory
@@ -48,6 +46,8 @@ from tidelock.ops.files.sender import Sender
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
 from tidelock.triggers.evaluator import Evaluator
+from tidelock.views.hub import Hub
+from tidelock.views.subscriptions import Subscription
 
 SEED = 20261118
 #: drops tried in the normal suite; the soak tries all

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.live.tables import DEFINITIONS, SHAPE, TABLES
+from tidelock.graphql.documents import Documents, Operation
+from tidelock.graphql.execution import GraphQL
+from tidelock.graphql.fields import Rows
+from tidelock.graphql.requests import Refused, Request, read_variables
+from tidelock.graphql.schema import make_schema
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
-from tidelock.live.documents import Documents, Operation
-from tidelock.live.fields import Rows
-from tidelock.live.refusals import Refused
-from tidelock.live.requests import Request, read_variables
-from tidelock.live.schema import make_schema, silent_tables
-from tidelock.ops.graphql import GraphQL
 from tidelock.settings import Settings
+from tidelock.views.catalog import silent_tables
 
 Json = dict[str, Any]
 

@@ -23,10 +23,10 @@ from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.fold.versions import chained, first_versions, row_schema
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
-from tidelock.live.hub import Hub
-from tidelock.live.subscriptions import Subscription
-from tidelock.live.views import Event
 from tidelock.settings import Settings
+from tidelock.views.hub import Hub
+from tidelock.views.subscriptions import Subscription
+from tidelock.views.views import Event
 
 #: the table of random histories, and another one
 STREAMS: dict[str, Any] = {

@@ -11,7 +11,7 @@ from tests.filters import COLUMNS, Filter, Row, naive, rows
 from tidelock.changes.reader import Change
 from tidelock.columns import STRING
 from tidelock.fold.tables import Table
-from tidelock.live.views import Event
+from tidelock.views.views import Event
 from tidelock.where import Expression, parse_where
 
 TABLE = Table("things", {"k": STRING, **COLUMNS}, ("k",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import tables_of
-from tidelock.live.shapes import Shape
+from tidelock.views.catalog import Shape
 
 #: a column of every type
 COLUMNS = {

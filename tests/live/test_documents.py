@@ -12,10 +12,9 @@ import pytest
 
 from tests.live.asking import DOCUMENTS, read, refused, rows, where
 from tests.live.tables import TABLES
-from tidelock.live.documents import Documents
-from tidelock.live.fields import Changes, OneRow, Order, Rows, Typename
-from tidelock.live.refusals import Refused
-from tidelock.live.requests import Request, read_request, read_variables
+from tidelock.graphql.documents import Documents
+from tidelock.graphql.fields import Changes, OneRow, Order, Rows, Typename
+from tidelock.graphql.requests import Refused, Request, read_request, read_variables
 from tidelock.where import TRUE
 
 pytestmark = pytest.mark.check

@@ -21,10 +21,10 @@ from tidelock.changes.reader import Change
 from tidelock.errors import Closed
 from tidelock.fold import segments, store
 from tidelock.ledger.database import Database
-from tidelock.live import decoding, log
-from tidelock.live.hub import Hub
-from tidelock.live.subscriptions import Subscription
-from tidelock.live.views import Event
+from tidelock.views import decoding, log
+from tidelock.views.hub import Hub
+from tidelock.views.subscriptions import Subscription
+from tidelock.views.views import Event
 
 History = list[list[Change]]
 Wanted = tuple[Filter, str | None]

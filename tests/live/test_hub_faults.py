@@ -22,7 +22,7 @@ from tidelock.fold.tables import COUNTERS, WATERMARKS, Table
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
-from tidelock.live.hub import Hub
+from tidelock.views.hub import Hub
 from tidelock.where import parse_where
 
 KILL = (
@@ -103,7 +103,7 @@ async def test_who_missed_changes_that_are_gone_is_told_so(
         # Nothing is heard and nobody looks, until a change was made and removed.
         with database.connect_sync() as connection, monkeypatch.context() as patch:
             held = await asyncio.to_thread(_look, database)
-            patch.setattr("tidelock.live.follower.look", lambda _: held)
+            patch.setattr("tidelock.views.follower.look", lambda _: held)
             fold.fold([put("a", i=1)])
             prune(connection, 0)
             fold.fold([put("a", i=2)])
@@ -113,7 +113,7 @@ async def test_who_missed_changes_that_are_gone_is_told_so(
 
 
 def _look(database: Database) -> Any:
-    from tidelock.live.log import look
+    from tidelock.views.log import look
 
     with database.connect_sync() as connection:
         return look(connection)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, Row, naive, rows, where
-from tidelock.live.branches import BRANCHES_MAX, PLACES_MAX, Branch, Range, branches_of
-from tidelock.live.index import PredicateIndex
-from tidelock.live.ranges import Ranges
+from tidelock.views.branches import BRANCHES_MAX, PLACES_MAX, Branch, Range, branches_of
+from tidelock.views.index import PredicateIndex, Ranges
 from tidelock.where import FALSE, TRUE, Expression, compile_where, parse_where
 
 pytestmark = pytest.mark.check

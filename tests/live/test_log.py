@@ -15,9 +15,9 @@ from tidelock.changes.retention import prune
 from tidelock.errors import ResumeExpired
 from tidelock.fold import segments, store
 from tidelock.ledger.database import Database
-from tidelock.live import log
-from tidelock.live.log import beginning, look, read_page
-from tidelock.live.readers import Connection
+from tidelock.views import log
+from tidelock.views.log import beginning, look, read_page
+from tidelock.views.readers import Connection
 
 pytestmark = pytest.mark.check
 

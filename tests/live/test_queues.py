@@ -10,9 +10,8 @@ from tests.budgets import HANG_S, examples
 from tests.filters import Filter, where
 from tests.live.histories import TABLE, TENANTS, Client, comparable, expression_of, histories, states, visible
 from tidelock.changes.reader import Change
-from tidelock.live.queues import Queue
-from tidelock.live.rowevents import Operation
-from tidelock.live.views import Event, Source
+from tidelock.views.queues import Queue
+from tidelock.views.views import Event, Operation, Source
 
 pytestmark = pytest.mark.check
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.live.asking import read, refused, rows
 from tidelock.errors import InvalidJson, RequestError
-from tidelock.live.refusals import Refused
-from tidelock.live.requests import read_request
+from tidelock.graphql.requests import Refused, read_request
 from tidelock.where import TRUE
 
 Json = dict[str, Any]

@@ -21,8 +21,8 @@ from graphql import (
 from tests.live.tables import SHAPE, TABLES
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import tables_of
-from tidelock.live.schema import make_schema, silent_tables
-from tidelock.live.shapes import Shape
+from tidelock.graphql.schema import make_schema
+from tidelock.views.catalog import Shape, silent_tables
 
 pytestmark = pytest.mark.check
 

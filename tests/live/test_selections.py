@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.live.asking import DOCUMENTS, read
 from tests.live.tables import COLUMNS, TABLES
-from tidelock.live import selections
-from tidelock.live.fields import Changes
-from tidelock.live.rowevents import Operation
-from tidelock.live.selections import Selection, json_line, select_rows
-from tidelock.live.views import Event
+from tidelock.graphql import selections
+from tidelock.graphql.fields import Changes
+from tidelock.graphql.selections import Selection, json_line, select_rows
+from tidelock.views.views import Event, Operation
 
 pytestmark = pytest.mark.check
 

@@ -10,8 +10,7 @@ from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, rewritten, where
 from tests.live.histories import TABLE, TENANTS, Client, comparable, expression_of, histories, states, visible
 from tidelock.changes.reader import Change, Row
-from tidelock.live.rowevents import row_event
-from tidelock.live.views import Counters, Event, Source
+from tidelock.views.views import Counters, Event, Source, row_event
 from tidelock.where import FALSE, TRUE
 
 pytestmark = pytest.mark.check

@@ -48,7 +48,7 @@ from tidelock.fold.session import Spark
 from tidelock.fold.tables import tables_of
 from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
-from tidelock.ops.trigger_work import replay
+from tidelock.triggers.admin import replay
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.outbox import Transition
 from tidelock.triggers.pasts import one_moment

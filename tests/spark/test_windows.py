@@ -22,8 +22,8 @@ from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.ledger.database import Database
-from tidelock.live.shapes import Shape
 from tidelock.model import CONTROL
+from tidelock.views.catalog import Shape
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tidelock.api.ingest import Room
 from tidelock.errors import Overloaded
-from tidelock.ops.room import Room
 
 
 def test_requests_share_the_room_and_give_it_back() -> None:

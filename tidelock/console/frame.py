@@ -19,8 +19,8 @@ from tidelock.console.parts.charts import Chart
 from tidelock.console.parts.texts import empty
 from tidelock.console.site import SITE, Site
 from tidelock.errors import RequestError
+from tidelock.http.access import Grant
 from tidelock.model import ALL_TENANTS
-from tidelock.ops.access import Grant
 
 logger = logging.getLogger(__name__)
 

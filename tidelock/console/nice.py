@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from tidelock.console.navigation import ENTRIES
 from tidelock.console.site import asset_url
-from tidelock.ops.problems import problem
+from tidelock.http.problems import problem
 
 # Messages that are kept for a browser which was away for a moment: those of some seconds.
 _HISTORY_MESSAGES = 50

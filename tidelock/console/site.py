@@ -19,14 +19,14 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidelock.api.docs import asks_for_pages
 from tidelock.console import login
 from tidelock.console.api import Api
 from tidelock.console.navigation import entry_of
 from tidelock.console.sessions import COOKIE, Sessions
 from tidelock.errors import Forbidden, RequestError, Unreachable
-from tidelock.ops.access import Access, Grant, is_own_page
-from tidelock.ops.clients import trust
-from tidelock.ops.docs import asks_for_pages
+from tidelock.http.access import Access, Grant, is_own_page
+from tidelock.http.clients import trust
 from tidelock.settings import Settings
 
 #: where the console's own files are

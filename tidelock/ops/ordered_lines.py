@@ -13,7 +13,7 @@ from tidelock.columns import ColumnType
 from tidelock.instants import format_instant
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops import terminal
-from tidelock.ops.ordered import is_watermark
+from tidelock.views.ordered import is_watermark
 
 _POSITION_WIDTH = 8
 _TIME_WIDTH = len("2026-01-31T23:59:59.999999Z")

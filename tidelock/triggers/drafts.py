@@ -11,13 +11,12 @@ import msgspec
 from tidelock.errors import InvalidDefinition, InvalidJson, NotFound, RequestError
 from tidelock.fold.tables import Table
 from tidelock.ingest.wire import NAME_CHARACTERS_MAX
-from tidelock.live.schema import silent_tables
-from tidelock.live.shapes import Shape
 from tidelock.model import ALL_TENANTS, CONTROL
 from tidelock.triggers.addresses import check_url
 from tidelock.triggers.definition import Trigger
 from tidelock.triggers.ids import check_name
 from tidelock.triggers.signatures import check_secrets
+from tidelock.views.catalog import Shape, silent_tables
 from tidelock.where import InvalidFilter
 
 _ABSENT = msgspec.Raw(b"")

@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tidelock.ops.listener import bind, listen
+from tidelock.http.listener import bind, listen
 from tidelock.settings import Settings
 
 

@@ -14,8 +14,8 @@ from tidelock.changes.reader import Change
 from tidelock.columns import STRING, parse_column_type
 from tidelock.errors import Difference
 from tidelock.fold.tables import Table
-from tidelock.live.views import Event, Source
 from tidelock.ops.bench.rounds import Say
+from tidelock.views.views import Event, Source
 from tidelock.where import Expression, compile_where, parse_where
 
 COUNTS = (10, 1_000, 10_000)

@@ -95,7 +95,7 @@ def _outcome(check: Check, away: Collection[str]) -> str:
 def _proven(settings: Settings, database: Database, away: dict[str, Unreachable]) -> list[Check]:
     """What is set of the mirror and the stores, each compared with the ledger; one that is away hides no other."""
     from tidelock.ledger.findings import Check
-    from tidelock.ops import stores
+    from tidelock.sinks import stores
 
     proofs: dict[str, Proof] = {name: partial(stores.proven, name) for name in stores.configured(settings)}
     if settings.kafka.brokers:
@@ -129,7 +129,7 @@ def _mirror_proven(settings: Settings, database: Database, progress: Progress) -
 def _recomputed(context: typer.Context, settings: Settings, database: Database) -> Recomputation | None:
     """None: no fold has ever run, so there are no tables."""
     with database.connect_sync(name="tidelock verify") as connection:
-        if connection.execute(load("tidelock.live", "sql/shapes.sql")["read_version"]).fetchone() is None:
+        if connection.execute(load("tidelock.views", "sql/catalog.sql")["read_version"]).fetchone() is None:
             return None
     return folding.recomputed(context, settings, database, [], folding.stop_on_signals())
 

@@ -42,7 +42,7 @@ def drain(
     [dim]tidelock drain volume_1m[/]
     """
     from tidelock.instants import format_instant
-    from tidelock.ops.control import record_control
+    from tidelock.ledger.opening import record_control
 
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
@@ -90,7 +90,7 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
 
 async def _definitions(database: Database, settings: Settings) -> Definitions:
     """Those the tables are made by: what the settings say may not be in effect yet."""
-    from tidelock.live.shapes import Shapes
+    from tidelock.views.catalog import Shapes
 
     async with await database.connect(name="tidelock drain") as connection:
         return (await Shapes(settings.definitions).read(connection)).definitions

@@ -16,9 +16,8 @@ from tidelock.ops.commands.slices import check_texts
 
 if TYPE_CHECKING:
     from tidelock.ledger.database import Database
-    from tidelock.ops.explain.explaining import Asked
-    from tidelock.ops.explain.shapes import ExplainedEvent, Explanation
     from tidelock.settings import Settings
+    from tidelock.usage.explain import Asked, ExplainedEvent, Explanation
 
 app = typer.Typer()
 
@@ -59,7 +58,7 @@ def explain(
     [dim]tidelock explain api_calls cus_1 --period 2026-01-01 --events 100[/]
     [dim]tidelock explain api_calls cus_1 --as-of 41 --json[/]
     """
-    from tidelock.ops.explain.explaining import Asked
+    from tidelock.usage.explain import Asked
 
     settings = read_settings(config, data=data, database_url=database_url)
     check_texts(tenant=tenant, metric=metric, customer=customer, group=group)
@@ -79,10 +78,10 @@ def explain(
 
 
 async def _explained(database: Database, settings: Settings, asked: Asked, events: int) -> Explanation:
-    from tidelock.live.shapes import Shapes
-    from tidelock.ops.explain.explaining import Explaining
-    from tidelock.ops.explain.route import limits_of
-    from tidelock.ops.paging import Paging
+    from tidelock.api.tables import limits_of
+    from tidelock.http.parameters import Paging
+    from tidelock.usage.explain import Explaining
+    from tidelock.views.catalog import Shapes
 
     async with await database.connect(name="tidelock explain") as connection:
         explaining = Explaining(connection, Shapes(settings.definitions), limits_of(settings))
@@ -90,7 +89,7 @@ async def _explained(database: Database, settings: Settings, asked: Asked, event
 
 
 def _instant(period: str | None) -> int | None:
-    from tidelock.ops.explain.route import parse_period
+    from tidelock.api.tables import parse_period
 
     try:
         return None if period is None else parse_period(period)

@@ -54,7 +54,7 @@ def load(
 
     [dim]tidelock load lake --lake-path /srv/lake --once[/]
     """
-    from tidelock.ops import stores as places
+    from tidelock.sinks import stores as places
 
     settings = read_settings(
         config, data=data, database_url=database_url, log_level=log_level,

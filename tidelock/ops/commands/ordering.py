@@ -11,10 +11,10 @@ from tidelock.ops.commands.slices import slice_of
 
 if TYPE_CHECKING:
     from tidelock.ledger.database import Database
-    from tidelock.live.shapes import Shape
-    from tidelock.ops.ordered import OrderedTail
     from tidelock.ops.ordered_lines import OrderedPrinter
     from tidelock.settings import Settings
+    from tidelock.views.catalog import Shape
+    from tidelock.views.ordered import OrderedTail
 
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
 # A notification may be lost with its connection: look this often in any case.
@@ -34,8 +34,8 @@ def tail_ordered(
 ) -> None:
     """The last `number` released rows, or all behind a source timestamp; then what is released from then on."""
     from tidelock.ledger.outage import outage
-    from tidelock.ops.ordered import OrderedTail, ordered_table
     from tidelock.ops.ordered_lines import OrderedPrinter
+    from tidelock.views.ordered import OrderedTail, ordered_table
 
     slice_of(tenant, stream, None, None)  # checks that they are texts
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
@@ -75,7 +75,7 @@ def _follow(database: Database, tail: OrderedTail, printer: OrderedPrinter) -> N
 
 
 async def _shape(database: Database, settings: Settings) -> Shape:
-    from tidelock.live.shapes import Shapes
+    from tidelock.views.catalog import Shapes
 
     async with await database.connect(name="tidelock tail") as connection:
         return await Shapes(settings.definitions).read(connection)

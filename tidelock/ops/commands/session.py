@@ -118,13 +118,13 @@ def read_settings(config: Path | None, **flags: object) -> Settings:
 
 def made_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database, with a ledger in it when there was none."""
-    from tidelock.ops import place
+    from tidelock.ledger import opening as place
 
     return place.made_ledger(settings)
 
 
 def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database of a ledger that is there."""
-    from tidelock.ops import place
+    from tidelock.ledger import opening as place
 
     return place.found_ledger(settings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidelock.errors import SettingsError
-from tidelock.ops.parameters import parse_instant
+from tidelock.http.parameters import parse_instant
 
 if TYPE_CHECKING:
     from tidelock.ledger.reader import Slice

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tidelock.changes.reader import Change
     from tidelock.fold.tables import Table
     from tidelock.ledger.database import Database
-    from tidelock.ops.usage import Usage, Wanted
     from tidelock.settings import Settings
+    from tidelock.usage.usage import Usage, Wanted
 
 app = typer.Typer()
 
@@ -53,7 +53,7 @@ def usage(
     [dim]tidelock usage api_calls cus_1 --from 2026-01-01T00:00:00Z[/]
     [dim]tidelock usage api_calls cus_1 --as-of 41[/]
     """
-    from tidelock.ops.usage import Wanted
+    from tidelock.usage.usage import Wanted
 
     settings = read_settings(config, data=data, database_url=database_url)
     asked = slice_of(tenant, metric, customer, None, since, until)
@@ -104,8 +104,8 @@ def changes(
 
 
 async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usage:
-    from tidelock.live.shapes import Shapes
-    from tidelock.ops.usage import read_usage
+    from tidelock.usage.usage import read_usage
+    from tidelock.views.catalog import Shapes
 
     async with await database.connect(name="tidelock usage") as connection:
         shapes = Shapes(settings.definitions)
@@ -115,7 +115,7 @@ async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usag
 
 
 async def _table(database: Database, settings: Settings, name: str) -> Table:
-    from tidelock.live.shapes import Shapes
+    from tidelock.views.catalog import Shapes
 
     async with await database.connect(name="tidelock changes") as connection:
         return (await Shapes(settings.definitions).read(connection)).table(name)

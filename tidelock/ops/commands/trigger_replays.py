@@ -49,7 +49,7 @@ def replay(
 
     [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
     """
-    from tidelock.ops import trigger_work
+    from tidelock.triggers import admin as trigger_work
 
     settings = read_settings(config, data=data, database_url=database_url)
     if last < first:

@@ -165,7 +165,7 @@ def send_test(
 
     [dim]tidelock triggers test big[/]
     """
-    from tidelock.ops.trigger_work import send_sample
+    from tidelock.triggers.admin import send_sample
 
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
@@ -201,7 +201,7 @@ def deliveries(
 
     [dim]tidelock triggers deliveries big --status dead[/]
     """
-    from tidelock.ops.triggers import delivery_form
+    from tidelock.api.triggers import delivery_form
     from tidelock.triggers.deliveries import STATUSES
 
     settings = read_settings(config, data=data, database_url=database_url)
@@ -240,7 +240,7 @@ def attempts(
 
     [dim]tidelock triggers attempts big 0f9d1c22a1f04d5e8b3c6a7d9e8f7a6b[/]
     """
-    from tidelock.ops.triggers import attempt_form
+    from tidelock.api.triggers import attempt_form
 
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
@@ -301,28 +301,28 @@ def _done(name: str, what: str, *, json: bool) -> None:
 
 
 async def _list(settings: Settings, database: Database, tenant: str | None) -> list[dict[str, Any]]:
-    from tidelock.ops.trigger_work import opened_desk
+    from tidelock.triggers.admin import opened_desk
 
     async with opened_desk(settings, database) as desk:
         return [found.form() for found in await desk.page(tenant, _LIST_MAX)]
 
 
 async def _create(settings: Settings, database: Database, draft: Any) -> dict[str, Any]:
-    from tidelock.ops.trigger_work import opened_desk
+    from tidelock.triggers.admin import opened_desk
 
     async with opened_desk(settings, database) as desk:
         return await desk.make(draft, draft.tenant_id)
 
 
 async def _delete(settings: Settings, database: Database, name: str) -> None:
-    from tidelock.ops.trigger_work import opened_desk
+    from tidelock.triggers.admin import opened_desk
 
     async with opened_desk(settings, database) as desk:
         await desk.end(name, None)
 
 
 async def _change(settings: Settings, database: Database, name: str, patch: Any) -> None:
-    from tidelock.ops.trigger_work import opened_desk
+    from tidelock.triggers.admin import opened_desk
 
     async with opened_desk(settings, database) as desk:
         await desk.change(name, patch, None)
@@ -331,21 +331,21 @@ async def _change(settings: Settings, database: Database, name: str, patch: Any)
 async def _deliveries(
     settings: Settings, database: Database, name: str, status: Status | None, number: int
 ) -> list[Any]:
-    from tidelock.ops.trigger_work import opened_desk
+    from tidelock.triggers.admin import opened_desk
 
     async with opened_desk(settings, database) as desk:
         return await desk.deliveries(name, None, status=status, limit=number)
 
 
 async def _attempts(settings: Settings, database: Database, name: str, event_id: str) -> list[Any]:
-    from tidelock.ops.trigger_work import opened_desk
+    from tidelock.triggers.admin import opened_desk
 
     async with opened_desk(settings, database) as desk:
         return (await desk.attempts(name, None, event_id))[1]
 
 
 async def _redeliver(settings: Settings, database: Database, name: str, event_ids: list[str] | None) -> int:
-    from tidelock.ops.trigger_work import opened_desk
+    from tidelock.triggers.admin import opened_desk
 
     async with opened_desk(settings, database) as desk:
         return await desk.redeliver(name, None, event_ids)
