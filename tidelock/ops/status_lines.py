@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from tidelock.api.status import SequenceStatus, Status
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops import terminal
+from tidelock.ops.status import SequenceStatus, Status
 
 
 def show_status(found: Status) -> None:

@@ -126,7 +126,7 @@ def status(
 
     [dim]tidelock status --json | jq .head.ingressSequence[/]
     """
-    from tidelock.api.status import read_status
+    from tidelock.ops.status import read_status
 
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:

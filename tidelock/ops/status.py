@@ -30,7 +30,7 @@ from tidelock.ledger.sequencedatabase import last_number
 from tidelock.model import Head
 from tidelock.settings import Settings
 
-QUERIES = load("tidelock.api", "sql/status.sql")
+QUERIES = load("tidelock.ops", "sql/status.sql")
 
 
 class Place(msgspec.Struct, frozen=True, rename="camel"):
