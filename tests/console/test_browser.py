@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from tests.conftest import Databases
 from tests.e2e.conftest import Threaded
 from tests.live.folding import TICK, Folding, put
-from tidelock.console.navigation import ENTRIES
+from tidelock.console.site import ENTRIES
 from tidelock.definitions import parse_definitions
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of

@@ -10,8 +10,8 @@ import pytest
 from tests.live.tables import DEFINITIONS, SHAPE, TABLES
 from tidelock.graphql.documents import Documents, Operation
 from tidelock.graphql.execution import GraphQL
-from tidelock.graphql.fields import Rows
-from tidelock.graphql.requests import Refused, Request, read_variables
+from tidelock.graphql.fields import RowsField
+from tidelock.graphql.requests import Request, RequestRefused, read_variables
 from tidelock.graphql.schema import make_schema
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
@@ -27,14 +27,14 @@ def read(query: str, variables: Json | None = None, name: str | None = None) -> 
     return DOCUMENTS.read(Request(query, name, variables, len(query)))
 
 
-def rows(query: str, variables: Json | None = None) -> Rows:
+def rows(query: str, variables: Json | None = None) -> RowsField:
     (field,) = read(query, variables).fields
-    assert isinstance(field, Rows)
+    assert isinstance(field, RowsField)
     return field
 
 
 def refused(query: str, variables: Json | None = None, name: str | None = None) -> list[Json]:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(RequestRefused) as raised:
         read(query, variables, name)
     for error in raised.value.errors:
         assert error["message"]
@@ -62,6 +62,6 @@ class Asker:
         return (await self.graphql.execute(operation, tenant)).decode()
 
     async def refused(self, query: str, tenant: str | None = None) -> Json:
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(RequestRefused) as raised:
             await self(query, tenant)
         return raised.value.errors[0]

@@ -26,7 +26,7 @@ from tidelock.ledger.database import Database
 from tidelock.settings import Settings
 from tidelock.views.hub import Hub
 from tidelock.views.subscriptions import Subscription
-from tidelock.views.views import Event
+from tidelock.views.views import ViewEvent
 
 #: the table of random histories, and another one
 STREAMS: dict[str, Any] = {
@@ -164,9 +164,9 @@ async def until(true: Callable[[], bool], seconds: float = HANG_S) -> None:
             await asyncio.sleep(0.001)
 
 
-async def taken(subscription: Subscription, through: int, limit: int = 200) -> list[Event]:
+async def taken(subscription: Subscription, through: int, limit: int = 200) -> list[ViewEvent]:
     """Events up to one with that source timestamp or a later one."""
-    events: list[Event] = []
+    events: list[ViewEvent] = []
     async with asyncio.timeout(HANG_S):
         while not events or events[-1].source_timestamp < through:
             events += await subscription.take(limit)

@@ -15,7 +15,7 @@ from tidelock.changes.retention import prune
 from tidelock.errors import Closed, Overflowed, ResumeExpired, SnapshotTooLarge
 from tidelock.ledger.database import Database
 from tidelock.views import snapshots
-from tidelock.views.views import Event
+from tidelock.views.views import ViewEvent
 
 pytestmark = pytest.mark.check
 
@@ -50,7 +50,7 @@ def connections(database: Database, *names: str) -> int:
         return int(row[0])
 
 
-def told(events: list[Event]) -> list[tuple[str, str, int | None]]:
+def told(events: list[ViewEvent]) -> list[tuple[str, str, int | None]]:
     return [(event.operation, event.key, event.row["i"]) for event in events]
 
 

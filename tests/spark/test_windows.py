@@ -23,7 +23,7 @@ from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
-from tidelock.views.catalog import Shape
+from tidelock.views.catalog import TableCatalog
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")
@@ -252,7 +252,7 @@ def test_a_calculated_column_of_a_type_that_makes_no_sense_is_told_at_the_start(
 def test_the_folds_own_tables_are_nobodys_to_read() -> None:
     toml = {"streams": {"rows": STREAM | {"ordered": True}}, "windows": {"w": window(window={"count": 2})}}
     definitions = parse_definitions(toml)
-    shape = Shape(1, definitions, tables_of(definitions))
+    shape = TableCatalog(1, definitions, tables_of(definitions))
     assert shape.table("w").name == "w"
     for name in ("w$open", "w$held", "rows_ordered$held", "watermarks"):
         assert name in shape.tables

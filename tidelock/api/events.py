@@ -1,4 +1,7 @@
-"""Lists of the ledger over HTTP: its events, and the events of one run."""
+"""Events over HTTP: lists of the ledger, and the live tail over WebSocket.
+
+The tail is `/ws`: one event per text frame, from now or from a sequence on.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tidelock.errors import Overloaded, TidelockError, Unauthorized
 from tidelock.http.access import Access
-from tidelock.http.clients import Places, Watch, close_code, say_goodbye, trust
+from tidelock.http.clients import AccessWatch, ClientSlots, close_code, say_goodbye, trust
 from tidelock.http.parameters import Parameters, read_paging
 from tidelock.http.problems import JSON
 from tidelock.ledger.causality import read_caused
@@ -39,7 +42,7 @@ _CLOSE_UNAUTHORIZED = 4401
 _HOW = 'send a key: {"type":"connection_init","payload":{"authorization":"Bearer KEY"}}'
 
 
-class Lists:
+class EventLists:
     """The handlers of the lists."""
 
     def __init__(self, connections: Connections, access: Access, settings: Settings) -> None:
@@ -137,10 +140,10 @@ class TailRoute:
         self._feed = feed
         self._connections = connections
         self._access = access
-        self._watch = Watch(access)
-        self._places = Places(settings.ws_connections_max, "clients that follow the ledger")
+        self._watch = AccessWatch(access)
+        self._places = ClientSlots(settings.ws_connections_max, "clients that follow the ledger")
         # Who has shown no key yet takes no place from those who have.
-        self._waiting = Places(settings.ws_connections_max, "clients that have yet to show their key")
+        self._waiting = ClientSlots(settings.ws_connections_max, "clients that have yet to show their key")
         self._stall_s = 2 * settings.ws_ping_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -112,19 +112,6 @@ class IngestRoute:
         return PayloadTooLarge(f"the body is larger than {self._bytes_max} bytes; send it in smaller requests")
 
 
-def _media_type(content_type: bytes) -> str:
-    """The media type without parameters; none given is JSON."""
-    if not content_type.strip():
-        return JSON
-    media_type, *parameters = content_type.decode("latin-1").split(";")
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        charset = value.strip().strip('"').lower()
-        if name.strip().lower() == "charset" and charset not in _CHARSETS:
-            raise UnsupportedMedia(f"charset {charset[:60]!r} is not taken; send UTF-8")
-    return media_type.strip().lower()
-
-
 class Shortcut:
     """Sends events straight to ingest and everything else to the application. Both answer errors alike."""
 
@@ -185,3 +172,16 @@ class Room:
             yield held
         finally:
             self.bytes -= held.bytes
+
+
+def _media_type(content_type: bytes) -> str:
+    """The media type without parameters; none given is JSON."""
+    if not content_type.strip():
+        return JSON
+    media_type, *parameters = content_type.decode("latin-1").split(";")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        charset = value.strip().strip('"').lower()
+        if name.strip().lower() == "charset" and charset not in _CHARSETS:
+            raise UnsupportedMedia(f"charset {charset[:60]!r} is not taken; send UTF-8")
+    return media_type.strip().lower()

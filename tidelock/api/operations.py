@@ -1,4 +1,8 @@
-"""Vital signs over HTTP: alive, ready, how far the readers are, and the metrics."""
+"""What operators ask over HTTP: is it alive and ready, how far are the readers, what was answered, what holds.
+
+Probes and metrics first; then the answers of the last minutes, the definitions in force, and whether the ledger is
+still what was recorded.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ from tidelock.http.parameters import Parameters
 from tidelock.http.problems import JSON
 from tidelock.ledger.connections import Connections
 from tidelock.settings import Settings
-from tidelock.views.catalog import Shapes
+from tidelock.views.catalog import CatalogReader
 
 #: which windows `/admin/event-health` tells of
 HEALTH = ("tenantId", "window")
@@ -47,7 +51,7 @@ _ACTIVITY = ("tenantId",)
 _ERRORS = (400, 401, 403, 503)
 
 
-class Vitals:
+class HealthRoutes:
     """The handlers of the vital signs."""
 
     def __init__(
@@ -134,7 +138,7 @@ class DefinitionsInForce(msgspec.Struct, frozen=True, rename="camel"):
     changed: list[str]
 
 
-class Inspection:
+class AdminRoutes:
     """The handlers."""
 
     def __init__(
@@ -143,7 +147,7 @@ class Inspection:
         self._connections = connections
         self._access = access
         self._declared = settings.definitions
-        self._shapes = Shapes(settings.definitions)
+        self._catalogs = CatalogReader(settings.definitions)
         self._activity = activity
         self._verifying = verifying
 
@@ -155,15 +159,15 @@ class Inspection:
     async def definitions(self, request: Request) -> Response:
         await self._access.reader(request.scope)
         Parameters(request.scope["query_string"], ())
-        shape = await self._connections.ask(self._shapes.read)
+        catalog = await self._connections.ask(self._catalogs.read)
         tables = [
             TableForm(table.name, {name: str(type_) for name, type_ in table.columns.items()}, list(table.key))
-            for table in shape.tables.values()
+            for table in catalog.tables.values()
             if not table.internal
         ]
-        changed = _changed(shape.definitions, self._declared)
-        forms: dict[str, Any] = shape.definitions.canonical()
-        return _answer(DefinitionsInForce(shape.version, **forms, tables=tables, changed=changed))
+        changed = _changed(catalog.definitions, self._declared)
+        forms: dict[str, Any] = catalog.definitions.canonical()
+        return _answer(DefinitionsInForce(catalog.version, **forms, tables=tables, changed=changed))
 
     async def verification(self, request: Request) -> Response:
         (await self._access.reader(request.scope)).need_all_tenants()
@@ -183,7 +187,7 @@ class Inspection:
         Parameters(request.scope["query_string"], ())
 
 
-def inspection_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
+def admin_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Path, method, name of the handler and description of every route."""
     begun = operation("Check the ledger, beside everything else", "Verification", errors=_ERRORS)
     begun["responses"][202] = begun["responses"].pop(200)
@@ -208,7 +212,7 @@ def inspection_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
     ]
 
 
-def inspection_schemas() -> Json:
+def admin_schemas() -> Json:
     types = [Activity, DefinitionsInForce, Verification]
     _, found = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     return found

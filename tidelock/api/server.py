@@ -18,12 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidelock import __version__
 from tidelock.api.activity import ActivityLog
 from tidelock.api.docs import install_docs
-from tidelock.api.events import CAUSALITY, EVENTS, Lists, TailRoute
+from tidelock.api.events import CAUSALITY, EVENTS, EventLists, TailRoute
 from tidelock.api.health import Probe
 from tidelock.api.ingest import IngestRoute, Shortcut
 from tidelock.api.metrics import Counts, LiveState, Measured, Metrics, TriggerMetrics
 from tidelock.api.openapi import describe, graphql_operations, operation
-from tidelock.api.operations import HEALTH, Inspection, Vitals, inspection_operations, inspection_schemas
+from tidelock.api.operations import HEALTH, AdminRoutes, HealthRoutes, admin_operations, admin_schemas
 from tidelock.api.tables import (
     ADJUSTMENT_LIST,
     ANY_TABLE,
@@ -43,7 +43,7 @@ from tidelock.graphql.sse import GraphQLStreams
 from tidelock.graphql.triggers import answering_triggers, trigger_fields
 from tidelock.graphql.websocket import GraphQLSockets
 from tidelock.http.access import Access, Origins
-from tidelock.http.clients import Places
+from tidelock.http.clients import ClientSlots
 from tidelock.http.gate import Gate, GateMetrics
 from tidelock.http.problems import install_problems
 from tidelock.ingest.intake import Intake
@@ -53,7 +53,7 @@ from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.settings import Settings
-from tidelock.triggers.admin import TriggerDesk
+from tidelock.triggers.admin import TriggerAdmin
 from tidelock.views.hub import Hub
 
 _READ_ERRORS = (400, 401, 403, 503)
@@ -112,7 +112,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     # A path has one spelling; and the docs pages come from here, not from a CDN.
     app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     access = Access(parts.looks, parts.keys, settings.key_cache_s)
-    places = Places(settings.live_connections_max, "GraphQL clients of this tenant")
+    places = ClientSlots(settings.live_connections_max, "GraphQL clients of this tenant")
     metrics = Metrics(parts.sequencer, parts.feed, lambda: LiveState(parts.hub.state, places.taken))
     activity = ActivityLog()
     ingest = IngestRoute(parts.intake, access, metrics, activity, settings)
@@ -120,7 +120,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     watched = TriggerMetrics(parts.triggers)
     metrics.registry.register(watched)
     metrics.registry.register(GateMetrics(parts.gate))
-    vitals = Vitals(parts.looks, access, metrics, settings, parts.probes, [watched.look])
+    vitals = HealthRoutes(parts.looks, access, metrics, settings, parts.probes, [watched.look])
     app.router.routes[:0] = [
         # As probes ask: HEAD too, which the document need not tell twice.
         Route("/healthz", vitals.alive, include_in_schema=False),
@@ -129,24 +129,24 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
-    desk = TriggerDesk(parts.sequencer, parts.database, parts.reads, settings)
+    desk = TriggerAdmin(parts.sequencer, parts.database, parts.reads, settings)
     _add_graphql(app, parts, access, places, desk)
-    _add_lists(app, Lists(parts.reads, access, settings))
+    _add_lists(app, EventLists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, parts.explains, access, settings), Explain(parts.explains, access, settings))
     _add_triggers(app, Triggers(desk, access, settings))
     _add_vitals(app, vitals)
-    _add_inspection(app, Inspection(parts.looks, access, settings, activity, parts.verifying))
+    _add_inspection(app, AdminRoutes(parts.looks, access, settings, activity, parts.verifying))
     if console is not None:
         console.attach(app, access)
     install_docs(app, console)
     install_problems(app, settings.retry_after_s)
-    describe(app, {**trigger_schemas(), **inspection_schemas()})
+    describe(app, {**trigger_schemas(), **admin_schemas()})
     app.router.default = console or _nothing_here
     inside = Shortcut(app, ingest, settings.retry_after_s)
     return Measured(Origins(inside, access, settings.cors_origins, settings.retry_after_s), metrics)
 
 
-def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: Places, desk: TriggerDesk) -> None:
+def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: ClientSlots, desk: TriggerAdmin) -> None:
     settings = parts.settings
     graphql = GraphQL(parts.reads, parts.looks, settings, trigger_fields())
     answering = partial(answering_triggers, desk)
@@ -159,7 +159,7 @@ def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: Places, des
     _add(app, "/graphql", route.post, post, method="POST")
 
 
-def _add_lists(app: FastAPI, lists: Lists) -> None:
+def _add_lists(app: FastAPI, lists: EventLists) -> None:
     key = {"name": "key", "schema": {"type": "string", "minLength": 1}, "description": "The causalityKey"}
     _add(
         app,
@@ -211,12 +211,12 @@ def _add_triggers(app: FastAPI, triggers: Triggers) -> None:
         _add(app, path, getattr(triggers, handler), described, method=method)
 
 
-def _add_inspection(app: FastAPI, inspection: Inspection) -> None:
-    for path, method, handler, described in inspection_operations():
+def _add_inspection(app: FastAPI, inspection: AdminRoutes) -> None:
+    for path, method, handler, described in admin_operations():
         _add(app, path, getattr(inspection, handler), described, method=method)
 
 
-def _add_vitals(app: FastAPI, vitals: Vitals) -> None:
+def _add_vitals(app: FastAPI, vitals: HealthRoutes) -> None:
     ready = operation("Ready for events", "Health")
     ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
     measured = operation("Metrics", "Alive", errors=(401, 403, 503))

@@ -1,4 +1,4 @@
-"""The fold's tables over HTTP: any of them, the ones people ask for by name, and usage."""
+"""The fold's tables over HTTP: any of them, the ones people ask for by name, usage, and why a counter is what it is."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tidelock.http.problems import JSON
 from tidelock.ledger.connections import Connections
 from tidelock.model import DEFAULT_TENANT
 from tidelock.settings import Settings
-from tidelock.usage.explain import Asked, Explaining, Limits
+from tidelock.usage.explain import Asked, Explaining, ExplainLimits
 from tidelock.usage.usage import Wanted, read_usage
-from tidelock.views.catalog import Shapes
-from tidelock.views.rows import RowPage, Selection, read_rows
+from tidelock.views.catalog import CatalogReader
+from tidelock.views.rows import RowSelection, SelectedRows, read_rows
 from tidelock.where import TRUE, parse_where
 
 _OF_EVERY_TABLE = ("where", "tenantId", "limit", "cursor")
@@ -76,7 +76,7 @@ class Tables:
         self._explains = explains
         self._access = access
         self._settings = settings
-        self._shapes = Shapes(settings.definitions)
+        self._catalogs = CatalogReader(settings.definitions)
 
     async def table(self, request: Request) -> Response:
         return await self._list(request, Listed(request.path_params["table"]))
@@ -111,7 +111,7 @@ class Tables:
         async with connections.lend() as connection:
             usage = await read_usage(
                 connection,
-                self._shapes,
+                self._catalogs,
                 wanted,
                 items_max=settings.usage_items_max,
                 timeout_ns=settings.explain_timeout,
@@ -135,25 +135,25 @@ class Tables:
         parameters: Parameters,
         tenant_id: str | None,
         limit: int,
-    ) -> RowPage:
-        shape = await self._shapes.read(connection)
-        selection = _selection(shape.table(listed.table), listed, parameters, tenant_id)
+    ) -> SelectedRows:
+        catalog = await self._catalogs.read(connection)
+        selection = _selection(catalog.table(listed.table), listed, parameters, tenant_id)
         try:
             return await read_rows(connection, selection, rows_max=limit, bytes_max=self._settings.page_bytes_max)
         except psycopg.ProgrammingError as error:
             # Declared, and made by the fold when it first runs.
-            if shape.version is None and isinstance(error, psycopg.errors.UndefinedTable):
-                return RowPage([], None)
+            if catalog.version is None and isinstance(error, psycopg.errors.UndefinedTable):
+                return SelectedRows([], None)
             # Between the two looks the fold has given the table another shape.
-            if (await self._shapes.read(connection)).version == shape.version:
+            if (await self._catalogs.read(connection)).version == catalog.version:
                 raise
         return await self._read(connection, listed, parameters, tenant_id, limit)
 
 
-def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: str | None) -> Selection:
+def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: str | None) -> RowSelection:
     where, cursor = parameters.text("where"), parameters.text("cursor")
     asked = {column: parameters.text(name) for name, column in listed.equal.items()}
-    return Selection(
+    return RowSelection(
         table,
         tenant_id,
         equal={column: value for column, value in asked.items() if value is not None},
@@ -170,7 +170,7 @@ class Explain:
         self._connections = connections
         self._access = access
         self._settings = settings
-        self._shapes = Shapes(settings.definitions)
+        self._catalogs = CatalogReader(settings.definitions)
 
     async def explain(self, request: Request) -> Response:
         grant = await self._access.reader(request.scope)
@@ -180,12 +180,12 @@ class Explain:
         asked = _asked(parameters, tenant_id)
         limits = limits_of(self._settings)
         async with self._connections.lend() as connection:
-            found = await Explaining(connection, self._shapes, limits).explain(asked, paging)
+            found = await Explaining(connection, self._catalogs, limits).explain(asked, paging)
         return Response(msgspec.json.encode(found), media_type=JSON)
 
 
-def limits_of(settings: Settings) -> Limits:
-    return Limits(settings.explain_timeout, settings.page_bytes_max)
+def limits_of(settings: Settings) -> ExplainLimits:
+    return ExplainLimits(settings.explain_timeout, settings.page_bytes_max)
 
 
 def parse_period(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Triggers over HTTP: made, changed and ended, and what became of what they told."""
+"""Triggers over HTTP: made, changed and ended, what became of their webhooks, and the document of all that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelock.http.problems import JSON
 from tidelock.instants import SECOND, format_instant
 from tidelock.jsontexts import readable
 from tidelock.settings import Settings
-from tidelock.triggers.admin import TriggerDesk
+from tidelock.triggers.admin import TriggerAdmin
 from tidelock.triggers.deliveries import STATUSES, Attempt, DeliveryRow, Status
 from tidelock.triggers.drafts import Draft, Patch, Redelivery, read_body
 from tidelock.triggers.outcomes import OUTCOMES
@@ -38,7 +38,7 @@ _WRITING = (400, 401, 403, 413, 415, 422, 429, 503)
 class Triggers:
     """The handlers of triggers. All need the scope of that name."""
 
-    def __init__(self, desk: TriggerDesk, access: Access, settings: Settings) -> None:
+    def __init__(self, desk: TriggerAdmin, access: Access, settings: Settings) -> None:
         self._desk = desk
         self._access = access
         self._settings = settings

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tidelock.console.navigation import ENTRIES
-from tidelock.console.site import asset_url
+from tidelock.console.site import ENTRIES, asset_url
 from tidelock.http.problems import problem
 
 # Messages that are kept for a browser which was away for a moment: those of some seconds.

@@ -1,4 +1,7 @@
-"""Documents: GraphQL texts, parsed and validated once each, and the operations that come of them."""
+"""Documents: GraphQL texts, parsed and validated once each, and the operations that come of them.
+
+An operation's fields are collected first (fragments put in, what is skipped left out), then read with their arguments.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,17 @@ from graphql.execution import VariableValues
 
 from tidelock.definitions.graphqlnames import INTROSPECTION, ONE_ROW
 from tidelock.fold.tables import Table
-from tidelock.graphql.fields import Arguments, Call, Changes, Field, OneRow, Rows, Typename, check_whole
-from tidelock.graphql.introspection import Introspection
+from tidelock.graphql.fields import (
+    Arguments,
+    CallField,
+    ChangesField,
+    Field,
+    OneRowField,
+    RowsField,
+    TypenameField,
+    check_whole,
+)
+from tidelock.graphql.introspection import IntrospectionField
 from tidelock.graphql.requests import (
     INVALID_VARIABLES,
     LIMIT_EXCEEDED,
@@ -77,7 +89,7 @@ class Operation:
 
     kind: Kind
     name: str | None
-    #: in the order of the answer; a subscription has exactly one, of class Changes
+    #: in the order of the answer; a subscription has exactly one, of class ChangesField
     fields: tuple[Field, ...]
     request: Request
     #: of the definitions whose tables it is about
@@ -220,9 +232,9 @@ class RootFields:
     def _field(self, type_: GraphQLObjectType, name: str, nodes: list[FieldNode], collector: Collector) -> Field:
         asked = nodes[0].name.value
         if asked == TYPENAME:
-            return Typename(name, type_.name)
+            return TypenameField(name, type_.name)
         if asked.startswith(INTROSPECTION):
-            return Introspection(name, self.schema, self._only(nodes), self.sent)
+            return IntrospectionField(name, self.schema, self._only(nodes), self.sent)
         field = type_.fields[asked]
         if TABLE not in field.extensions:
             return self._call(name, field, nodes, collector)
@@ -232,12 +244,12 @@ class RootFields:
         if self.operation.operation is OperationType.SUBSCRIPTION:
             return _changes(name, arguments, inside, collector)
         if asked == table.name + ONE_ROW:
-            return OneRow(name, table, arguments.key(), arguments.tenant_id(), _shown(inside))
-        return Rows(
+            return OneRowField(name, table, arguments.key(), arguments.tenant_id(), _shown(inside))
+        return RowsField(
             name, table, arguments.where(), arguments.order(), arguments.limit(), arguments.offset(), _shown(inside)
         )
 
-    def _call(self, name: str, field: GraphQLField, nodes: list[FieldNode], collector: Collector) -> Call:
+    def _call(self, name: str, field: GraphQLField, nodes: list[FieldNode], collector: Collector) -> CallField:
         try:
             given = get_argument_values(field, nodes[0], self.variables)
         except GraphQLError as error:
@@ -245,7 +257,7 @@ class RootFields:
         for argument in nodes[0].arguments or ():
             check_whole(argument, self.variables)
         inside = collector.inside(nodes) if nodes[0].selection_set is not None else {}
-        return Call(name, nodes[0].name.value, given, _shown(inside))
+        return CallField(name, nodes[0].name.value, given, _shown(inside))
 
     def _only(self, nodes: list[FieldNode]) -> DocumentNode:
         """A document like this one, with nothing but these fields."""
@@ -258,13 +270,13 @@ class RootFields:
         return DocumentNode(definitions=(operation, *self.fragments.values()))
 
 
-def _changes(name: str, arguments: Arguments, inside: Collected, collector: Collector) -> Changes:
+def _changes(name: str, arguments: Arguments, inside: Collected, collector: Collector) -> ChangesField:
     members: dict[str, str | Shown] = {}
     for alias, nodes in inside.items():
         member = nodes[0].name.value
         members[alias] = _shown(collector.inside(nodes)) if member == "data" else member
     table = arguments.table
-    return Changes(name, table, arguments.where(), arguments.after(), select_events(table, name, members))
+    return ChangesField(name, table, arguments.where(), arguments.after(), select_events(table, name, members))
 
 
 def _shown(inside: Collected) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""GraphQL, whatever it comes by: the schema of now, and queries answered over it."""
+"""Execution: the current schema, queries answered over it, and the payloads that any operation gives.
+
+Whatever a request came by and its payloads go by: that is for the transports to know.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ import psycopg
 from tidelock.errors import Failed, Overflowed, TidelockError
 from tidelock.fold.tables import ALWAYS
 from tidelock.graphql.documents import Documents, Operation
-from tidelock.graphql.fields import Call, Changes, Typename
-from tidelock.graphql.queries import Answer, asks_tables
+from tidelock.graphql.fields import CallField, ChangesField, TypenameField
+from tidelock.graphql.queries import QueryAnswer, asks_tables
 from tidelock.graphql.requests import VALIDATION_FAILED, Request, refusal
 from tidelock.graphql.schema import Further, make_schema
 from tidelock.graphql.selections import Selection
@@ -20,14 +23,14 @@ from tidelock.http.access import Grant
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.looks import Look
 from tidelock.settings import Settings
-from tidelock.views.catalog import Shape, Shapes, silent_tables
+from tidelock.views.catalog import CatalogReader, TableCatalog, silent_tables
 from tidelock.views.hub import Hub
-from tidelock.views.views import Event
+from tidelock.views.views import ViewEvent
 
 #: scopes, of which one lets a client in
 SCOPES = ("read", "triggers")
 #: answers a field that is about no table, with JSON
-Answering = Callable[[Call], Awaitable[bytes]]
+Answering = Callable[[CallField], Awaitable[bytes]]
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True)
     """
     if operation.kind == "mutation" and not mutations:
         raise refusal(VALIDATION_FAILED, "a mutation is sent by POST, or by WebSocket")
-    if not all(isinstance(field, Call | Typename) for field in operation.fields):
+    if not all(isinstance(field, CallField | TypenameField) for field in operation.fields):
         grant.need("read")
 
 
@@ -61,21 +64,21 @@ class GraphQL:
         self._reads = reads
         self._settings = settings
         self._further = further
-        self._shapes = Shapes(settings.definitions)
-        self._look = Look(lambda: looks.ask(self._shapes.read))
+        self._catalogs = CatalogReader(settings.definitions)
+        self._look = Look(lambda: looks.ask(self._catalogs.read))
         self._documents: Documents | None = None
-        self._shape: Shape | None = None
+        self._catalog: TableCatalog | None = None
         self._making = asyncio.Lock()
         self._describing = asyncio.Lock()
 
     async def current(self) -> Documents:
         """The documents over the tables of now: another object when definitions have changed. Raises Unreachable."""
-        shape = await self._look()
+        catalog = await self._look()
         async with self._making:
-            if self._documents is None or self._shape is not shape:
+            if self._documents is None or self._catalog is not catalog:
                 # Elsewhere, so that others go on: a schema of many tables takes a while.
-                self._documents = await asyncio.to_thread(self._make, shape)
-                self._shape = shape
+                self._documents = await asyncio.to_thread(self._make, catalog)
+                self._catalog = catalog
             return self._documents
 
     async def prepare(self, request: Request) -> Operation:
@@ -89,14 +92,14 @@ class GraphQL:
         """
         called: dict[str, bytes] = {}
         for field in operation.fields:
-            if isinstance(field, Call):
+            if isinstance(field, CallField):
                 if answering is None:
                     raise refusal(VALIDATION_FAILED, f"nobody here answers {field.asked}")
                 # One after another, as mutations are; and once, however often tables are asked.
                 called[field.name] = await answering(field)
         while True:
             fields = operation.fields
-            answer = Answer(tenant_id, bytes_max=self._settings.page_bytes_max)
+            answer = QueryAnswer(tenant_id, bytes_max=self._settings.page_bytes_max)
             await answer.read_schema(fields, self._describing)
             for name, value in called.items():
                 answer.put(name, value)
@@ -104,8 +107,8 @@ class GraphQL:
                 return answer.encode(fields)
             operation = await self.prepare(operation.request)
 
-    async def _read_tables(self, answer: Answer, operation: Operation) -> bool:
-        """Whether it could be done with the shapes that the operation is for."""
+    async def _read_tables(self, answer: QueryAnswer, operation: Operation) -> bool:
+        """Whether it could be done with the catalog that the operation is for."""
         async with self._reads.lend() as connection:
             try:
                 # Before the fold has run, tables are declared but not there.
@@ -113,16 +116,16 @@ class GraphQL:
                     connection, operation.fields, there=ALWAYS if operation.version is None else None
                 )
             except psycopg.ProgrammingError:
-                if (await self._shapes.read(connection)).version == operation.version:
+                if (await self._catalogs.read(connection)).version == operation.version:
                     raise
                 # The fold has given a table another shape meanwhile.
                 return False
         return True
 
-    def _make(self, shape: Shape) -> Documents:
-        schema = make_schema(shape.tables.values(), silent_tables(shape), self._further)
+    def _make(self, catalog: TableCatalog) -> Documents:
+        schema = make_schema(catalog.tables.values(), silent_tables(catalog), self._further)
         bytes_max = self._settings.graphql_document_bytes_max
-        return Documents(schema, document_bytes_max=bytes_max, version=shape.version)
+        return Documents(schema, document_bytes_max=bytes_max, version=catalog.version)
 
 
 class Operations:
@@ -148,7 +151,7 @@ class Operations:
             tenant_id = grant.reads(None)
             if operation.kind == "subscription":
                 (field,) = operation.fields
-                assert isinstance(field, Changes), "a subscription has nothing else"
+                assert isinstance(field, ChangesField), "a subscription has nothing else"
                 await self._follow(field, tenant_id, send, end)
             else:
                 await send([await self._graphql.execute(operation, tenant_id, self._answering(grant))])
@@ -158,7 +161,7 @@ class Operations:
             logger.error("a GraphQL operation failed", exc_info=error)
             raise Failed from None
 
-    async def _follow(self, field: Changes, tenant_id: str | None, send: SendPayloads, end: End) -> None:
+    async def _follow(self, field: ChangesField, tenant_id: str | None, send: SendPayloads, end: End) -> None:
         subscription = await self._hub.subscribe(field.table, field.where, tenant_id, field.after)
 
         def ended(why: asyncio.Task[TidelockError]) -> None:
@@ -177,7 +180,7 @@ class Operations:
             subscription.close()
 
 
-def _batches(selection: Selection, events: Sequence[Event]) -> Iterator[list[bytes]]:
+def _batches(selection: Selection, events: Sequence[ViewEvent]) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     size = 0
     for event in events:

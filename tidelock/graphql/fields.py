@@ -23,7 +23,7 @@ from graphql import (
 from graphql.execution import VariableValues
 
 from tidelock.fold.tables import Table
-from tidelock.graphql.introspection import Introspection
+from tidelock.graphql.introspection import IntrospectionField
 from tidelock.graphql.requests import (
     INVALID_ARGUMENT,
     INVALID_FILTER,
@@ -44,7 +44,7 @@ _TIMESTAMP_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Typename:
+class TypenameField:
     """The name of the root type."""
 
     #: under which it stands in the answer
@@ -53,7 +53,7 @@ class Typename:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ColumnOrder:
     """A column that rows are ordered by."""
 
     column: str
@@ -62,21 +62,21 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowsField:
     """Some rows of a table."""
 
     name: str
     table: Table
     #: without the tenant, which whoever executes it knows
     where: Expression
-    order: tuple[Order, ...]
+    order: tuple[ColumnOrder, ...]
     limit: int
     offset: int
     shown: Shown
 
 
 @dataclass(frozen=True, slots=True)
-class OneRow:
+class OneRowField:
     """The row with a key."""
 
     name: str
@@ -89,7 +89,7 @@ class OneRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangesField:
     """A subscription's field: a table's rows and then what becomes of them."""
 
     name: str
@@ -102,7 +102,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallField:
     """A field that is about no table: whoever brought it to the schema answers it."""
 
     name: str
@@ -113,7 +113,7 @@ class Call:
     shown: Shown
 
 
-Field = Typename | Introspection | Rows | OneRow | Changes | Call
+Field = TypenameField | IntrospectionField | RowsField | OneRowField | ChangesField | CallField
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +143,18 @@ class Arguments:
         except InvalidFilter as error:
             raise filter_refusal(error, node) from None
 
-    def order(self) -> tuple[Order, ...]:
+    def order(self) -> tuple[ColumnOrder, ...]:
         if self.values.get("order_by") is None:
             return ()
         # As it was written: what graphql-core makes of it has the columns in the order of the schema.
         written = self._written(self._argument("order_by").value)
-        orders: dict[str, Order] = {}
+        orders: dict[str, ColumnOrder] = {}
         for item in written if isinstance(written, list | tuple) else [written]:
             for column, how in item.items():
                 if how is not None and column not in orders:
                     direction, _, nulls = how.partition("_nulls_")
                     descending = direction == "desc"
-                    orders[column] = Order(column, descending, nulls == "first" if nulls else descending)
+                    orders[column] = ColumnOrder(column, descending, nulls == "first" if nulls else descending)
         return tuple(orders.values())
 
     def limit(self) -> int:

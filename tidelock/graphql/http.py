@@ -22,7 +22,7 @@ from tidelock.errors import (
     UnsupportedMedia,
 )
 from tidelock.graphql.execution import SCOPES, Answering, GraphQL, check_allowed
-from tidelock.graphql.requests import Refused, Request, errors_of, read_request, read_variables
+from tidelock.graphql.requests import Request, RequestRefused, errors_of, read_request, read_variables
 from tidelock.http.access import Access, Grant
 from tidelock.http.problems import body_of, headers_of, outages
 from tidelock.where import InvalidFilter
@@ -114,7 +114,7 @@ class GraphQLRoute:
         outages.note(error)
         form = RESPONSE if media_type == RESPONSE else JSON
         failed = isinstance(error, _OF_FIELDS)
-        told_by_body = failed or (form == JSON and isinstance(error, Refused))
+        told_by_body = failed or (form == JSON and isinstance(error, RequestRefused))
         status = HTTPStatus.OK if told_by_body else error.http_status
         told: dict[str, object] = {"errors": errors_of(error)}
         if failed:

@@ -23,7 +23,7 @@ _ANSWERS_PER_THING, _ANSWERS = 30, 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Introspection:
+class IntrospectionField:
     """A field that asks what the schema is."""
 
     #: under which it stands in the answer

@@ -14,9 +14,9 @@ from psycopg import sql
 from tidelock.columns import ColumnType
 from tidelock.fold.keystarts import key_range, key_text
 from tidelock.fold.tables import KEY, SCHEMA, Table
-from tidelock.graphql.fields import Field, OneRow, Order, Rows, Typename
-from tidelock.graphql.introspection import Budget, Introspection
-from tidelock.graphql.requests import RESULT_TOO_LARGE, Refused, refusal
+from tidelock.graphql.fields import ColumnOrder, Field, OneRowField, RowsField, TypenameField
+from tidelock.graphql.introspection import Budget, IntrospectionField
+from tidelock.graphql.requests import RESULT_TOO_LARGE, RequestRefused, refusal
 from tidelock.graphql.schema import filter_columns
 from tidelock.graphql.selections import TENANT, TYPENAME, select_rows
 from tidelock.model import DEFAULT_TENANT
@@ -40,10 +40,10 @@ _encode = msgspec.json.Encoder().encode
 
 def asks_tables(fields: Sequence[Field]) -> bool:
     """Whether answering needs a connection."""
-    return any(isinstance(field, Rows | OneRow) for field in fields)
+    return any(isinstance(field, RowsField | OneRowField) for field in fields)
 
 
-class Answer:
+class QueryAnswer:
     """What is answered to the fields of one operation, of the rows of one tenant or of every one (None)."""
 
     def __init__(self, tenant_id: str | None, *, bytes_max: int) -> None:
@@ -63,16 +63,16 @@ class Answer:
         self._members[name] = value
 
     async def read_schema(self, fields: Sequence[Field], turn: asyncio.Lock) -> None:
-        """What the schema alone answers. Raises Refused where it is too much.
+        """What the schema alone answers. Raises RequestRefused where it is too much.
 
         Who describes the schema takes a turn: several at a time would only take the processor from all others.
         """
         budget: Budget | None = None
         for field in fields:
             match field:
-                case Typename():
+                case TypenameField():
                     self._members[field.name] = _encode(field.type)
-                case Introspection():
+                case IntrospectionField():
                     # Elsewhere, so that others go on: it takes many milliseconds.
                     budget = budget or Budget(field.schema)
                     async with turn:
@@ -82,7 +82,7 @@ class Answer:
         self, connection: psycopg.AsyncConnection[Any], fields: Sequence[Field], there: Collection[str] | None = None
     ) -> None:
         """What the tables answer. `there` are those that exist, None: all; others have no rows."""
-        asked = [field for field in fields if isinstance(field, Rows | OneRow)]
+        asked = [field for field in fields if isinstance(field, RowsField | OneRowField)]
         tables = dict.fromkeys(field.table.name for field in asked if there is None or field.table.name in there)
         async with AsyncExitStack() as stack:
             if len(asked) > 1 and tables:
@@ -91,12 +91,12 @@ class Answer:
                 await connection.execute(_ONE_MOMENT.format(sql.SQL(", ").join(names)))
             for field in asked:
                 rows = [] if field.table.name not in tables else await self._rows(connection, field)
-                if isinstance(field, Rows):
+                if isinstance(field, RowsField):
                     self._members[field.name] = b"[" + b",".join(rows) + b"]"
                 else:
                     self._members[field.name] = rows[0] if rows else b"null"
 
-    async def _rows(self, connection: psycopg.AsyncConnection[Any], field: Rows | OneRow) -> list[bytes]:
+    async def _rows(self, connection: psycopg.AsyncConnection[Any], field: RowsField | OneRowField) -> list[bytes]:
         columns = [column for column in dict.fromkeys(field.shown.values()) if column != TYPENAME] or [TENANT]
         encoded = select_rows(field.table, field.shown, columns)
         found: list[bytes] = []
@@ -111,9 +111,9 @@ class Answer:
                 found.append(made)
         return found
 
-    def _select(self, field: Rows | OneRow, columns: Sequence[str]) -> sql.Composed:
+    def _select(self, field: RowsField | OneRowField, columns: Sequence[str]) -> sql.Composed:
         table = field.table
-        if isinstance(field, Rows):
+        if isinstance(field, RowsField):
             where, order, limit, offset = field.where, field.order, field.limit, field.offset
             tenant_id = self._tenant_id
         else:
@@ -139,16 +139,16 @@ class Answer:
             found.append(sql.SQL(where_sql(where, POSTGRES)))
         return found or [sql.SQL("true")]
 
-    def _too_large(self, field: Rows | OneRow) -> Refused:
+    def _too_large(self, field: RowsField | OneRowField) -> RequestRefused:
         most = f"the answer has more than {self._bytes_max} bytes (setting page_bytes_max)"
         return refusal(RESULT_TOO_LARGE, f"{field.name}: {most}; ask for fewer rows or columns", field=field.name)
 
 
-def _described(field: Introspection, budget: Budget) -> bytes:
+def _described(field: IntrospectionField, budget: Budget) -> bytes:
     return _encode(field.read(budget))
 
 
-def _ordering(table: Table, orders: Sequence[Order]) -> list[sql.Composable]:
+def _ordering(table: Table, orders: Sequence[ColumnOrder]) -> list[sql.Composable]:
     """The columns to order by, and then what makes the order of rows one that does not change by itself."""
     types = filter_columns(table)
     by: list[sql.Composable] = []

@@ -1,4 +1,4 @@
-"""Requests: what a GraphQL client sends, whatever it came by."""
+"""Requests: what a GraphQL client sends, whatever it came by, and how it is told what is wrong with it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def read_variables(text: str) -> dict[str, Any] | None:
     return variables
 
 
-class Refused(RequestError):
+class RequestRefused(RequestError):
     """A request that is not executed, with everything that is wrong with it."""
 
     def __init__(self, errors: Sequence[Json]) -> None:
@@ -100,18 +100,18 @@ class Refused(RequestError):
         self.errors = list(errors)
 
 
-def refusal(code: str, message: str, node: Node | None = None, *, field: str | None = None) -> Refused:
+def refusal(code: str, message: str, node: Node | None = None, *, field: str | None = None) -> RequestRefused:
     """The refusal for one reason, which lies at a node of the document."""
     extensions = {"code": code} if field is None else {"code": code, "field": field}
-    return Refused([_form(GraphQLError(message, node, extensions=extensions))])
+    return RequestRefused([_form(GraphQLError(message, node, extensions=extensions))])
 
 
-def refusals(code: str, errors: Iterable[GraphQLError]) -> Refused:
+def refusals(code: str, errors: Iterable[GraphQLError]) -> RequestRefused:
     """The refusal for what graphql-core has found."""
-    return Refused([{**_form(error), "extensions": {"code": code}} for error in errors])
+    return RequestRefused([{**_form(error), "extensions": {"code": code}} for error in errors])
 
 
-def filter_refusal(error: InvalidFilter, node: Node) -> Refused:
+def filter_refusal(error: InvalidFilter, node: Node) -> RequestRefused:
     """The refusal of the argument `where`: its place in the filter is told, and where the filter is."""
     if error.field is None:
         return refusal(INVALID_FILTER, f"where: {error.message.removeprefix('the filter: ')}", node, field="where")
@@ -120,7 +120,7 @@ def filter_refusal(error: InvalidFilter, node: Node) -> Refused:
 
 def errors_of(error: TidelockError) -> list[Json]:
     """The `errors` of an answer that tell an error of ours, each with its `extensions.code`."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error.errors
     extensions = {"code": error.code}
     if error.field is not None:

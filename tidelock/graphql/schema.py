@@ -1,4 +1,9 @@
-"""The GraphQL schema of the tables: what can be asked and subscribed to, by names as in Hasura."""
+"""The GraphQL schema of the tables: what can be asked and subscribed to, by names as in Hasura.
+
+Numbers that JavaScript would round travel as texts. As arguments scalars take whatever one value a client may write,
+text or number, and leave it to the column to say what it can be compared with: a filter's error can then name the
+column, the operator and the place.
+"""
 
 from __future__ import annotations
 

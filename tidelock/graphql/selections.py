@@ -19,7 +19,7 @@ from tidelock.fold.tables import Table
 from tidelock.forms import decimal_form
 from tidelock.instants import format_instant
 from tidelock.jsontexts import readable
-from tidelock.views.views import Event
+from tidelock.views.views import ViewEvent
 
 TENANT = "tenant_id"
 TYPENAME = "__typename"
@@ -63,7 +63,7 @@ class Selection:
         self.table = table
         self._make = _events_encoder(source)
 
-    def encode(self, event: Event) -> bytes:
+    def encode(self, event: ViewEvent) -> bytes:
         """The payload `{"data":{"<name>":{...}}}` of an event, without line ends.
 
         Made once for an event and selection: kept in `event.encoded`.
@@ -128,7 +128,7 @@ def _value(value: str, forms: Mapping[str, str], type_: ColumnType) -> str:
 
 
 @lru_cache(maxsize=1_000)
-def _events_encoder(source: str) -> Callable[[Event], bytes]:
+def _events_encoder(source: str) -> Callable[[ViewEvent], bytes]:
     return _compiled(f"def encoded(event):\n row = event.row\n return encode({source})")
 
 

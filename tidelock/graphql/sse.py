@@ -17,7 +17,7 @@ from tidelock.errors import TidelockError
 from tidelock.graphql.execution import Operations
 from tidelock.graphql.requests import Request, errors_of
 from tidelock.http.access import Access, Grant
-from tidelock.http.clients import Client, KeepAlive, Places, Watch
+from tidelock.http.clients import AccessWatch, ClientSlots, KeepAlive, OpenClient
 from tidelock.http.problems import outages
 from tidelock.instants import SECOND
 from tidelock.settings import Settings
@@ -36,11 +36,11 @@ _encode = msgspec.json.Encoder().encode
 class GraphQLStreams:
     """What answers by events."""
 
-    def __init__(self, operations: Operations, access: Access, places: Places, settings: Settings) -> None:
+    def __init__(self, operations: Operations, access: Access, places: ClientSlots, settings: Settings) -> None:
         self.operations = operations
         #: of each tenant, shared with those who come by other ways
         self.places = places
-        self.watch = Watch(access)
+        self.watch = AccessWatch(access)
         self.keep_alive = KeepAlive(settings.live_keep_alive / SECOND)
 
     def answer(self, grant: Grant, request: Request, mutations: bool) -> Response:
@@ -86,7 +86,7 @@ class _Stream(Response):
                 await client.finish(errors[0] if errors else None)
 
 
-class _Client(Client):
+class _Client(OpenClient):
     still_here = b":\n\n"
 
     def __init__(self, send: Send) -> None:

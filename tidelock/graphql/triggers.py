@@ -17,10 +17,10 @@ from graphql import (
 )
 
 from tidelock.graphql.execution import Answering
-from tidelock.graphql.fields import Call
+from tidelock.graphql.fields import CallField
 from tidelock.graphql.schema import BIGINT, JSON, Further
 from tidelock.http.access import Grant
-from tidelock.triggers.admin import TriggerDesk
+from tidelock.triggers.admin import TriggerAdmin
 from tidelock.triggers.drafts import Draft
 
 _LIST_MAX = 10_000
@@ -88,10 +88,10 @@ def trigger_fields() -> Further:
     return Further({"triggers": listed}, {"create_trigger": create, "delete_trigger": delete})
 
 
-def answering_triggers(desk: TriggerDesk, grant: Grant) -> Answering:
+def answering_triggers(desk: TriggerAdmin, grant: Grant) -> Answering:
     """What answers those fields to who may ask them."""
 
-    async def answer(call: Call) -> bytes:
+    async def answer(call: CallField) -> bytes:
         grant.need("triggers")
         if call.asked == "create_trigger":
             return _shown(await desk.make(_draft(call.arguments), grant.reads(call.arguments.get("tenant_id"))), call)
@@ -116,7 +116,7 @@ def _draft(given: Mapping[str, Any]) -> Draft:
     )
 
 
-def _shown(form: Mapping[str, Any], call: Call) -> bytes:
+def _shown(form: Mapping[str, Any], call: CallField) -> bytes:
     """What is wanted of a trigger, in GraphQL's forms."""
     members: dict[str, Any] = {}
     for alias, member in call.shown.items():

@@ -15,9 +15,18 @@ from starlette.types import Receive, Scope, Send
 
 from tidelock.errors import InvalidJson, Overflowed, RequestError, TidelockError
 from tidelock.graphql.execution import SCOPES, Operations
-from tidelock.graphql.requests import LIMIT_EXCEEDED, Refused, Request, errors_of, read_request, refusal
+from tidelock.graphql.requests import LIMIT_EXCEEDED, Request, RequestRefused, errors_of, read_request, refusal
 from tidelock.http.access import Access, Grant
-from tidelock.http.clients import CLOSE_SLOW, Client, KeepAlive, Places, Watch, close_code, say_goodbye, trust
+from tidelock.http.clients import (
+    CLOSE_SLOW,
+    AccessWatch,
+    ClientSlots,
+    KeepAlive,
+    OpenClient,
+    close_code,
+    say_goodbye,
+    trust,
+)
 from tidelock.http.problems import outages
 from tidelock.ingest.nesting import cut_below
 from tidelock.instants import SECOND
@@ -81,14 +90,14 @@ _encode = msgspec.json.Encoder().encode
 class GraphQLSockets:
     """The route."""
 
-    def __init__(self, operations: Operations, access: Access, places: Places, settings: Settings) -> None:
+    def __init__(self, operations: Operations, access: Access, places: ClientSlots, settings: Settings) -> None:
         self.operations = operations
         self.access = access
         #: of each tenant, shared with those who come by other ways
         self.places = places
         # Who has shown no key yet takes no place from those who have.
-        self.waiting = Places(settings.live_connections_max, "GraphQL clients that have yet to say who they are")
-        self.watch = Watch(access)
+        self.waiting = ClientSlots(settings.live_connections_max, "GraphQL clients that have yet to say who they are")
+        self.watch = AccessWatch(access)
         self.keep_alive = KeepAlive(settings.live_keep_alive / SECOND)
         self.operations_max = settings.live_subscriptions_max
 
@@ -111,7 +120,7 @@ class GraphQLSockets:
             await say_goodbye(send, *close_code(error, CLOSE_FORBIDDEN, "a GraphQL connection"))
 
 
-class _Connection(Client):
+class _Connection(OpenClient):
     """One client."""
 
     still_here = b'{"type":"ping"}'
@@ -208,7 +217,7 @@ class _Connection(Client):
             most = self._route.operations_max
             if len(self._tasks) >= most:
                 raise refusal(LIMIT_EXCEEDED, f"a connection has at most {most} operations at a time")
-        except (InvalidJson, Refused) as error:
+        except (InvalidJson, RequestRefused) as error:
             await self._tell(name, error)
         except RequestError as error:
             raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {error.message}") from None

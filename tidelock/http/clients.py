@@ -35,7 +35,7 @@ _JUDGED = (b"authorization", b"host", b"origin")
 LOOKS = 4
 
 
-class Places:
+class ClientSlots:
     """A bounded number of places; where there are kinds of them, of each kind."""
 
     def __init__(self, most: int, what: str) -> None:
@@ -79,7 +79,7 @@ class _Group:
     task: asyncio.Task[None] | None = None
 
 
-class Watch:
+class AccessWatch:
     """Looks at the keys of clients for as long as they stay. One look serves all that showed the same."""
 
     def __init__(self, access: Access) -> None:
@@ -158,7 +158,7 @@ def close_code(error: BaseException, refused: int, what: str) -> tuple[int, str]
     return CLOSE_INTERNAL, "the server failed; its log says why"
 
 
-class Client(ABC):
+class OpenClient(ABC):
     """One that is written to until somebody says that it ends."""
 
     #: what is written to keep it alive
@@ -209,15 +209,18 @@ class Client(ABC):
 
 
 class KeepAlive:
-    """Looks after all clients of a kind in turn: a timer for each would cost more than what it is for."""
+    """Looks after all clients of a kind in turn: a timer for each would cost more than what it is for.
+
+    One that nothing is sent to hears now and then that the server is there, and one that takes nothing is ended.
+    """
 
     def __init__(self, period_s: float) -> None:
         self._pause_s = period_s / LOOKS
-        self._clients: set[Client] = set()
+        self._clients: set[OpenClient] = set()
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def over(self, client: Client) -> Iterator[None]:
+    def over(self, client: OpenClient) -> Iterator[None]:
         self._clients.add(client)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._go())

@@ -1,4 +1,7 @@
-"""Parameters: the query of a request, read name by name. What is unknown, repeated or malformed is told by name."""
+"""Parameters: the query of a request, read name by name. What is unknown, repeated or malformed is told by name.
+
+Paging is part of it: every list answers `{"items": [...], "next": cursor|null}` and goes on where a cursor says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The place of the ledger: the database that the settings name, and whether a ledger is in it."""
+"""Opening the ledger that the settings name: its database, what recording needs, and a sequencer beside the server's.
+
+A command that only looks never makes a ledger. One that changes definitions, drains or has triggers records control
+events with a sequencer of its own.
+"""
 
 from __future__ import annotations
 

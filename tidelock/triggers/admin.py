@@ -1,4 +1,4 @@
-"""The desk where triggers are asked for, whoever asks: HTTP, GraphQL or the command line."""
+"""Administration of triggers, whoever asks: HTTP, GraphQL or the command line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tidelock.triggers.registry import Recorder, Registered
 from tidelock.triggers.replays import KeptPast, Replay, WholePast
 from tidelock.triggers.sender import Sender
 from tidelock.triggers.signatures import Signer, generate_secret
-from tidelock.views.catalog import Shape, Shapes
+from tidelock.views.catalog import CatalogReader, TableCatalog
 
 if TYPE_CHECKING:
     from tidelock.fold.refolding import Refolding
@@ -52,7 +52,7 @@ QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 TEST = "TEST"
 
 
-class TriggerDesk:
+class TriggerAdmin:
     """Every question is of one tenant, or of all (None)."""
 
     def __init__(self, recorder: Recorder, database: Database, reads: Connections, settings: Settings) -> None:
@@ -60,7 +60,7 @@ class TriggerDesk:
         self._database = database
         self._reads = reads
         self._settings = settings
-        self._shapes = Shapes(settings.definitions)
+        self._catalogs = CatalogReader(settings.definitions)
 
     async def make(self, draft: Draft, tenant_id: str | None) -> dict[str, Any]:
         """Make a trigger; gives its form, with the secret where one had to be made up."""
@@ -68,7 +68,7 @@ class TriggerDesk:
         trigger = new_trigger(
             draft,
             DEFAULT_TENANT if tenant_id is None else tenant_id,
-            await self._shape(),
+            await self._catalog(),
             allow_private=self._settings.webhook_allow_private,
         )
         secrets = given or (generate_secret(),)
@@ -143,7 +143,7 @@ class TriggerDesk:
         allow_private = self._settings.webhook_allow_private
         for _ in range(_ATTEMPTS_MAX):
             known = await self.one(name, tenant_id)
-            trigger = changed_trigger(known.trigger, patch, await self._shape(), allow_private=allow_private)
+            trigger = changed_trigger(known.trigger, patch, await self._catalog(), allow_private=allow_private)
             if trigger is known.trigger:
                 return known
             changed = await registry.change(self._recorder, known, trigger)
@@ -151,9 +151,9 @@ class TriggerDesk:
                 return changed
         raise _contended()
 
-    async def _shape(self) -> Shape:
+    async def _catalog(self) -> TableCatalog:
         async with self._reads.lend() as connection:
-            return await self._shapes.read(connection)
+            return await self._catalogs.read(connection)
 
 
 def _contended() -> Unreachable:
@@ -182,10 +182,10 @@ class _Recorder:
 
 
 @asynccontextmanager
-async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[TriggerDesk]:
+async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[TriggerAdmin]:
     reads = Connections(database, size_max=1, name="tidelock triggers")
     try:
-        yield TriggerDesk(_Recorder(settings, database), database, reads, settings)
+        yield TriggerAdmin(_Recorder(settings, database), database, reads, settings)
     finally:
         await reads.close()
 

@@ -23,7 +23,7 @@ from tidelock.usage.figures import OF_PART, group_condition, latest_sql, page_sq
 from tidelock.usage.moments import Moment, frontier, moment
 from tidelock.usage.parts import CODES, Counted
 from tidelock.usage.usage import Wanted, meter_of, usage_select
-from tidelock.views.catalog import Shapes
+from tidelock.views.catalog import CatalogReader
 from tidelock.where import TRUE, Expression
 from tidelock.where.expressions import IsNull, one_of
 
@@ -56,25 +56,104 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExplainLimits:
     """How much is read for one answer."""
 
     timeout_ns: int
     bytes_max: int
 
 
+class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
+    """A recorded event, and what became of it in the counter."""
+
+    #: what became of it: counted in time (folded), or late (adjusted); not counted because of what it lacks (error), by
+    #: the meter's filter (filtered), or because it removes a row (deleted)
+    part: str
+    #: what the meter took for its quantity; null where it took none
+    counted: str | None
+    #: the counter's total after it, and by how much it changed that; null where it is not counted
+    total: str | None
+    change: str | None
+    #: its group, of a meter that has groups
+    group: str | None
+    #: of an error: what the event lacks
+    code: str | None
+    message: str | None
+
+
+class Part(msgspec.Struct, frozen=True, rename="camel"):
+    """What some events of a counter come to."""
+
+    count: int
+    sum: str
+    max: str | None
+    min: str | None
+    last: str | None
+    first_sequence: int | None
+    last_sequence: int | None
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """Events that could not be counted, by what they lack."""
+
+    count: int
+    codes: dict[str, int]
+
+
+class Explanation(msgspec.Struct, frozen=True, rename="camel"):
+    """Why a counter is what it is: what was folded, what came too late, what was not counted, and the events."""
+
+    metric: str
+    tenant_id: str
+    customer_ref: str
+    stream: str
+    aggregation: str
+    period: str
+    lateness: str
+    #: the meter's definition, and the numbers below, in words
+    definition: str
+    why: str
+    period_start: str
+    period_end: str
+    group: str | None
+    value: str | None
+    adjustment: str | None
+    total: str | None
+    watermark: str | None
+    #: explained are the events up to this one; the sequence asked for, or how far the fold is
+    through_sequence: int
+    #: of what is counted
+    first_sequence: int | None
+    last_sequence: int | None
+    #: counted in time, as `value` has it
+    folded: Part
+    #: counted too, but late: only `total` has it
+    adjusted: Part
+    errors: Errors
+    #: left out by the meter's filter
+    filtered: int
+    #: events that remove a row are not counted
+    deleted: int
+    #: recorded after `through_sequence`
+    pending: int
+    #: whether the fold's counter has the same numbers; null where they were asked for as of a sequence
+    agrees: bool | None
+    items: list[ExplainedEvent]
+    next: str | None
+
+
 class Explaining:
     """Explains counters by one connection."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], shapes: Shapes, limits: Limits) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[Any], catalog: CatalogReader, limits: ExplainLimits) -> None:
         self._connection = connection
-        self._shapes = shapes
+        self._catalog = catalog
         self._limits = limits
 
     async def explain(self, asked: Asked, paging: Paging) -> Explanation:
         """Raises NotFound for a metric that nothing defines, and for a customer who has no event of its stream."""
         async with moment(self._connection, self._limits.timeout_ns) as now:
-            definitions = (await self._shapes.read(self._connection)).definitions
+            definitions = (await self._catalog.read(self._connection)).definitions
             meter = meter_of(definitions, asked.metric)
             if asked.of_group and not meter.group_by:
                 raise RequestError(f"{meter.name} has no groups: it is defined without group_by", field="group")
@@ -202,85 +281,6 @@ def _part(figures: Sequence[Any]) -> Part:
 
 def _known(*sequences: int | None) -> list[int]:
     return [sequence for sequence in sequences if sequence is not None]
-
-
-class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
-    """A recorded event, and what became of it in the counter."""
-
-    #: what became of it: counted in time (folded), or late (adjusted); not counted because of what it lacks (error), by
-    #: the meter's filter (filtered), or because it removes a row (deleted)
-    part: str
-    #: what the meter took for its quantity; null where it took none
-    counted: str | None
-    #: the counter's total after it, and by how much it changed that; null where it is not counted
-    total: str | None
-    change: str | None
-    #: its group, of a meter that has groups
-    group: str | None
-    #: of an error: what the event lacks
-    code: str | None
-    message: str | None
-
-
-class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """What some events of a counter come to."""
-
-    count: int
-    sum: str
-    max: str | None
-    min: str | None
-    last: str | None
-    first_sequence: int | None
-    last_sequence: int | None
-
-
-class Errors(msgspec.Struct, frozen=True):
-    """Events that could not be counted, by what they lack."""
-
-    count: int
-    codes: dict[str, int]
-
-
-class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a counter is what it is: what was folded, what came too late, what was not counted, and the events."""
-
-    metric: str
-    tenant_id: str
-    customer_ref: str
-    stream: str
-    aggregation: str
-    period: str
-    lateness: str
-    #: the meter's definition, and the numbers below, in words
-    definition: str
-    why: str
-    period_start: str
-    period_end: str
-    group: str | None
-    value: str | None
-    adjustment: str | None
-    total: str | None
-    watermark: str | None
-    #: explained are the events up to this one; the sequence asked for, or how far the fold is
-    through_sequence: int
-    #: of what is counted
-    first_sequence: int | None
-    last_sequence: int | None
-    #: counted in time, as `value` has it
-    folded: Part
-    #: counted too, but late: only `total` has it
-    adjusted: Part
-    errors: Errors
-    #: left out by the meter's filter
-    filtered: int
-    #: events that remove a row are not counted
-    deleted: int
-    #: recorded after `through_sequence`
-    pending: int
-    #: whether the fold's counter has the same numbers; null where they were asked for as of a sequence
-    agrees: bool | None
-    items: list[ExplainedEvent]
-    next: str | None
 
 
 def definition_of(meter: Meter) -> str:

@@ -18,8 +18,8 @@ from tidelock.sections import shown
 from tidelock.usage.figures import usage_sql
 from tidelock.usage.moments import frontier, moment
 from tidelock.usage.parts import Counted
-from tidelock.views.catalog import Shapes
-from tidelock.views.rows import Selection, conditions, table_name
+from tidelock.views.catalog import CatalogReader
+from tidelock.views.rows import RowSelection, conditions, table_name
 from tidelock.where import TRUE, Expression
 
 _SELECT = sql.SQL(
@@ -68,11 +68,16 @@ class Wanted:
 
 
 async def read_usage(
-    connection: psycopg.AsyncConnection[Any], shapes: Shapes, wanted: Wanted, *, items_max: int, timeout_ns: int
+    connection: psycopg.AsyncConnection[Any],
+    catalog: CatalogReader,
+    wanted: Wanted,
+    *,
+    items_max: int,
+    timeout_ns: int,
 ) -> Usage:
     """Definition, rows and frontier of one moment. Raises NotFound for a metric that nothing defines."""
     async with moment(connection, timeout_ns) as now:
-        definitions = (await shapes.read(connection)).definitions
+        definitions = (await catalog.read(connection)).definitions
         meter = _meter(definitions, wanted)
         through = await frontier(connection, wanted.as_of)
         query: sql.Composed | bytes = usage_select(meter, wanted, limit=items_max + 1)
@@ -108,7 +113,7 @@ def _meter(definitions: Definitions, wanted: Wanted) -> Meter:
 def usage_select(meter: Meter, wanted: Wanted, *, limit: int, where: Expression = TRUE) -> sql.Composed:
     """Start, group, value, adjustment, total and watermark of the counters that the fold keeps."""
     since = None if wanted.since is None else period_start(meter.period, wanted.since)
-    selection = Selection(
+    selection = RowSelection(
         COUNTER_GROUPS if wanted.grouped else COUNTERS,
         wanted.tenant_id,
         equal={"metric": meter.name, "customer_ref": wanted.customer_ref},

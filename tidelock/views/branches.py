@@ -22,7 +22,7 @@ _Atom = OneOf | Bound | IsNull
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ColumnRange:
     """Values of a column between two bounds; None: without an end."""
 
     column: str
@@ -38,7 +38,7 @@ class Branch:
 
     #: column, in alphabetical order -> the values it may have, None for null
     equal: Mapping[str, frozenset[Operand | None]] = field(default_factory=dict)
-    range: Range | None = None
+    range: ColumnRange | None = None
 
     @property
     def places(self) -> int:
@@ -117,13 +117,13 @@ def _few(equal: dict[str, frozenset[Operand | None]]) -> dict[str, frozenset[Ope
     return {column: single[column] for column in sorted(single)}
 
 
-def _range(column: str, bounds: Sequence[Bound]) -> Range:
+def _range(column: str, bounds: Sequence[Bound]) -> ColumnRange:
     """What is common to all bounds of a column, where at equal operands the one without them is narrower."""
     lows = [(_any(bound.operand), bound.operator == ">") for bound in bounds if bound.operator in (">", ">=")]
     highs = [(_any(bound.operand), bound.operator == "<=") for bound in bounds if bound.operator in ("<", "<=")]
     low, excluded = max(lows, default=(None, True))
     high, included = min(highs, default=(None, False))
-    return Range(column, low, not excluded, high, included)
+    return ColumnRange(column, low, not excluded, high, included)
 
 
 def _any(operand: Operand) -> Any:

@@ -1,4 +1,4 @@
-"""Shapes: which tables there are and which definitions made them, as the fold wrote them down last."""
+"""The catalog as readers see it: which tables there are and which definitions made them, as the fold last wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_METERS = {table.name for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableCatalog:
     """Tables and definitions of one version."""
 
     #: None: the fold has never run, so that tables of streams are not there yet
@@ -50,15 +50,15 @@ class Shape:
         return TRUE
 
 
-class Shapes:
-    """The shapes of now: read again when their version has changed. Before the fold's first run: those declared."""
+class CatalogReader:
+    """The current catalog, read again when its version has changed. Before the fold's first run: what is declared."""
 
     def __init__(self, declared: Definitions) -> None:
-        self._declared = Shape(None, declared, tables_of(declared))
+        self._declared = TableCatalog(None, declared, tables_of(declared))
         self._known = self._declared
 
-    async def read(self, connection: psycopg.AsyncConnection[Any]) -> Shape:
-        """Shapes as the connection's transaction sees them."""
+    async def read(self, connection: psycopg.AsyncConnection[Any]) -> TableCatalog:
+        """The catalog as the connection's transaction sees them."""
         row = await (await connection.execute(QUERIES["read_version"])).fetchone()
         if row is None:
             return self._declared
@@ -68,14 +68,14 @@ class Shapes:
             version, definitions, tables = row
             # Whatever types plugins have brought: they were checked when the fold took them.
             parsed = parse_definitions(definitions, eventtime_types=None)
-            self._known = Shape(version, parsed, read_tables(tables))
+            self._known = TableCatalog(version, parsed, read_tables(tables))
         return self._known
 
 
-def silent_tables(shape: Shape) -> frozenset[str]:
+def silent_tables(catalog: TableCatalog) -> frozenset[str]:
     """Tables whose changes are not recorded (`live = false`), so that there is nothing to subscribe to."""
-    found = {name for name, table in shape.tables.items() if shape.recorded(table) == FALSE}
-    meters = shape.definitions.meters.values()
+    found = {name for name, table in catalog.tables.items() if catalog.recorded(table) == FALSE}
+    meters = catalog.definitions.meters.values()
     if meters and not any(meter.live for meter in meters):
         found |= {table.name for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)}
     return frozenset(found)

@@ -12,7 +12,7 @@ from tidelock.changes.reader import Change, Row
 from tidelock.fold.arrow import arrow_type
 from tidelock.fold.segments import change_schema
 from tidelock.fold.tables import KEY, Table
-from tidelock.views.views import Event
+from tidelock.views.views import ViewEvent
 
 # What is made at a time takes a millisecond or two, and not much memory even where rows are large.
 _ROWS = 250
@@ -54,7 +54,7 @@ def stored_schema(table: Table) -> pa.Schema:
     return pa.schema([*meta, *types.items()])
 
 
-def inserts_of(table: Table, batch: pa.RecordBatch) -> list[Event]:
+def inserts_of(table: Table, batch: pa.RecordBatch) -> list[ViewEvent]:
     """Stored rows, with `tenant_id`, key and source timestamp, as what they are to who has none yet."""
     fields = tuple(table.columns)
     keys, times = (batch.column(name).to_pylist() for name in (KEY, "source_timestamp"))
@@ -65,7 +65,7 @@ def inserts_of(table: Table, batch: pa.RecordBatch) -> list[Event]:
         values.append(_decimals(found) if type_.name == "decimal" else found)
     rows = [dict(zip(names, each, strict=True)) for each in zip(*values, strict=True)]
     return [
-        Event(row["tenant_id"], key, "INSERT", fields, row, time)
+        ViewEvent(row["tenant_id"], key, "INSERT", fields, row, time)
         for key, time, row in zip(keys, times, rows, strict=True)
     ]
 

@@ -23,10 +23,10 @@ import pyarrow as pa
 from tidelock.errors import Closed, ResumeExpired, TidelockError, Unreachable
 from tidelock.ledger.database import Database
 from tidelock.views.decoding import changes_of, fits, slices
-from tidelock.views.log import Frontier, Place, beginning, look, read_page
+from tidelock.views.log import Frontier, LogCursor, beginning, read_page, read_state
 from tidelock.views.prefilter import Mask
 from tidelock.views.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
-from tidelock.views.views import Source
+from tidelock.views.views import TableViews
 
 logger = logging.getLogger(__name__)
 
@@ -44,16 +44,16 @@ class _Claim:
     after: int
     end: Frontier
     #: by table
-    watched: Mapping[str, tuple[Source, Mask]]
+    watched: Mapping[str, tuple[TableViews, Mask]]
     #: which come next; None: all were told
-    place: Place | None
+    place: LogCursor | None
 
 
 class Audience(Protocol):
     """Those who are told."""
 
     @property
-    def sources(self) -> Mapping[str, Source]:
+    def sources(self) -> Mapping[str, TableViews]:
         """By table, those with views."""
 
     async def redefined(self) -> None:
@@ -73,7 +73,7 @@ class Follower:
         self._database = database
         self._readers = Readers(database, size_max=1, name="tidelock follower")
         self._audience = audience
-        self._masks: WeakKeyDictionary[Source, tuple[int, Mask]] = WeakKeyDictionary()
+        self._masks: WeakKeyDictionary[TableViews, tuple[int, Mask]] = WeakKeyDictionary()
         self._wanting = 0
         #: everything through here was told; None: nobody wants to know
         self._position: Frontier | None = None
@@ -157,7 +157,7 @@ class Follower:
         """Tell everything that the fold has done."""
         while self._wanting:
             if self._claim is None:
-                seen = await self._readers.run(look)
+                seen = await self._readers.run(read_state)
                 if seen.version != self._version:
                     await self._audience.redefined()
                     self._version = seen.version
@@ -195,7 +195,7 @@ class Follower:
             claim.place = None
             self._audience.missed(claim.end.source_timestamp, error)
 
-    async def _tell(self, source: Source, changes: pa.Table) -> None:
+    async def _tell(self, source: TableViews, changes: pa.Table) -> None:
         """Let a source apply changes, with pauses in which others have their turn."""
         turn_ends = time.perf_counter() + _TURN_S
         for batch in slices(changes):
@@ -204,7 +204,7 @@ class Follower:
                 if time.perf_counter() > turn_ends:
                     turn_ends = await _others_turn()
 
-    def _mask(self, source: Source) -> Mask:
+    def _mask(self, source: TableViews) -> Mask:
         edition, mask = self._masks.get(source, (-1, None))
         if mask is None or edition != source.edition:
             mask = Mask(source.expressions, source.branches)
@@ -231,7 +231,7 @@ class Follower:
                 await asyncio.sleep(_POLL_S)
 
 
-def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], Place | None]:
+def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], LogCursor | None]:
     """The next changes of a claim by table, those that may concern a view, and where others begin."""
     assert claim.place is not None
 

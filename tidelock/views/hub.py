@@ -11,12 +11,12 @@ from tidelock.fold.tables import Table
 from tidelock.ledger.connections import Connections
 from tidelock.ledger.database import Database
 from tidelock.settings import Settings
-from tidelock.views.catalog import Shape, Shapes
+from tidelock.views.catalog import CatalogReader, TableCatalog
 from tidelock.views.follower import Follower
 from tidelock.views.readers import PAUSE_S, Readers
 from tidelock.views.snapshots import Catchups, Snapshots
 from tidelock.views.subscriptions import Subscription, Supply
-from tidelock.views.views import Counters, Source, of_tenant
+from tidelock.views.views import FilterCounters, TableViews, of_tenant
 from tidelock.where import FALSE, TRUE, Expression
 from tidelock.where.expressions import all_of
 
@@ -43,14 +43,14 @@ class Hub:
 
     def __init__(self, database: Database, connections: Connections, settings: Settings) -> None:
         """`connections` are those for short questions."""
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, TableViews] = {}
         self._connections = connections
-        self._shapes = Shapes(settings.definitions)
-        self._shape: Shape | None = None
-        self._counters = Counters()
+        self._catalogs = CatalogReader(settings.definitions)
+        self._catalog: TableCatalog | None = None
+        self._counters = FilterCounters()
         self._subscriptions: set[Subscription] = set()
         #: how many there are by source
-        self._users: Counter[Source] = Counter()
+        self._users: Counter[TableViews] = Counter()
         #: which rows have their changes recorded, by table
         self._recorded: dict[str, Expression] = {}
         self._closed = False
@@ -92,14 +92,14 @@ class Hub:
             through=None if position is None else position.source_timestamp,
         )
 
-    async def shape(self) -> Shape:
+    async def catalog(self) -> TableCatalog:
         """Tables and definitions as they are now; another `version` when they have changed. Raises Unreachable."""
-        shape = await self._connections.ask(self._shapes.read)
+        catalog = await self._connections.ask(self._catalogs.read)
         # Of two looks at the same time the later one may have been answered first.
-        if self._shape is None or _newer(shape, self._shape):
-            self._shape = shape
-            self._end_changed(shape)
-        return self._shape
+        if self._catalog is None or _newer(catalog, self._catalog):
+            self._catalog = catalog
+            self._end_changed(catalog)
+        return self._catalog
 
     async def subscribe(
         self, table: Table, expression: Expression = TRUE, tenant_id: str | None = None, after: int | None = None
@@ -107,21 +107,21 @@ class Hub:
         """Rows of a table that a filter is true for, of one tenant or of all, and their changes.
 
         First the rows of now; with `after`, instead, every change with that source timestamp or a later one. The table
-        is one of `shape()`. Raises DefinitionChanged when it is so no more, NotFound when its changes are not recorded,
+        is one of `catalog()`. Raises DefinitionChanged when it no longer is, NotFound where no changes are recorded,
         Unreachable. Everything else is raised by `take`.
         """
-        shape = self._shape
-        if shape is None or not _same(shape.tables.get(table.name), table):
-            shape = await self.shape()
-        if not _same(shape.tables.get(table.name), table):
+        catalog = self._catalog
+        if catalog is None or not _same(catalog.tables.get(table.name), table):
+            catalog = await self.catalog()
+        if not _same(catalog.tables.get(table.name), table):
             raise DefinitionChanged(f"the definition of the table {table.name} has changed")
-        recorded = shape.recorded(table)
+        recorded = catalog.recorded(table)
         if recorded == FALSE:
             raise NotFound(f"changes of the table {table.name} are not recorded (`live` in its definition)")
         if self._closed:
             raise Closed("the server stops")
         if (source := self.sources.get(table.name)) is None:
-            source = self.sources[table.name] = Source(table, self._counters)
+            source = self.sources[table.name] = TableViews(table, self._counters)
             self._recorded[table.name] = recorded
         wanted = of_tenant(all_of([recorded, expression]), tenant_id)
         subscription = Subscription(self._supply, source, wanted, after)
@@ -132,7 +132,7 @@ class Hub:
 
     async def redefined(self) -> None:
         """The follower saw that the definitions have changed."""
-        await self.shape()
+        await self.catalog()
 
     def missed(self, through: int, error: TidelockError) -> None:
         """The follower could not tell changes."""
@@ -144,17 +144,20 @@ class Hub:
         await self._readers.rest()
 
     async def _check(self, version: int | None) -> None:
-        while self._shape is None or version != self._shape.version:
+        while self._catalog is None or version != self._catalog.version:
             try:
-                await self.shape()
+                await self.catalog()
                 return
             except Unreachable:
                 await asyncio.sleep(PAUSE_S)
 
-    def _end_changed(self, shape: Shape) -> None:
+    def _end_changed(self, catalog: TableCatalog) -> None:
         """End those whose table is not what it was, or would not tell them what it did."""
         for name, source in tuple(self.sources.items()):
-            if not _same(shape.tables.get(name), source.table) or shape.recorded(source.table) != self._recorded[name]:
+            if (
+                not _same(catalog.tables.get(name), source.table)
+                or catalog.recorded(source.table) != self._recorded[name]
+            ):
                 for subscription in [each for each in self._subscriptions if each.source is source]:
                     subscription.end(DefinitionChanged(f"the definition of the table {name} has changed"))
 
@@ -169,8 +172,8 @@ class Hub:
         self._follower.unwant()
 
 
-def _newer(shape: Shape, than: Shape) -> bool:
-    return shape.version is not None and (than.version is None or shape.version > than.version)
+def _newer(catalog: TableCatalog, than: TableCatalog) -> bool:
+    return catalog.version is not None and (than.version is None or catalog.version > than.version)
 
 
 def _same(known: Table | None, table: Table) -> bool:

@@ -16,7 +16,7 @@ from itertools import chain, product
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from tidelock.views.branches import Branch, Range, branches_of
+from tidelock.views.branches import Branch, ColumnRange, branches_of
 from tidelock.where import Expression
 
 V = TypeVar("V", bound=Hashable)
@@ -84,17 +84,17 @@ class _Leaf(Generic[V]):
         #: those of which no more is known
         self.views: dict[V, None] = {}
         #: the others, by the column whose range is known
-        self.ranges: dict[str, Ranges[V]] = {}
+        self.ranges: dict[str, IntervalIndex[V]] = {}
 
-    def add(self, view: V, range_: Range | None) -> None:
+    def add(self, view: V, range_: ColumnRange | None) -> None:
         if range_ is None:
             self.views[view] = None
             return
         if (ranges := self.ranges.get(range_.column)) is None:
-            ranges = self.ranges[range_.column] = Ranges()
+            ranges = self.ranges[range_.column] = IntervalIndex()
         ranges.add(view, range_)
 
-    def remove(self, view: V, range_: Range | None) -> bool:
+    def remove(self, view: V, range_: ColumnRange | None) -> bool:
         """Whether nothing is left."""
         if range_ is None:
             self.views.pop(view, None)
@@ -136,13 +136,19 @@ def _places(branch: Branch) -> Iterator[Any]:
         yield from product(*branch.equal.values())
 
 
-class Ranges(Generic[V]):
-    """Owners by their ranges of one column. What one owner has is added together, and removed together."""
+class IntervalIndex(Generic[V]):
+    """Which of many intervals of one column a value lies in, at the cost of a search and of what is found.
+
+    Intervals lie in trees, which are made once and never changed. What is added waits beside them until it is enough
+    for a tree, which takes in those that are not larger than itself: so thousands that come one by one are sorted a few
+    times each, not at every look. What is removed is left out of what is found until half of all is gone. What one
+    owner has is added together, and removed together.
+    """
 
     __slots__ = ("_gone", "_owned", "_trees", "_waiting")
 
     def __init__(self) -> None:
-        self._owned: dict[V, list[Range]] = {}
+        self._owned: dict[V, list[ColumnRange]] = {}
         #: owners that are in no tree yet
         self._waiting: dict[V, None] = {}
         #: from large to small; an owner is in one of them
@@ -153,7 +159,7 @@ class Ranges(Generic[V]):
     def __len__(self) -> int:
         return len(self._owned)
 
-    def add(self, owner: V, range_: Range) -> None:
+    def add(self, owner: V, range_: ColumnRange) -> None:
         if owner in self._gone:
             self._plant(list(self._owned))
         self._owned.setdefault(owner, []).append(range_)
@@ -208,7 +214,7 @@ class _Tree(Generic[V]):
 
     __slots__ = ("_above", "_nodes", "_places", "_thresholds", "owners")
 
-    def __init__(self, owners: Sequence[V], owned: Mapping[V, Sequence[Range]]) -> None:
+    def __init__(self, owners: Sequence[V], owned: Mapping[V, Sequence[ColumnRange]]) -> None:
         self.owners = owners
         ranges = [(owner, range_) for owner in owners for range_ in owned[owner]]
         found = {end for _, range_ in ranges for end in (range_.low, range_.high) if end is not None}

@@ -38,8 +38,8 @@ class Frontier(NamedTuple):
     source_timestamp: int
 
 
-class Look(NamedTuple):
-    """What a look at the database tells."""
+class LogState(NamedTuple):
+    """What one look at the database gives."""
 
     frontier: Frontier
     #: of the definitions; None before the fold has ever run
@@ -48,7 +48,7 @@ class Look(NamedTuple):
     pruned: int
 
 
-class Place(NamedTuple):
+class LogCursor(NamedTuple):
     """How far the log was read: through some of a range's changes of a table, and all that come before."""
 
     last_sequence: int
@@ -61,13 +61,13 @@ class Place(NamedTuple):
     complete_through: int
 
 
-class Page(NamedTuple):
+class LogPage(NamedTuple):
     """Changes that follow each other in the log."""
 
     #: table, changes of it in order; tables of a range one after another
     changes: Sequence[tuple[str, pa.Table]]
     #: where the next page begins; None: there is none
-    place: Place | None
+    place: LogCursor | None
 
 
 class _Part(NamedTuple):
@@ -84,21 +84,21 @@ class _Part(NamedTuple):
     segment: bytes
 
 
-def beginning(after: int) -> Place:
+def beginning(after: int) -> LogCursor:
     """The place of one who has everything through a source timestamp."""
-    return Place(0, "", (), None, after)
+    return LogCursor(0, "", (), None, after)
 
 
-def look(connection: Connection) -> Look:
-    row = connection.execute(_QUERIES["look"]).fetchone()
+def read_state(connection: Connection) -> LogState:
+    row = connection.execute(_QUERIES["read_state"]).fetchone()
     assert row is not None, "this query always has a row"
     sequence, source_timestamp, version, pruned = row
-    return Look(Frontier(sequence, source_timestamp), version, pruned)
+    return LogState(Frontier(sequence, source_timestamp), version, pruned)
 
 
 def read_page(
-    connection: Connection, tables: Collection[str], place: Place, *, after: int, through: int, seen: Seen
-) -> Page:
+    connection: Connection, tables: Collection[str], place: LogCursor, *, after: int, through: int, seen: Seen
+) -> LogPage:
     """The next changes of some tables behind a place, of segments that end after a time and through a sequence.
 
     Raises ResumeExpired when some of them are gone. Ranges are removed as a whole, from the oldest on: as long as
@@ -112,17 +112,17 @@ def read_page(
         raise expired(place.complete_through)
     more = rows[0][1]
     if more is None:
-        return Page((), None)
+        return LogPage((), None)
     parts = [_Part(*row[2:]) for row in rows]
     changes: list[tuple[str, pa.Table]] = []
     for (_, name), found in groupby(parts, key=lambda part: part[:2]):
         read = _Lanes(list(found), place)
         changes += ((name, each) for each in read.changes(partial(seen, name)))
     if not more:
-        return Page(changes, None)
+        return LogPage(changes, None)
     # The last range may go on in the next page.
     ended = [part.last_source_timestamp for part in parts if part.last_sequence < parts[-1].last_sequence]
-    return Page(changes, read.place(max([place.complete_through, *ended])))
+    return LogPage(changes, read.place(max([place.complete_through, *ended])))
 
 
 class _Lanes:
@@ -132,7 +132,7 @@ class _Lanes:
     changes that come before what it has next.
     """
 
-    def __init__(self, parts: Sequence[_Part], place: Place) -> None:
+    def __init__(self, parts: Sequence[_Part], place: LogCursor) -> None:
         self._parts = parts
         self._decoded = [decode(part.segment) for part in parts]
         same = (place.last_sequence, place.table_name) == parts[0][:2]
@@ -152,7 +152,7 @@ class _Lanes:
         order = pc.sort_indices(merged, sort_keys=[(name, "ascending") for name in _ORDER])
         return [merged.take(order)]
 
-    def place(self, complete_through: int) -> Place:
+    def place(self, complete_through: int) -> LogCursor:
         """Where the next page begins, if there is one."""
         lanes = max(part.lane for part in self._parts) + 1
         firsts = [*self._before, *([0] * (lanes - len(self._before)))]
@@ -160,7 +160,7 @@ class _Lanes:
             if self._through is None or _position(changes, -1) <= self._through:
                 firsts[part.lane] = part.part + 1
         last_sequence, table_name, *_ = self._parts[0]
-        return Place(last_sequence, table_name, tuple(firsts), self._through, complete_through)
+        return LogCursor(last_sequence, table_name, tuple(firsts), self._through, complete_through)
 
     def _told(self, changes: pa.Table) -> pa.Table:
         """Those behind the ones that were told before, and before those that must wait."""

@@ -17,7 +17,7 @@ from tidelock.changes.reader import Change, before_last, pruned_through, read_ch
 from tidelock.errors import NotFound, ResumeExpired
 from tidelock.fold.tables import KEY, WATERMARKS, Table
 from tidelock.sections import shown
-from tidelock.views.catalog import Shape
+from tidelock.views.catalog import TableCatalog
 from tidelock.views.rows import table_name
 
 Connection = psycopg.Connection[Any]
@@ -31,13 +31,13 @@ _SELECT = sql.SQL(
 )
 
 
-def ordered_table(shape: Shape, stream: str) -> Table:
+def ordered_table(catalog: TableCatalog, stream: str) -> Table:
     """The table of a stream's ordered output. Raises NotFound."""
-    ordered = [each.name for each in shape.definitions.streams.values() if each.ordered]
+    ordered = [each.name for each in catalog.definitions.streams.values() if each.ordered]
     if stream not in ordered:
         there_are = f"these are: {', '.join(ordered)}" if ordered else "none is, see ordered in [streams.NAME]"
         raise NotFound(f"stream {shown(stream)} is not ordered; {there_are}")
-    return shape.table(f"{stream}_ordered")
+    return catalog.table(f"{stream}_ordered")
 
 
 def is_watermark(change: Change) -> bool:

@@ -10,13 +10,13 @@ import asyncio
 from collections import deque
 from itertools import islice
 
-from tidelock.views.views import Event, Operation
+from tidelock.views.views import Operation, ViewEvent
 
 #: events that are held for each key a queue may have: a snapshot's time is known within moments
 _HELD_PER_KEY = 10
 
 
-class Queue:
+class SubscriberQueue:
     """A subscriber's events. Used on one event loop.
 
     Only what the subscriber has not got yet may be put: an INSERT and a DELETE are nothing together for who knows
@@ -34,11 +34,11 @@ class Queue:
         self.overflowed = False
         self._keys_max = keys_max
         #: in the order of their times
-        self._steps: deque[Event] = deque()
+        self._steps: deque[ViewEvent] = deque()
         #: once they were too many: what they come to, by tenant and key, in the order of their times
         self._combining = False
-        self._waiting: dict[tuple[str, str], Event] = {}
-        self._held: list[Event] | None = [] if held else None
+        self._waiting: dict[tuple[str, str], ViewEvent] = {}
+        self._held: list[ViewEvent] | None = [] if held else None
         #: times up to this one are left out
         self._dropped_through = -1
         self._ready = asyncio.Event()
@@ -46,7 +46,7 @@ class Queue:
     def __len__(self) -> int:
         return len(self._steps) + len(self._waiting) if self._held is None else len(self._held)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ViewEvent) -> None:
         """Events come in the order of their source timestamps."""
         if event.source_timestamp <= self._dropped_through or self.overflowed:
             return
@@ -57,7 +57,7 @@ class Queue:
         else:
             self._overflow()
 
-    def take(self, most: int) -> list[Event]:
+    def take(self, most: int) -> list[ViewEvent]:
         """The first so many of what waits."""
         if not self._combining:
             taken = [self._steps.popleft() for _ in range(min(most, len(self._steps)))]
@@ -89,7 +89,7 @@ class Queue:
         """Let `wait` return: the owner has something else to tell."""
         self._ready.set()
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: ViewEvent) -> None:
         if not self._combining and len(self._steps) < self._keys_max:
             self._steps.append(event)
             self._ready.set()
@@ -99,14 +99,14 @@ class Queue:
             self._combine(self._steps.popleft())
         self._combine(event)
 
-    def _combine(self, event: Event) -> None:
+    def _combine(self, event: ViewEvent) -> None:
         place = event.tenant_id, event.key
         earlier = self._waiting.pop(place, None)
         if earlier is None:
             if len(self._waiting) == self._keys_max:
                 self._overflow()
                 return
-            combined: Event | None = event
+            combined: ViewEvent | None = event
         else:
             combined = _combined(earlier, event)
         if combined is not None:
@@ -121,7 +121,7 @@ class Queue:
         self._ready.set()
 
 
-def _combined(earlier: Event, later: Event) -> Event | None:
+def _combined(earlier: ViewEvent, later: ViewEvent) -> ViewEvent | None:
     """What two events of one row are together: the later one itself, with its encodings, where that tells all."""
     match earlier.operation, later.operation:
         case "INSERT", "DELETE":
@@ -138,5 +138,5 @@ def _combined(earlier: Event, later: Event) -> Event | None:
             return later
 
 
-def _retold(event: Event, operation: Operation, fields: tuple[str, ...]) -> Event:
-    return Event(event.tenant_id, event.key, operation, fields, event.row, event.source_timestamp)
+def _retold(event: ViewEvent, operation: Operation, fields: tuple[str, ...]) -> ViewEvent:
+    return ViewEvent(event.tenant_id, event.key, operation, fields, event.row, event.source_timestamp)

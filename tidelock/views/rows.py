@@ -29,7 +29,7 @@ _EXPRESSIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RowSelection:
     """Which rows of a table: everything given narrows it."""
 
     table: Table
@@ -44,7 +44,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class RowPage:
+class SelectedRows:
     """Rows of a selection, ready to be encoded."""
 
     items: Sequence[Mapping[str, object]]
@@ -53,8 +53,8 @@ class RowPage:
 
 
 async def read_rows(
-    connection: psycopg.AsyncConnection[Any], selection: Selection, *, rows_max: int, bytes_max: int
-) -> RowPage:
+    connection: psycopg.AsyncConnection[Any], selection: RowSelection, *, rows_max: int, bytes_max: int
+) -> SelectedRows:
     """A page of at most so many rows and bytes of text, but of one row at least."""
     columns = selection.table.columns
     names = ["tenant_id", *columns]
@@ -70,21 +70,21 @@ async def read_rows(
         async for row in rows:
             size += sum(len(row[i]) for i in texts if row[i] is not None)
             if len(items) == rows_max or (items and size > bytes_max):
-                return RowPage(items, last)
+                return SelectedRows(items, last)
             item = dict(zip(names, row, strict=False))
             for name, form in forms:
                 if item[name] is not None:
                     item[name] = form(item[name])
             items.append(item)
             last = (row[0], row[-1])
-    return RowPage(items, None)
+    return SelectedRows(items, None)
 
 
 def table_name(table: Table) -> sql.Identifier:
     return sql.Identifier(SCHEMA, table.name)
 
 
-def conditions(selection: Selection) -> sql.Composed:
+def conditions(selection: RowSelection) -> sql.Composed:
     """The condition on rows, without where the page begins."""
     found: list[sql.Composable] = [sql.SQL("true")]
     if selection.tenant_id is not None:
@@ -101,7 +101,7 @@ def conditions(selection: Selection) -> sql.Composed:
     return sql.SQL(" AND ").join(found)
 
 
-def _select(selection: Selection, limit: int) -> sql.Composed:
+def _select(selection: RowSelection, limit: int) -> sql.Composed:
     table = selection.table
     shown = [_expression(name, type_) for name, type_ in table.columns.items()]
     order = [sql.Identifier(name) for name in ("tenant_id", table.listed_by, KEY) if name is not None]
@@ -116,7 +116,7 @@ def _select(selection: Selection, limit: int) -> sql.Composed:
     )
 
 
-def _beginning(selection: Selection) -> sql.Composable:
+def _beginning(selection: RowSelection) -> sql.Composable:
     """Where the page begins: behind the last row of the page before."""
     if selection.after is None:
         return sql.SQL("true")
@@ -136,7 +136,7 @@ def _compared(column: str, operator: str, value: str | int) -> sql.Composed:
     return sql.SQL("{} {} {}").format(sql.Identifier(column), sql.SQL(operator), sql.Literal(value))
 
 
-def _key_range(selection: Selection) -> list[sql.Composable]:
+def _key_range(selection: RowSelection) -> list[sql.Composable]:
     """What the first columns of the key being given says of the key, which is what the rows are indexed by."""
     key = selection.table.key
     given = [selection.equal[name] for name in takewhile(selection.equal.__contains__, key)]

@@ -1,7 +1,7 @@
-"""Snapshots: the rows of a filter and how far the fold is, seen in one moment.
+"""What a subscriber gets before it follows: a snapshot of its rows, or the changes since a time.
 
-Whoever asks for the same rows while they are read shares them, and only so many are read at a time: a thousand clients
-that come back at once must not cost the database a thousand connections.
+Both are backlogs in Arrow, which is small. Whoever asks for the same while it is read shares it, and only so many are
+read at a time: a thousand clients that come back at once must not cost the database a thousand connections.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tidelock.errors import DefinitionChanged, ResumeExpired, SnapshotTooLarge
 from tidelock.fold.statements import placed, quoted
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.views.decoding import changes_of, fits, inserts_of, slices, stored_schema
-from tidelock.views.log import Frontier, Place, look, read_page
+from tidelock.views.log import Frontier, LogCursor, read_page, read_state
 from tidelock.views.prefilter import mask_of
 from tidelock.views.readers import Connection, Readers
-from tidelock.views.views import Event, View
+from tidelock.views.views import View, ViewEvent
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
 # Rows may be large: what a snapshot has in memory is bounded as well.
@@ -75,7 +75,7 @@ def _read_snapshot(connection: Connection, table: Table, expression: Expression,
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             # Locked before anything is seen: a table that gets another shape meanwhile would seem to be empty.
             connection.execute(f"LOCK TABLE {placed(SCHEMA, table.name)} IN ACCESS SHARE MODE".encode())
-            seen = look(connection)
+            seen = read_state(connection)
             rows = _rows(connection, table, expression, rows_max)
     except psycopg.errors.UndefinedTable:
         return _unmade(connection, table)
@@ -86,7 +86,7 @@ def _read_snapshot(connection: Connection, table: Table, expression: Expression,
 
 def _unmade(connection: Connection, table: Table) -> Snapshot:
     """Declared, and made by the fold when it first runs; or there no more."""
-    seen = look(connection)
+    seen = read_state(connection)
     if seen.version is not None:
         raise DefinitionChanged(f"there is no table {table.name} any more")
     return Snapshot(seen.frontier, None, Backlog([], partial(inserts_of, table)))
@@ -135,7 +135,7 @@ class Caught:
 
     events: Backlog
     #: where the next ones begin; None: these were the last
-    place: Place | None
+    place: LogCursor | None
 
 
 class Catchups:
@@ -145,7 +145,7 @@ class Catchups:
         self._readers = readers
         self._shared: Shared[Caught] = Shared()
 
-    def join(self, view: View, place: Place, *, after: int, through: int) -> Share[Caught]:
+    def join(self, view: View, place: LogCursor, *, after: int, through: int) -> Share[Caught]:
         """Events of a view behind a place in the log, above a source timestamp and through a sequence of the fold.
 
         There may be some before that time among them. Its result raises ResumeExpired.
@@ -157,7 +157,7 @@ class Catchups:
         await self._shared.close()
 
 
-def _read_changes(connection: Connection, view: View, place: Place, after: int, through: int) -> Caught:
+def _read_changes(connection: Connection, view: View, place: LogCursor, after: int, through: int) -> Caught:
     mask = mask_of(view.expression)
 
     def seen(_: str, changes: pa.Table) -> pa.Table:
@@ -172,24 +172,28 @@ def _read_changes(connection: Connection, view: View, place: Place, after: int, 
     return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.place)
 
 
-def _events(view: View, batch: pa.RecordBatch) -> list[Event]:
+def _events(view: View, batch: pa.RecordBatch) -> list[ViewEvent]:
     events = map(view.event_of, changes_of(view.table, batch))
     return [event for event in events if event is not None]
 
 
 class Backlog:
-    """Events in the order of their source timestamps."""
+    """Rows or past changes in Arrow, as events in the order of their source timestamps.
 
-    def __init__(self, rows: Iterable[pa.Table], make: Callable[[pa.RecordBatch], list[Event]]) -> None:
+    Events are made a few at a time when they are taken. Those who share a backlog and keep step share the events too,
+    and with them their encodings; for one that lags behind they are made again, so nothing is kept for it.
+    """
+
+    def __init__(self, rows: Iterable[pa.Table], make: Callable[[pa.RecordBatch], list[ViewEvent]]) -> None:
         self._slices = [part for table in rows for part in slices(table)]
         self._make = make
-        self._made: dict[int, list[Event]] = {}
+        self._made: dict[int, list[ViewEvent]] = {}
 
     def __len__(self) -> int:
         """How many slices it has."""
         return len(self._slices)
 
-    def slice(self, number: int) -> list[Event]:
+    def slice(self, number: int) -> list[ViewEvent]:
         """Its events, made in a few milliseconds; may be none."""
         if (events := self._made.get(number)) is None:
             events = self._made[number] = self._make(self._slices[number])
@@ -206,9 +210,9 @@ class Taking:
         self._backlog = backlog
         self._after = after
         self._slice = 0
-        self._events: list[Event] = []
+        self._events: list[ViewEvent] = []
 
-    def take(self, limit: int) -> list[Event] | None:
+    def take(self, limit: int) -> list[ViewEvent] | None:
         """The next events, of one slice; None: all were taken."""
         if not self._events:
             if self._slice == len(self._backlog):

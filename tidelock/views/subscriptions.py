@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from tidelock.errors import Closed, Overflowed, TidelockError
 from tidelock.views.follower import Follower
-from tidelock.views.log import Frontier, Place, beginning, expired
-from tidelock.views.queues import Queue
+from tidelock.views.log import Frontier, LogCursor, beginning, expired
+from tidelock.views.queues import SubscriberQueue
 from tidelock.views.snapshots import Catchups, Caught, Share, Snapshot, Snapshots, Taking
-from tidelock.views.views import Event, Source, View
+from tidelock.views.views import TableViews, View, ViewEvent
 from tidelock.where import Expression
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Subscription:
     waits is cancelled: the next one goes on where it was.
     """
 
-    def __init__(self, supply: Supply, source: Source, expression: Expression, after: int | None) -> None:
+    def __init__(self, supply: Supply, source: TableViews, expression: Expression, after: int | None) -> None:
         self.source = source
         self._supply = supply
         self._expression = expression
@@ -60,7 +60,7 @@ class Subscription:
         self._position = None if after is None else max(0, after - 1)
         self._snapshot: Share[Snapshot] | None = None
         #: what waits since it joined its view
-        self._queue: Queue | None = None
+        self._queue: SubscriberQueue | None = None
         self._view: View | None = None
         #: what is left to read from the log before that
         self._stretch: _Stretch | None = None
@@ -79,7 +79,7 @@ class Subscription:
         self._error: TidelockError | None = None
         self._ended = asyncio.Event()
 
-    async def take(self, limit: int = TAKE_EVENTS) -> list[Event]:
+    async def take(self, limit: int = TAKE_EVENTS) -> list[ViewEvent]:
         """The next events, at least one; waits for it. First the snapshot as INSERTs, then changes.
 
         Raises Ended (`Closed`, `DefinitionChanged`, `Overflowed`), ResumeExpired, SnapshotTooLarge: then it is over,
@@ -144,7 +144,7 @@ class Subscription:
         if joined and self._position is not None and self._position < through:
             self.end(error)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ViewEvent) -> None:
         """Called by the view."""
         if self._queue is not None:
             self._queue.put(event)
@@ -152,7 +152,7 @@ class Subscription:
                 # Not at once: the view is telling others meanwhile.
                 asyncio.get_running_loop().call_soon(self._overflowed)
 
-    async def _next(self, limit: int) -> list[Event] | None:
+    async def _next(self, limit: int) -> list[ViewEvent] | None:
         """Some events, if there are any at hand, or a step towards them."""
         if self._taking is not None:
             if (events := self._taking.take(limit)) is not None:
@@ -198,7 +198,7 @@ class Subscription:
 
     def _join(self, position: int, reach: Frontier) -> None:
         self._position = max(position, reach.source_timestamp)
-        self._queue = Queue(self._supply.queue_rows_max)
+        self._queue = SubscriberQueue(self._supply.queue_rows_max)
         self._queue.drop_through(self._position)
         self._view = self.source.subscribe(self, self._expression)
         if position < reach.source_timestamp:
@@ -291,7 +291,7 @@ class _Stretch:
     #: sequence of the fold that they end with
     through: int
     #: where the next ones are
-    place: Place
+    place: LogCursor
 
 
 def _slow() -> Overflowed:

@@ -1,6 +1,13 @@
-"""Row events: what a change did to one row, as subscribers are told of it.
+"""Views: filters over a table's changes, each shared by all who look through it.
 
-The time of a change is no part of it: it travels beside, as `(RowEvent, source_timestamp)`.
+A row's change concerns a view when the row was seen through it before, or is seen now:
+
+    was seen and is         UPDATE
+    was seen, is not        DELETE with the last row that was seen
+    was not seen, is        INSERT
+    neither                 nothing
+
+With the old and the new row in the change nothing has to be remembered of any row.
 """
 
 from __future__ import annotations
@@ -22,53 +29,8 @@ from tidelock.where.expressions import all_of, one_of
 Operation = Literal["INSERT", "UPDATE", "DELETE"]
 
 
-class RowEvent(NamedTuple):
-    """An operation on a row."""
-
-    operation: Operation
-    #: INSERT: all columns, UPDATE: those that changed, DELETE: those of the key; never `tenant_id`
-    fields: tuple[str, ...]
-    #: values as changes have them, and `tenant_id`; of a DELETE the last ones
-    row: Row
-
-
-def row_event(table: Table, change: Change) -> RowEvent | None:
-    """The row event of a change; None when nothing changed."""
-    columns = tuple(table.columns)
-    old, new = (whole_row(columns, values, change.tenant_id) for values in (change.old, change.new))
-    if new is None:
-        return None if old is None else RowEvent("DELETE", table.key, old)
-    if old is None:
-        return RowEvent("INSERT", columns, new)
-    fields = changed_fields(old, new)
-    return RowEvent("UPDATE", fields, new) if fields else None
-
-
-def whole_row(columns: tuple[str, ...], values: Row | None, tenant_id: str) -> Row | None:
-    """A change's values in the order of the columns, after their tenant.
-
-    A change from before the table got a column has none of it, as the row had none: null. What is no column any more
-    is left out.
-    """
-    if values is None:
-        return None
-    if tuple(values) != columns:
-        values = {name: values.get(name) for name in columns}
-    return {"tenant_id": tenant_id, **values}
-
-
-def changed_fields(old: Row, new: Row) -> tuple[str, ...]:
-    """The columns that have another value now, given two whole rows of one tenant."""
-    changed = tuple(compress(new, map(ne, old.values(), new.values())))
-    for name in changed:
-        if old[name] != old[name] and new[name] != new[name]:
-            # NaN is the same as NaN here, though it is not equal to itself.
-            return tuple(name for name in changed if old[name] == old[name] or new[name] == new[name])
-    return changed
-
-
 @dataclass(slots=True, eq=False)
-class Event:
+class ViewEvent:
     """A row event of a view, with its time: one object for all who get it."""
 
     tenant_id: str
@@ -87,11 +49,11 @@ class Event:
 class Subscriber(Protocol):
     """Who looks through a view. Must neither raise nor wait."""
 
-    def put(self, event: Event) -> None: ...
+    def put(self, event: ViewEvent) -> None: ...
 
 
 @dataclass(slots=True)
-class Counters:
+class FilterCounters:
     """What is counted over all sources, for metrics."""
 
     filter_evaluations: int = 0
@@ -112,21 +74,21 @@ class View:
         #: columns that decide it
         self.used = expression.used_columns
 
-    def event_of(self, change: Change) -> Event | None:
+    def event_of(self, change: Change) -> ViewEvent | None:
         """What a change is to this view, whoever looks: for those who read the log by themselves.
 
         The change must be one of the table as it is now: of another type a value could not be compared.
         """
         passing = _Passing(self.table, change)
-        return passing.event(*passing.seen_through(self, Counters()))
+        return passing.event(*passing.seen_through(self, FilterCounters()))
 
 
-class Source:
+class TableViews:
     """The views of one table, and the changes that pass them."""
 
-    def __init__(self, table: Table, counters: Counters | None = None) -> None:
+    def __init__(self, table: Table, counters: FilterCounters | None = None) -> None:
         self.table = table
-        self.counters = counters or Counters()
+        self.counters = counters or FilterCounters()
         #: by the canonical text of their filters
         self._views: dict[str, View] = {}
         self._index: PredicateIndex[View] = PredicateIndex()
@@ -186,6 +148,51 @@ def of_tenant(expression: Expression, tenant_id: str | None) -> Expression:
     return expression if tenant_id is None else all_of([one_of("tenant_id", STRING, [tenant_id]), expression])
 
 
+class RowEvent(NamedTuple):
+    """An operation on a row. The time of a change is no part of it: it travels beside."""
+
+    operation: Operation
+    #: INSERT: all columns, UPDATE: those that changed, DELETE: those of the key; never `tenant_id`
+    fields: tuple[str, ...]
+    #: values as changes have them, and `tenant_id`; of a DELETE the last ones
+    row: Row
+
+
+def row_event(table: Table, change: Change) -> RowEvent | None:
+    """The row event of a change; None when nothing changed."""
+    columns = tuple(table.columns)
+    old, new = (whole_row(columns, values, change.tenant_id) for values in (change.old, change.new))
+    if new is None:
+        return None if old is None else RowEvent("DELETE", table.key, old)
+    if old is None:
+        return RowEvent("INSERT", columns, new)
+    fields = changed_fields(old, new)
+    return RowEvent("UPDATE", fields, new) if fields else None
+
+
+def whole_row(columns: tuple[str, ...], values: Row | None, tenant_id: str) -> Row | None:
+    """A change's values in the order of the columns, after their tenant.
+
+    A change from before the table got a column has none of it, as the row had none: null. What is no column any more
+    is left out.
+    """
+    if values is None:
+        return None
+    if tuple(values) != columns:
+        values = {name: values.get(name) for name in columns}
+    return {"tenant_id": tenant_id, **values}
+
+
+def changed_fields(old: Row, new: Row) -> tuple[str, ...]:
+    """The columns that have another value now, given two whole rows of one tenant."""
+    changed = tuple(compress(new, map(ne, old.values(), new.values())))
+    for name in changed:
+        if old[name] != old[name] and new[name] != new[name]:
+            # NaN is the same as NaN here, though it is not equal to itself.
+            return tuple(name for name in changed if old[name] == old[name] or new[name] == new[name])
+    return changed
+
+
 class _Passing:
     """A change on its way past the views. The events it is to them are made once, however many get them."""
 
@@ -200,7 +207,7 @@ class _Passing:
         #: what an update changed, once somebody asks
         self._fields: tuple[str, ...] | None = None
         #: by whether the row was seen, and whether it is
-        self._events: dict[tuple[bool, bool], Event] = {}
+        self._events: dict[tuple[bool, bool], ViewEvent] = {}
 
     def touched(self, index: PredicateIndex[View]) -> Collection[View]:
         """The views through which the row may have been seen, or may be seen now."""
@@ -211,7 +218,7 @@ class _Passing:
             return after
         return dict.fromkeys((*before, *after))
 
-    def seen_through(self, view: View, counters: Counters) -> tuple[bool, bool]:
+    def seen_through(self, view: View, counters: FilterCounters) -> tuple[bool, bool]:
         """Whether the row was seen before, and whether it is now; neither where nothing changed."""
         old, new = self._old, self._new
         if old is None or new is None:
@@ -229,12 +236,12 @@ class _Passing:
         counters.filter_evaluations += 2
         return view.matches(old), view.matches(new)
 
-    def event(self, was_seen: bool, is_seen: bool) -> Event | None:
+    def event(self, was_seen: bool, is_seen: bool) -> ViewEvent | None:
         """What the change is where the row was seen, or is; None where it is nothing."""
         seen = was_seen, is_seen
         if (event := self._events.get(seen)) is None and (made := self._row_event(was_seen, is_seen)) is not None:
             change = self._change
-            event = self._events[seen] = Event(change.tenant_id, change.key, *made, change.source_timestamp)
+            event = self._events[seen] = ViewEvent(change.tenant_id, change.key, *made, change.source_timestamp)
         return event
 
     def _row_event(self, was_seen: bool, is_seen: bool) -> RowEvent | None:

@@ -15,7 +15,7 @@ from tidelock.columns import STRING, parse_column_type
 from tidelock.errors import Difference
 from tidelock.fold.tables import Table
 from tidelock.ops.bench.rounds import Say
-from tidelock.views.views import Event, Source
+from tidelock.views.views import TableViews, ViewEvent
 from tidelock.where import Expression, compile_where, parse_where
 
 COUNTS = (10, 1_000, 10_000)
@@ -126,7 +126,7 @@ class _Subject:
 
     def __init__(self, kind: Kind, filters: int) -> None:
         expressions = [parse_where(kind.written(number), _COLUMNS) for number in range(filters)]
-        self._source = Source(_TABLE)
+        self._source = TableViews(_TABLE)
         self._told = _Told()
         for expression in expressions:
             self._source.subscribe(self._told, expression)
@@ -159,7 +159,7 @@ class _Told:
     def __init__(self) -> None:
         self.events = 0
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ViewEvent) -> None:
         self.events += 1
 
 

@@ -90,7 +90,7 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
 
 async def _definitions(database: Database, settings: Settings) -> Definitions:
     """Those the tables are made by: what the settings say may not be in effect yet."""
-    from tidelock.views.catalog import Shapes
+    from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock drain") as connection:
-        return (await Shapes(settings.definitions).read(connection)).definitions
+        return (await CatalogReader(settings.definitions).read(connection)).definitions

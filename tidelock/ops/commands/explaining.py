@@ -81,10 +81,10 @@ async def _explained(database: Database, settings: Settings, asked: Asked, event
     from tidelock.api.tables import limits_of
     from tidelock.http.parameters import Paging
     from tidelock.usage.explain import Explaining
-    from tidelock.views.catalog import Shapes
+    from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock explain") as connection:
-        explaining = Explaining(connection, Shapes(settings.definitions), limits_of(settings))
+        explaining = Explaining(connection, CatalogReader(settings.definitions), limits_of(settings))
         return await explaining.explain(asked, Paging(events, descending=False, position=None))
 
 

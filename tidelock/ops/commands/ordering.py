@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidelock.ledger.database import Database
     from tidelock.ops.ordered_lines import OrderedPrinter
     from tidelock.settings import Settings
-    from tidelock.views.catalog import Shape
+    from tidelock.views.catalog import TableCatalog
     from tidelock.views.ordered import OrderedTail
 
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
@@ -74,8 +74,8 @@ def _follow(database: Database, tail: OrderedTail, printer: OrderedPrinter) -> N
             time.sleep(_POLL_S)
 
 
-async def _shape(database: Database, settings: Settings) -> Shape:
-    from tidelock.views.catalog import Shapes
+async def _shape(database: Database, settings: Settings) -> TableCatalog:
+    from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock tail") as connection:
-        return await Shapes(settings.definitions).read(connection)
+        return await CatalogReader(settings.definitions).read(connection)

@@ -105,20 +105,20 @@ def changes(
 
 async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usage:
     from tidelock.usage.usage import read_usage
-    from tidelock.views.catalog import Shapes
+    from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock usage") as connection:
-        shapes = Shapes(settings.definitions)
+        shapes = CatalogReader(settings.definitions)
         return await read_usage(
             connection, shapes, wanted, items_max=settings.usage_items_max, timeout_ns=settings.explain_timeout
         )
 
 
 async def _table(database: Database, settings: Settings, name: str) -> Table:
-    from tidelock.views.catalog import Shapes
+    from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock changes") as connection:
-        return (await Shapes(settings.definitions).read(connection)).table(name)
+        return (await CatalogReader(settings.definitions).read(connection)).table(name)
 
 
 def _changes(

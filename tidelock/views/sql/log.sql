@@ -1,4 +1,4 @@
--- name: look
+-- name: read_state
 -- How far the fold is, as a sequence and as a source timestamp, by which version of the definitions (null before it has
 -- ever run), and through when changes may be gone.
 SELECT sequence, coalesce((

@@ -7,6 +7,7 @@ from typing import Any
 from nicegui import ui
 from nicegui.events import EChartPointClickEventArguments
 
+from tidelock.console.api import Api
 from tidelock.console.eventtimes import Picture, Timed, closings
 from tidelock.console.parts.charts import Chart, axes, chart, colour, tooltip
 
@@ -23,6 +24,40 @@ _TOLD = """(at) => {
   return `<b>#${at.data[2]}</b> ${at.data[3]}<br>happened ${time(at.data[1])}<br>recorded ${time(at.data[0])}<br>` +
     (behind < 0 ? `${(-behind).toFixed(1)} s ahead of its arrival` : `${behind.toFixed(1)} s on its way`);
 }"""
+
+# Sequences that are looked through at first: of a stream that is silent there may be no event for long.
+_LOOKED_AT = 1_000_000
+
+
+class LastEvents:
+    """What is known of them, the oldest first."""
+
+    def __init__(self, api: Api, stream: str, tenant: str) -> None:
+        self._api = api
+        self._asked = {"stream": stream, "tenantId": tenant}
+        self.items: list[dict[str, Any]] = []
+        #: there are older ones
+        self.more = False
+        #: everything up to it is known, for so many events
+        self._seen, self._count = 0, 0
+
+    async def read(self, head: int, count: int) -> None:
+        """The last so many of the events up to a sequence."""
+        if count > self._count:
+            self.items, self.more = await self._between(max(0, head - _LOOKED_AT), head, count)
+        elif head > self._seen:
+            new, more = await self._between(self._seen, head, count)
+            self.items, self.more = (new, True) if more else ([*self.items, *new], self.more)
+        if len(self.items) > count:
+            self.items, self.more = self.items[-count:], True
+        self._seen, self._count = head, count
+
+    async def _between(self, after: int, head: int, count: int) -> tuple[list[dict[str, Any]], bool]:
+        """The newest of them, and whether there are more."""
+        page = await self._api.get(
+            "/admin/events", **self._asked, after=after, before=head + 1, order="desc", limit=count
+        )
+        return page["items"][::-1], page["next"] is not None
 
 
 class EventTimePicture:

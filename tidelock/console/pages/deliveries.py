@@ -8,13 +8,10 @@ from urllib.parse import quote
 from nicegui import ui
 
 from tidelock.console.frame import Visit
-from tidelock.console.parts.asking import ask
-from tidelock.console.parts.forms import button
-from tidelock.console.parts.segments import Segments
-from tidelock.console.parts.tables import Column, Row, rows_table
+from tidelock.console.parts.forms import Segments, ask, button
+from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table
 from tidelock.console.parts.texts import Tone, chip, json_block, panel, row
 from tidelock.console.parts.times import clock_time, whole_time
-from tidelock.console.parts.turning import Turning
 
 Json = dict[str, Any]
 
@@ -37,7 +34,7 @@ class Deliveries:
         self._visit = visit
         self._name = name
         self._path = f"/v1/triggers/{quote(name, safe='')}"
-        self._turning = Turning(visit, self._read)
+        self._turning = PageTurner(visit, self._read)
 
     async def show(self) -> None:
         wanted = self._visit.query.get("status", "")

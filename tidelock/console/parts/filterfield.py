@@ -10,11 +10,10 @@ from typing import Any
 
 from nicegui import ui
 
-from tidelock.console.catalogue import Columns
+from tidelock.console.api import Columns
 from tidelock.console.filters import OPERATORS, Built, Condition, Json, Unfilled, Unfit, built_of, read_where
 from tidelock.console.icons import svg
-from tidelock.console.parts.forms import button, choice, field
-from tidelock.console.parts.segments import Segments
+from tidelock.console.parts.forms import Segments, button, choice, field
 
 # A form with more of them is no form any more.
 _CONDITIONS_MAX = 20
