@@ -175,9 +175,21 @@ async def open_server(
         stack.push_async_callback(site.close)
         stack.push_async_callback(verifying.close)
         parts = Parts(
-            settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, explains, looks, ledger.database,
-            workers, verifying, open_gate(settings), probes,
-        )  # fmt: skip
+            settings=settings,
+            intake=ledger.intake,
+            sequencer=ledger.sequencer,
+            feed=feed,
+            hub=hub,
+            keys=keys,
+            reads=reads,
+            explains=explains,
+            looks=looks,
+            database=ledger.database,
+            triggers=workers,
+            verifying=verifying,
+            gate=open_gate(settings),
+            probes=probes,
+        )
         app = make_app(parts, site if settings.console else None)
         await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings, parts.gate))

@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tidelock.errors import Overloaded, TidelockError, Unauthorized
 from tidelock.http.access import Access
-from tidelock.http.clients import AccessWatch, ClientSlots, close_code, say_goodbye, trust
+from tidelock.http.clients import AccessWatch, ClientSlots, close_code, first_ended, say_goodbye, trust
 from tidelock.http.parameters import Parameters, read_paging
 from tidelock.http.problems import JSON
 from tidelock.ledger.causality import read_caused
@@ -201,12 +201,7 @@ class TailRoute:
             refused,
         ]
         with self._watch.over(client.headers, client.only.tenant_id, refuse, asked_tenant_id=client.asked_tenant_id):
-            try:
-                done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for end in ends:
-                    end.cancel()
-                await asyncio.gather(*ends, return_exceptions=True)
+            done = await first_ended(ends)
         for end in done:
             await _close_for(end.exception(), send)
 

@@ -177,7 +177,7 @@ class Checkup:
         told = [state.health() for state in self.windows.states]
         cut = True if self.windows.cut else msgspec.UNSET
         kafka = msgspec.UNSET if mirrored is None else mirrored
-        return EventHealth(self.health.head, self.health.readers, self.sequence, told, cut, kafka)
+        return EventHealth(self.health.head, self.health.readers, self.sequence, told, cut, kafka=kafka)
 
     def in_time(self, lag_max: int | None) -> bool:
         """Whether no reader is further behind than this, in nanoseconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -24,6 +24,7 @@ from tidelock.ledger.sequencedatabase import Reservations
 from tidelock.ledger.sequencer import Committed, Sequencer
 from tidelock.model import Answer
 from tidelock.triggers.deliveries import Depth, read_depth
+from tidelock.triggers.workers import TriggerWorkers
 from tidelock.views.hub import HubState
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -251,21 +252,11 @@ class SequenceMetrics(Collector):
         )
 
 
-class Counts(Protocol):
-    """What a process counts of triggers."""
-
-    @property
-    def transitions(self) -> Any: ...
-
-    @property
-    def attempts(self) -> Any: ...
-
-
 class TriggerMetrics(Collector):
     """Counted by this process, but for the outbox, which all share: it is looked at when somebody asks."""
 
-    def __init__(self, counts: Counts) -> None:
-        self._counts = counts
+    def __init__(self, workers: TriggerWorkers) -> None:
+        self._workers = workers
         self._depth: Depth | None = None
 
     async def look(self, connection: psycopg.AsyncConnection[Any]) -> None:
@@ -275,13 +266,13 @@ class TriggerMetrics(Collector):
         transitions = CounterMetricFamily(
             "tidelock_trigger_transitions", "Rows that entered or left the condition of a trigger", labels=["type"]
         )
-        for event_type, count in self._counts.transitions.items():
+        for event_type, count in self._workers.transitions.items():
             transitions.add_metric([event_type], count)
         yield transitions
         attempts = CounterMetricFamily(
             "tidelock_webhook_attempts", "Attempts to deliver webhooks, by what came of them", labels=["outcome"]
         )
-        for outcome, count in self._counts.attempts.items():
+        for outcome, count in self._workers.attempts.items():
             attempts.add_metric([outcome], count)
         yield attempts
         if (depth := self._depth) is not None:

@@ -52,7 +52,7 @@ _ERRORS = (400, 401, 403, 503)
 
 
 class HealthRoutes:
-    """The handlers of the vital signs."""
+    """The handlers of probes, health and metrics."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class HealthRoutes:
         access: Access,
         metrics: Metrics,
         settings: Settings,
+        *,
         probes: Sequence[Probe],
         looks: Sequence[Look] = (),
     ) -> None:

@@ -21,7 +21,7 @@ from tidelock.api.docs import install_docs
 from tidelock.api.events import CAUSALITY, EVENTS, EventLists, TailRoute
 from tidelock.api.health import Probe
 from tidelock.api.ingest import IngestRoute, Shortcut
-from tidelock.api.metrics import Counts, LiveState, Measured, Metrics, TriggerMetrics
+from tidelock.api.metrics import LiveState, Measured, Metrics, TriggerMetrics
 from tidelock.api.openapi import describe, graphql_operations, operation
 from tidelock.api.operations import HEALTH, AdminRoutes, HealthRoutes, admin_operations, admin_schemas
 from tidelock.api.tables import (
@@ -54,6 +54,7 @@ from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.settings import Settings
 from tidelock.triggers.admin import TriggerAdmin
+from tidelock.triggers.workers import TriggerWorkers
 from tidelock.views.hub import Hub
 
 _READ_ERRORS = (400, 401, 403, 503)
@@ -76,7 +77,7 @@ class Parts:
     #: for keys and health: they must not wait behind a long list
     looks: Connections
     database: Database
-    triggers: Counts
+    triggers: TriggerWorkers
     verifying: Verifying
     gate: Gate
     #: the readers that health tells of
@@ -120,11 +121,11 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     watched = TriggerMetrics(parts.triggers)
     metrics.registry.register(watched)
     metrics.registry.register(GateMetrics(parts.gate))
-    vitals = HealthRoutes(parts.looks, access, metrics, settings, parts.probes, [watched.look])
+    health = HealthRoutes(parts.looks, access, metrics, settings, probes=parts.probes, looks=[watched.look])
     app.router.routes[:0] = [
         # As probes ask: HEAD too, which the document need not tell twice.
-        Route("/healthz", vitals.alive, include_in_schema=False),
-        Route("/readyz", vitals.ready, include_in_schema=False),
+        Route("/healthz", health.alive, include_in_schema=False),
+        Route("/readyz", health.ready, include_in_schema=False),
         Route(Shortcut.path, ingest, methods=["POST"], include_in_schema=False),
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
@@ -134,8 +135,8 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     _add_lists(app, EventLists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, parts.explains, access, settings), Explain(parts.explains, access, settings))
     _add_triggers(app, Triggers(desk, access, settings))
-    _add_vitals(app, vitals)
-    _add_inspection(app, AdminRoutes(parts.looks, access, settings, activity, parts.verifying))
+    _add_health(app, health)
+    _add_admin(app, AdminRoutes(parts.looks, access, settings, activity, parts.verifying))
     if console is not None:
         console.attach(app, access)
     install_docs(app, console)
@@ -211,21 +212,21 @@ def _add_triggers(app: FastAPI, triggers: Triggers) -> None:
         _add(app, path, getattr(triggers, handler), described, method=method)
 
 
-def _add_inspection(app: FastAPI, inspection: AdminRoutes) -> None:
+def _add_admin(app: FastAPI, routes: AdminRoutes) -> None:
     for path, method, handler, described in admin_operations():
-        _add(app, path, getattr(inspection, handler), described, method=method)
+        _add(app, path, getattr(routes, handler), described, method=method)
 
 
-def _add_vitals(app: FastAPI, vitals: HealthRoutes) -> None:
+def _add_health(app: FastAPI, routes: HealthRoutes) -> None:
     ready = operation("Ready for events", "Health")
     ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
     measured = operation("Metrics", "Alive", errors=(401, 403, 503))
     measured["responses"][200] = {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}
     health = operation("Health of readers and windows", "EventHealth", parameters=HEALTH, errors=_READ_ERRORS)
-    _add(app, "/healthz", vitals.alive, operation("The process answers", "Alive"))
-    _add(app, "/readyz", vitals.ready, ready)
-    _add(app, "/admin/event-health", vitals.health, health)
-    _add(app, "/metrics", vitals.metrics, measured)
+    _add(app, "/healthz", routes.alive, operation("The process answers", "Alive"))
+    _add(app, "/readyz", routes.ready, ready)
+    _add(app, "/admin/event-health", routes.health, health)
+    _add(app, "/metrics", routes.metrics, measured)
 
 
 def _add(app: FastAPI, path: str, handler: Any, described: dict[str, Any], *, method: str = "GET") -> None:

@@ -173,7 +173,12 @@ def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
             _writing("Make a trigger", "NewTrigger", "MadeTrigger", 201, (*_WRITING, 409)),
         ),
         (one, "GET", "one", operation("A trigger", "Trigger", path=_PATH, errors=(*_ERRORS, 404))),
-        (one, "PATCH", "change", _writing("Change a trigger", "TriggerPatch", "Trigger", 200, (*_WRITING, 404), _PATH)),
+        (
+            one,
+            "PATCH",
+            "change",
+            _writing("Change a trigger", "TriggerPatch", "Trigger", 200, (*_WRITING, 404), path=_PATH),
+        ),
         (one, "DELETE", "delete", _deleting()),
         (
             history,
@@ -198,7 +203,7 @@ def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
                 "Redelivered",
                 200,
                 (*_WRITING, 404),
-                _PATH,
+                path=_PATH,
                 optional=True,
             ),
         ),
@@ -211,8 +216,8 @@ def _writing(
     answered: str,
     status: int,
     errors: Any,
-    path: Json | None = None,
     *,
+    path: Json | None = None,
     optional: bool = False,
 ) -> dict[str, Any]:
     described = [] if path is None else [{"in": "path", "required": True, **path}]

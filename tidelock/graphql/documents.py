@@ -246,7 +246,13 @@ class RootFields:
         if asked == table.name + ONE_ROW:
             return OneRowField(name, table, arguments.key(), arguments.tenant_id(), _shown(inside))
         return RowsField(
-            name, table, arguments.where(), arguments.order(), arguments.limit(), arguments.offset(), _shown(inside)
+            name,
+            table,
+            where=arguments.where(),
+            order=arguments.order(),
+            limit=arguments.limit(),
+            offset=arguments.offset(),
+            shown=_shown(inside),
         )
 
     def _call(self, name: str, field: GraphQLField, nodes: list[FieldNode], collector: Collector) -> CallField:

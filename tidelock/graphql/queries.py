@@ -11,8 +11,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from tidelock.columns import ColumnType
-from tidelock.fold.keystarts import key_range, key_text
+from tidelock.fold.keystarts import key_text
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.graphql.fields import ColumnOrder, Field, OneRowField, RowsField, TypenameField
 from tidelock.graphql.introspection import Budget, IntrospectionField
@@ -20,20 +19,12 @@ from tidelock.graphql.requests import RESULT_TOO_LARGE, RequestRefused, refusal
 from tidelock.graphql.schema import filter_columns
 from tidelock.graphql.selections import TENANT, TYPENAME, select_rows
 from tidelock.model import DEFAULT_TENANT
+from tidelock.views.rows import CHUNK_ROWS, column_expression, compared, key_conditions
 from tidelock.where import POSTGRES, TRUE, All, Expression, OneOf, where_sql
 from tidelock.where.expressions import all_of, one_of
 
-# Rows the driver hands over at a time; one may have a MiB.
-_CHUNK_ROWS = 16
 # The moment is that of the first question after this. What is locked before is not given another shape meanwhile.
 _ONE_MOMENT = sql.SQL("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; LOCK TABLE {} IN ACCESS SHARE MODE")
-
-#: what Postgres gives of a column as it is shown, or as something quickly made so
-_EXPRESSIONS = {
-    "decimal": sql.SQL("trim_scale({})::text"),
-    "date": sql.SQL("to_char({}, 'YYYY-MM-DD')"),
-    "json": sql.SQL("{}::text"),
-}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -100,7 +91,7 @@ class QueryAnswer:
         columns = [column for column in dict.fromkeys(field.shown.values()) if column != TYPENAME] or [TENANT]
         encoded = select_rows(field.table, field.shown, columns)
         found: list[bytes] = []
-        stream = connection.cursor().stream(self._select(field, columns), binary=True, size=_CHUNK_ROWS)
+        stream = connection.cursor().stream(self._select(field, columns), binary=True, size=CHUNK_ROWS)
         # Closed at once when it is left early, and the query with it.
         async with aclosing(cast("AsyncGenerator[Any]", stream)) as rows:
             async for row in rows:
@@ -122,7 +113,7 @@ class QueryAnswer:
             tenant_id = next(asked for asked in (field.tenant_id, self._tenant_id, DEFAULT_TENANT) if asked is not None)
         types = filter_columns(table)
         return sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {} OFFSET {}").format(
-            sql.SQL(", ").join(_expression(name, types[name]) for name in columns),
+            sql.SQL(", ").join(column_expression(name, types[name]) for name in columns),
             sql.Identifier(SCHEMA, table.name),
             sql.SQL(" AND ").join(self._conditions(table, tenant_id, where)),
             sql.SQL(", ").join(_ordering(table, order)),
@@ -132,7 +123,7 @@ class QueryAnswer:
 
     def _conditions(self, table: Table, tenant_id: str | None, where: Expression) -> list[sql.Composable]:
         tenants = {asked for asked in (tenant_id, self._tenant_id) if asked is not None}
-        found: list[sql.Composable] = [_compared(TENANT, "=", tenant) for tenant in tenants]
+        found: list[sql.Composable] = [compared(TENANT, "=", tenant) for tenant in tenants]
         found += _key_conditions(table, where)
         if where != TRUE:
             # Made of quoted names and literals that need no further care.
@@ -173,17 +164,4 @@ def _key_conditions(table: Table, where: Expression) -> list[sql.Composable]:
         if text is None:
             break
         texts.append(text)
-    found = key_range(texts, len(table.key))
-    if found is None:
-        return []
-    if found.end is None:
-        return [_compared(KEY, "=", found.start)]
-    return [_compared(KEY, ">=", found.start), _compared(KEY, "<", found.end)]
-
-
-def _expression(name: str, type_: ColumnType) -> sql.Composed:
-    return _EXPRESSIONS.get(type_.name, sql.SQL("{}")).format(sql.Identifier(name))
-
-
-def _compared(column: str, operator: str, value: str) -> sql.Composed:
-    return sql.SQL("{} {} {}").format(sql.Identifier(column), sql.SQL(operator), sql.Literal(value))
+    return key_conditions(texts, len(table.key))

@@ -17,7 +17,7 @@ from tidelock.errors import TidelockError
 from tidelock.graphql.execution import Operations
 from tidelock.graphql.requests import Request, errors_of
 from tidelock.http.access import Access, Grant
-from tidelock.http.clients import AccessWatch, ClientSlots, KeepAlive, OpenClient
+from tidelock.http.clients import AccessWatch, ClientSlots, KeepAlive, OpenClient, first_ended
 from tidelock.http.problems import outages
 from tidelock.instants import SECOND
 from tidelock.settings import Settings
@@ -75,12 +75,7 @@ class _Stream(Response):
             )
             gone = asyncio.create_task(_until_gone(receive))
             ends: list[asyncio.Future[None]] = [work, gone, client.ended]
-            try:
-                done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for end in ends:
-                    end.cancel()
-                await asyncio.gather(*ends, return_exceptions=True)
+            done = await first_ended(ends)
             if gone not in done:
                 errors = [error for end in done if (error := end.exception()) is not None]
                 await client.finish(errors[0] if errors else None)

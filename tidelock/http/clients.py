@@ -139,6 +139,17 @@ def trust(scope: Scope) -> None:
         tell()
 
 
+async def first_ended(ends: Sequence[asyncio.Future[None]]) -> set[asyncio.Future[None]]:
+    """Wait until one ends and end the others; gives those that ended by themselves."""
+    try:
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+    return done
+
+
 async def say_goodbye(send: Send, code: int, reason: str) -> None:
     """Close a WebSocket, if the client is still there to hear why."""
     with suppress(OSError):

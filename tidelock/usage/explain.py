@@ -165,7 +165,9 @@ class Explaining:
             pending = (await _row(now, pending_sql(counted)))[0]
             stored = None if asked.as_of is not None else await _stored(now, counted, asked)
             page = await self._page(now, counted, condition, paging)
-        return _explanation(counted, asked, summary, pending, stored, page, paging.following(page))
+        return _explanation(
+            counted, asked, summary, pending, stored=stored, page=page, following=paging.following(page)
+        )
 
     async def _page(self, now: Moment, counted: Counted, condition: str, paging: Paging) -> Page[ExplainedEvent]:
         """First which events, by all that is said of them; then the events themselves, as far as a page may go."""
@@ -228,6 +230,7 @@ def _explanation(
     asked: Asked,
     summary: Sequence[Any],
     pending: int,
+    *,
     stored: Sequence[Any] | None,
     page: Page[ExplainedEvent],
     following: str | None,
@@ -276,7 +279,15 @@ def _explanation(
 
 def _part(figures: Sequence[Any]) -> Part:
     of = dict(zip(OF_PART, figures, strict=True))
-    return Part(of["count"], of["sum"], of["max"], of["min"], of["last"], of["first"], of["final"])
+    return Part(
+        count=of["count"],
+        sum=of["sum"],
+        max=of["max"],
+        min=of["min"],
+        last=of["last"],
+        first_sequence=of["first"],
+        last_sequence=of["final"],
+    )
 
 
 def _known(*sequences: int | None) -> list[int]:

@@ -88,7 +88,7 @@ async def read_usage(
     if len(rows) > items_max:
         raise RequestError(f"this has more than {items_max} items; narrow it with from and to", field="from")
     items = [_item(meter.period, *row) for row in rows]
-    return Usage(meter.name, wanted.customer_ref, meter.aggregation, meter.period, items, through)
+    return Usage(meter.name, wanted.customer_ref, meter.aggregation, meter.period, items, through_sequence=through)
 
 
 def meter_of(definitions: Definitions, metric: str) -> Meter:
@@ -142,11 +142,11 @@ def _item(
     watermark: int | None,
 ) -> UsageItem:
     return UsageItem(
-        format_instant(start),
-        format_instant(period_end(period, start)),
-        group,
-        value,
-        adjustment,
-        total,
-        None if watermark is None else format_instant(watermark),
+        period_start=format_instant(start),
+        period_end=format_instant(period_end(period, start)),
+        group=group,
+        value=value,
+        adjustment=adjustment,
+        total=total,
+        watermark=None if watermark is None else format_instant(watermark),
     )

@@ -65,7 +65,7 @@ def inserts_of(table: Table, batch: pa.RecordBatch) -> list[ViewEvent]:
         values.append(_decimals(found) if type_.name == "decimal" else found)
     rows = [dict(zip(names, each, strict=True)) for each in zip(*values, strict=True)]
     return [
-        ViewEvent(row["tenant_id"], key, "INSERT", fields, row, time)
+        ViewEvent(row["tenant_id"], key, "INSERT", fields, row, source_timestamp=time)
         for key, time, row in zip(keys, times, rows, strict=True)
     ]
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -27,6 +27,9 @@ from tidelock.views.log import Frontier, LogCursor, beginning, read_page, read_s
 from tidelock.views.prefilter import Mask
 from tidelock.views.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
 from tidelock.views.views import TableViews
+
+if TYPE_CHECKING:
+    from tidelock.views.hub import Hub
 
 logger = logging.getLogger(__name__)
 
@@ -49,30 +52,14 @@ class _Claim:
     place: LogCursor | None
 
 
-class Audience(Protocol):
-    """Those who are told."""
-
-    @property
-    def sources(self) -> Mapping[str, TableViews]:
-        """By table, those with views."""
-
-    async def redefined(self) -> None:
-        """The definitions have changed. Awaited before anything is read that was made by the new ones."""
-
-    def missed(self, through: int, error: TidelockError) -> None:
-        """Changes through a source timestamp cannot be told, for that reason, to who was there to be told them."""
-
-    async def left(self) -> None:
-        """Nobody is there any more."""
-
-
 class Follower:
     """Follows while somebody wants it to; reads nothing and holds no connection otherwise."""
 
-    def __init__(self, database: Database, audience: Audience) -> None:
+    def __init__(self, database: Database, hub: Hub) -> None:
+        """The hub has the views that are told, and hears what the follower learns beside changes."""
         self._database = database
         self._readers = Readers(database, size_max=1, name="tidelock follower")
-        self._audience = audience
+        self._hub = hub
         self._masks: WeakKeyDictionary[TableViews, tuple[int, Mask]] = WeakKeyDictionary()
         self._wanting = 0
         #: everything through here was told; None: nobody wants to know
@@ -145,7 +132,7 @@ class Follower:
                 self._wanted.clear()
                 self._position = self._claim = None
                 await self._readers.rest()
-                await self._audience.left()
+                await self._hub.left()
 
     async def _woken(self) -> None:
         with suppress(TimeoutError):
@@ -159,7 +146,7 @@ class Follower:
             if self._claim is None:
                 seen = await self._readers.run(read_state)
                 if seen.version != self._version:
-                    await self._audience.redefined()
+                    await self._hub.redefined()
                     self._version = seen.version
                 if not self._claims(seen.frontier):
                     return
@@ -172,9 +159,7 @@ class Follower:
         if self._position is None:
             self._position = end
         elif end.sequence > self._position.sequence:
-            watched = {
-                name: (source, self._mask(source)) for name, source in self._audience.sources.items() if source.views
-            }
+            watched = {name: (source, self._mask(source)) for name, source in self._hub.sources.items() if source.views}
             after = self._position.source_timestamp
             self._claim = _Claim(after, end, watched, beginning(after) if watched else None)
         else:
@@ -193,7 +178,7 @@ class Follower:
                 claim.place = place
         except ResumeExpired as error:
             claim.place = None
-            self._audience.missed(claim.end.source_timestamp, error)
+            self._hub.missed(claim.end.source_timestamp, error)
 
     async def _tell(self, source: TableViews, changes: pa.Table) -> None:
         """Let a source apply changes, with pauses in which others have their turn."""
@@ -214,7 +199,7 @@ class Follower:
     def _give_up(self, error: Exception) -> None:
         """After a defect of ours: begin anew, and let nobody believe to have everything."""
         self._position = self._claim = None
-        self._audience.missed(2**63 - 1, Closed(f"the server failed: {type(error).__name__}; its log says more"))
+        self._hub.missed(2**63 - 1, Closed(f"the server failed: {type(error).__name__}; its log says more"))
 
     async def _listen(self) -> None:
         """Hear of what the fold has done. Whatever goes wrong here, the poll makes good."""

@@ -137,7 +137,7 @@ class OrderedTail:
                 cursor.execute(query)
                 for source_timestamp, tenant_id, key, *values in cursor:
                     row = dict(zip(self._table.columns, values, strict=True))
-                    yield Change(self._table.name, source_timestamp, tenant_id, key, None, row)
+                    yield Change(self._table.name, source_timestamp, tenant_id, key, old=None, new=row)
         except psycopg.errors.UndefinedTable:
             return  # declared, and made by the fold when it first runs
 

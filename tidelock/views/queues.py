@@ -139,4 +139,4 @@ def _combined(earlier: ViewEvent, later: ViewEvent) -> ViewEvent | None:
 
 
 def _retold(event: ViewEvent, operation: Operation, fields: tuple[str, ...]) -> ViewEvent:
-    return ViewEvent(event.tenant_id, event.key, operation, fields, event.row, event.source_timestamp)
+    return ViewEvent(event.tenant_id, event.key, operation, fields, event.row, source_timestamp=event.source_timestamp)

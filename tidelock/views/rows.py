@@ -17,8 +17,8 @@ from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.forms import forms_of
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
-# Rows the driver hands over at a time; one may have a MiB.
-_CHUNK_ROWS = 16
+#: rows the driver hands over at a time; one may have a MiB
+CHUNK_ROWS = 16
 
 #: what Postgres gives of a column as it is shown, or as something quickly made so
 _EXPRESSIONS = {
@@ -64,7 +64,7 @@ async def read_rows(
     items: list[dict[str, object]] = []
     last = None
     size = 0
-    stream = connection.cursor().stream(_select(selection, rows_max + 1), binary=True, size=_CHUNK_ROWS)
+    stream = connection.cursor().stream(_select(selection, rows_max + 1), binary=True, size=CHUNK_ROWS)
     # Closed at once when it is left early, and the query with it.
     async with aclosing(cast("AsyncGenerator[Any]", stream)) as rows:
         async for row in rows:
@@ -88,12 +88,12 @@ def conditions(selection: RowSelection) -> sql.Composed:
     """The condition on rows, without where the page begins."""
     found: list[sql.Composable] = [sql.SQL("true")]
     if selection.tenant_id is not None:
-        found.append(_compared("tenant_id", "=", selection.tenant_id))
+        found.append(compared("tenant_id", "=", selection.tenant_id))
     for name, value in selection.equal.items():
-        found.append(_compared(name, "=", value))
+        found.append(compared(name, "=", value))
     for name, (first, end) in selection.between.items():
-        found += [] if first is None else [_compared(name, ">=", first)]
-        found += [] if end is None else [_compared(name, "<", end)]
+        found += [] if first is None else [compared(name, ">=", first)]
+        found += [] if end is None else [compared(name, "<", end)]
     found += _key_range(selection)
     if selection.where != TRUE:
         # Made of quoted names and literals that need no further care.
@@ -101,9 +101,28 @@ def conditions(selection: RowSelection) -> sql.Composed:
     return sql.SQL(" AND ").join(found)
 
 
+def column_expression(name: str, type_: ColumnType) -> sql.Composed:
+    """A column as it is shown, or as something quickly made so."""
+    return _EXPRESSIONS.get(type_.name, sql.SQL("{}")).format(sql.Identifier(name))
+
+
+def compared(column: str, operator: str, value: str | int) -> sql.Composed:
+    return sql.SQL("{} {} {}").format(sql.Identifier(column), sql.SQL(operator), sql.Literal(value))
+
+
+def key_conditions(texts: Sequence[str], columns: int) -> list[sql.Composable]:
+    """Where the keys of rows lie whose first columns have these texts, of a key of so many columns."""
+    found = key_range(texts, columns)
+    if found is None:
+        return []
+    if found.end is None:
+        return [compared(KEY, "=", found.start)]
+    return [compared(KEY, ">=", found.start), compared(KEY, "<", found.end)]
+
+
 def _select(selection: RowSelection, limit: int) -> sql.Composed:
     table = selection.table
-    shown = [_expression(name, type_) for name, type_ in table.columns.items()]
+    shown = [column_expression(name, type_) for name, type_ in table.columns.items()]
     order = [sql.Identifier(name) for name in ("tenant_id", table.listed_by, KEY) if name is not None]
     return sql.SQL("SELECT tenant_id, {}, {} FROM {} WHERE {} AND {} ORDER BY {} LIMIT {}").format(
         sql.SQL(", ").join(shown),
@@ -128,21 +147,7 @@ def _beginning(selection: RowSelection) -> sql.Composable:
     return sql.SQL("(tenant_id, {by}, {key}) > ({t}, {place}, {k})").format(t=tenant, k=key, place=place, **names)
 
 
-def _expression(name: str, type_: ColumnType) -> sql.Composed:
-    return _EXPRESSIONS.get(type_.name, sql.SQL("{}")).format(sql.Identifier(name))
-
-
-def _compared(column: str, operator: str, value: str | int) -> sql.Composed:
-    return sql.SQL("{} {} {}").format(sql.Identifier(column), sql.SQL(operator), sql.Literal(value))
-
-
 def _key_range(selection: RowSelection) -> list[sql.Composable]:
     """What the first columns of the key being given says of the key, which is what the rows are indexed by."""
     key = selection.table.key
-    given = [selection.equal[name] for name in takewhile(selection.equal.__contains__, key)]
-    found = key_range(given, len(key))
-    if found is None:
-        return []
-    if found.end is None:
-        return [_compared(KEY, "=", found.start)]
-    return [_compared(KEY, ">=", found.start), _compared(KEY, "<", found.end)]
+    return key_conditions([selection.equal[name] for name in takewhile(selection.equal.__contains__, key)], len(key))

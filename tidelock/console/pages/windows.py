@@ -260,15 +260,15 @@ def _window(name: str, form: Json, definitions: Json, tables: Json) -> TimedOutp
     how = f"event time, {timing.get('late_tolerance', '0s')} of patience" if by_event_time else "time of arrival"
     groups = f", by {' and '.join(form['group_by'])}" if form["group_by"] else ""
     return TimedOutput(
-        name,
-        form["stream"],
-        name,
-        _columns(tables.get(name, {}), first=["window_start"]),
-        "window_start",
-        f"{kind} {size} over {form['stream']}{groups}; {how}",
-        stream.get("eventtime") if by_event_time else None,
-        timing.get("late_tolerance", "0s") if by_event_time else None,
-        parse_duration(measure) if kind == "tumbling" else None,
+        window=name,
+        stream=form["stream"],
+        table=name,
+        columns=_columns(tables.get(name, {}), first=["window_start"]),
+        newest="window_start",
+        words=f"{kind} {size} over {form['stream']}{groups}; {how}",
+        eventtime=stream.get("eventtime") if by_event_time else None,
+        tolerance=timing.get("late_tolerance", "0s") if by_event_time else None,
+        size=parse_duration(measure) if kind == "tumbling" else None,
     )
 
 
@@ -276,15 +276,15 @@ def _ordered(stream: str, form: Json, tables: Json) -> TimedOutput:
     name = f"{stream}_ordered"
     tolerance = form["eventtime"].get("late_tolerance", "0s")
     return TimedOutput(
-        name,
-        stream,
-        name,
-        _columns(tables.get(name, {}), first=["position"]),
-        "position",
-        f"{stream} in the order of event time; {tolerance} of patience",
-        form["eventtime"],
-        tolerance,
-        None,
+        window=name,
+        stream=stream,
+        table=name,
+        columns=_columns(tables.get(name, {}), first=["position"]),
+        newest="position",
+        words=f"{stream} in the order of event time; {tolerance} of patience",
+        eventtime=form["eventtime"],
+        tolerance=tolerance,
+        size=None,
     )
 
 
