@@ -59,7 +59,7 @@ def pages(connection: Connection, tables: list[str], *, after: int, through: int
             rows = changes.to_pylist()
             found += [(table, row["source_timestamp"], row["key"]) for row in rows if row["source_timestamp"] > after]
         yield found
-        place = page.place
+        place = page.cursor
 
 
 @pytest.mark.parametrize("seed", range(8))

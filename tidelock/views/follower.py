@@ -49,7 +49,7 @@ class _Claim:
     #: by table
     watched: Mapping[str, tuple[TableViews, Mask]]
     #: which come next; None: all were told
-    place: LogCursor | None
+    cursor: LogCursor | None
 
 
 class Follower:
@@ -171,13 +171,13 @@ class Follower:
     async def _work_off(self, claim: _Claim) -> None:
         """Read and tell a page after another. After an outage it goes on with the page that it was at."""
         try:
-            while claim.place is not None and self._wanting:
-                found, place = await self._readers.run(partial(_read, claim=claim))
+            while claim.cursor is not None and self._wanting:
+                found, cursor = await self._readers.run(partial(_read, claim=claim))
                 for name, changes in found:
                     await self._tell(claim.watched[name][0], changes)
-                claim.place = place
+                claim.cursor = cursor
         except ResumeExpired as error:
-            claim.place = None
+            claim.cursor = None
             self._hub.missed(claim.end.source_timestamp, error)
 
     async def _tell(self, source: TableViews, changes: pa.Table) -> None:
@@ -218,15 +218,15 @@ class Follower:
 
 def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], LogCursor | None]:
     """The next changes of a claim by table, those that may concern a view, and where others begin."""
-    assert claim.place is not None
+    assert claim.cursor is not None
 
     def seen(name: str, changes: pa.Table) -> pa.Table | None:
         source, mask = claim.watched[name]
         # Of another shape they are from before a swap, and those who look at the new one have begun behind it.
         return mask.apply(changes).combine_chunks() if fits(changes, source.table) else None
 
-    page = read_page(connection, claim.watched, claim.place, after=claim.after, through=claim.end.sequence, seen=seen)
-    return list(page.changes), page.place
+    page = read_page(connection, claim.watched, claim.cursor, after=claim.after, through=claim.end.sequence, seen=seen)
+    return list(page.changes), page.cursor
 
 
 async def _others_turn() -> float:

@@ -67,7 +67,7 @@ class LogPage(NamedTuple):
     #: table, changes of it in order; tables of a range one after another
     changes: Sequence[tuple[str, pa.Table]]
     #: where the next page begins; None: there is none
-    place: LogCursor | None
+    cursor: LogCursor | None
 
 
 class _Part(NamedTuple):
@@ -85,7 +85,7 @@ class _Part(NamedTuple):
 
 
 def beginning(after: int) -> LogCursor:
-    """The place of one who has everything through a source timestamp."""
+    """The cursor of one who has everything through a source timestamp."""
     return LogCursor(0, "", (), None, after)
 
 
@@ -97,32 +97,32 @@ def read_state(connection: Connection) -> LogState:
 
 
 def read_page(
-    connection: Connection, tables: Collection[str], place: LogCursor, *, after: int, through: int, seen: Seen
+    connection: Connection, tables: Collection[str], cursor: LogCursor, *, after: int, through: int, seen: Seen
 ) -> LogPage:
-    """The next changes of some tables behind a place, of segments that end after a time and through a sequence.
+    """The next changes of some tables behind a cursor, of segments that end after a time and through a sequence.
 
     Raises ResumeExpired when some of them are gone. Ranges are removed as a whole, from the oldest on: as long as
     nothing is gone that is later than the last range that was read to its end, nothing is missing.
     """
-    wanted = {"last_sequence": place.last_sequence, "table_name": place.table_name, "parts": list(place.parts)}
+    wanted = {"last_sequence": cursor.last_sequence, "table_name": cursor.table_name, "parts": list(cursor.parts)}
     wanted |= {"tables": list(tables), "after": after, "through": through}
     wanted |= {"rows_max": _PAGE_ROWS, "parts_max": _PAGE_PARTS}
     rows = connection.execute(_QUERIES["page"], wanted, binary=True).fetchall()
-    if place.complete_through < rows[0][0]:
-        raise expired(place.complete_through)
+    if cursor.complete_through < rows[0][0]:
+        raise expired(cursor.complete_through)
     more = rows[0][1]
     if more is None:
         return LogPage((), None)
     parts = [_Part(*row[2:]) for row in rows]
     changes: list[tuple[str, pa.Table]] = []
     for (_, name), found in groupby(parts, key=lambda part: part[:2]):
-        read = _Lanes(list(found), place)
+        read = _Lanes(list(found), cursor)
         changes += ((name, each) for each in read.changes(partial(seen, name)))
     if not more:
         return LogPage(changes, None)
     # The last range may go on in the next page.
     ended = [part.last_source_timestamp for part in parts if part.last_sequence < parts[-1].last_sequence]
-    return LogPage(changes, read.place(max([place.complete_through, *ended])))
+    return LogPage(changes, read.cursor(max([cursor.complete_through, *ended])))
 
 
 class _Lanes:
@@ -132,12 +132,12 @@ class _Lanes:
     changes that come before what it has next.
     """
 
-    def __init__(self, parts: Sequence[_Part], place: LogCursor) -> None:
+    def __init__(self, parts: Sequence[_Part], cursor: LogCursor) -> None:
         self._parts = parts
         self._decoded = [decode(part.segment) for part in parts]
-        same = (place.last_sequence, place.table_name) == parts[0][:2]
-        self._before = place.parts if same else ()
-        self._after = place.last if same else None
+        same = (cursor.last_sequence, cursor.table_name) == parts[0][:2]
+        self._before = cursor.parts if same else ()
+        self._after = cursor.last if same else None
         lasts = {part.lane: (part, changes) for part, changes in zip(parts, self._decoded, strict=True)}
         going_on = [_position(changes, -1) for part, changes in lasts.values() if part.turn < part.turns]
         # One lane alone is told as far as it was read.
@@ -152,7 +152,7 @@ class _Lanes:
         order = pc.sort_indices(merged, sort_keys=[(name, "ascending") for name in _ORDER])
         return [merged.take(order)]
 
-    def place(self, complete_through: int) -> LogCursor:
+    def cursor(self, complete_through: int) -> LogCursor:
         """Where the next page begins, if there is one."""
         lanes = max(part.lane for part in self._parts) + 1
         firsts = [*self._before, *([0] * (lanes - len(self._before)))]

@@ -135,7 +135,7 @@ class Caught:
 
     events: Backlog
     #: where the next ones begin; None: these were the last
-    place: LogCursor | None
+    cursor: LogCursor | None
 
 
 class Catchups:
@@ -145,19 +145,19 @@ class Catchups:
         self._readers = readers
         self._shared: Shared[Caught] = Shared()
 
-    def join(self, view: View, place: LogCursor, *, after: int, through: int) -> Share[Caught]:
-        """Events of a view behind a place in the log, above a source timestamp and through a sequence of the fold.
+    def join(self, view: View, cursor: LogCursor, *, after: int, through: int) -> Share[Caught]:
+        """Events of a view behind a cursor in the log, above a source timestamp and through a sequence of the fold.
 
         There may be some before that time among them. Its result raises ResumeExpired.
         """
-        work = partial(_read_changes, view=view, place=place, after=after, through=through)
-        return self._shared.join((view, place, after, through), lambda: self._readers.insist(work))
+        work = partial(_read_changes, view=view, cursor=cursor, after=after, through=through)
+        return self._shared.join((view, cursor, after, through), lambda: self._readers.insist(work))
 
     async def close(self) -> None:
         await self._shared.close()
 
 
-def _read_changes(connection: Connection, view: View, place: LogCursor, after: int, through: int) -> Caught:
+def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: int, through: int) -> Caught:
     mask = mask_of(view.expression)
 
     def seen(_: str, changes: pa.Table) -> pa.Table:
@@ -168,8 +168,8 @@ def _read_changes(connection: Connection, view: View, place: LogCursor, after: i
             )
         return mask.apply(changes)
 
-    page = read_page(connection, [view.table.name], place, after=after, through=through, seen=seen)
-    return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.place)
+    page = read_page(connection, [view.table.name], cursor, after=after, through=through, seen=seen)
+    return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.cursor)
 
 
 def _events(view: View, batch: pa.RecordBatch) -> list[ViewEvent]:

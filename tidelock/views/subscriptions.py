@@ -63,7 +63,7 @@ class Subscription:
         self._queue: SubscriberQueue | None = None
         self._view: View | None = None
         #: what is left to read from the log before that
-        self._stretch: _Stretch | None = None
+        self._gap: _Gap | None = None
         self._caught: Share[Caught] | None = None
         #: what was read and is being taken
         self._taking: Taking | None = None
@@ -158,8 +158,8 @@ class Subscription:
             if (events := self._taking.take(limit)) is not None:
                 return events
             self._taking = None
-        elif self._stretch is not None:
-            await self._read_on(self._stretch)
+        elif self._gap is not None:
+            await self._read_on(self._gap)
         elif self._queue is None:
             await self._begin()
         elif self._queue.overflowed:
@@ -202,7 +202,7 @@ class Subscription:
         self._queue.drop_through(self._position)
         self._view = self.source.subscribe(self, self._expression)
         if position < reach.source_timestamp:
-            self._stretch = _Stretch(position, reach.sequence, beginning(position))
+            self._gap = _Gap(position, reach.sequence, beginning(position))
 
     def _join_again(self) -> None:
         """After too much has come for its queue while it took what there was before: read that from the log.
@@ -226,18 +226,16 @@ class Subscription:
         self._snapshot = None
         return snapshot
 
-    async def _read_on(self, stretch: _Stretch) -> None:
+    async def _read_on(self, gap: _Gap) -> None:
         """The next page of what lies between what it has and its queue."""
         assert self._view is not None, "it joined its view before"
         if self._caught is None:
-            self._caught = self._supply.catchups.join(
-                self._view, stretch.place, after=stretch.after, through=stretch.through
-            )
+            self._caught = self._supply.catchups.join(self._view, gap.cursor, after=gap.after, through=gap.through)
         caught = await self._unless_ended(self._caught.result())
         self._caught.leave()
         self._caught = None
-        self._taking = Taking(caught.events, after=stretch.after)
-        self._stretch = None if caught.place is None else replace(stretch, place=caught.place)
+        self._taking = Taking(caught.events, after=gap.after)
+        self._gap = None if caught.cursor is None else replace(gap, cursor=caught.cursor)
 
     async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives, unless it is over before. May be cancelled, and asked for again."""
@@ -283,7 +281,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Gap:
     """Changes to be read from the log."""
 
     #: source timestamp that they come after
@@ -291,7 +289,7 @@ class _Stretch:
     #: sequence of the fold that they end with
     through: int
     #: where the next ones are
-    place: LogCursor
+    cursor: LogCursor
 
 
 def _slow() -> Overflowed:
