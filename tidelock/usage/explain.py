@@ -19,10 +19,17 @@ from tidelock.ledger.reader import Page, Slice, read_page
 from tidelock.model import Recorded
 from tidelock.periods import period_end, period_start
 from tidelock.sections import shown
-from tidelock.usage.figures import OF_PART, group_condition, latest_sql, page_sql, pending_sql, summary_sql
-from tidelock.usage.moments import Moment, frontier, moment
-from tidelock.usage.parts import CODES, Counted
-from tidelock.usage.usage import Wanted, meter_of, usage_select
+from tidelock.usage.figures import (
+    CODES,
+    OF_PART,
+    Counted,
+    group_condition,
+    latest_sql,
+    page_sql,
+    pending_sql,
+    summary_sql,
+)
+from tidelock.usage.usage import Moment, Wanted, frontier, meter_of, moment, usage_select
 from tidelock.views.catalog import CatalogReader
 from tidelock.where import TRUE, Expression
 from tidelock.where.expressions import IsNull, one_of
