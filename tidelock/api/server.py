@@ -20,7 +20,7 @@ from tidelock.api.activity import ActivityLog
 from tidelock.api.docs import install_docs
 from tidelock.api.events import CAUSALITY, EVENTS, EventLists, TailRoute
 from tidelock.api.health import Probe
-from tidelock.api.ingest import IngestRoute, Shortcut
+from tidelock.api.ingest import IngestBypass, IngestRoute
 from tidelock.api.metrics import LiveState, Measured, Metrics, TriggerMetrics
 from tidelock.api.openapi import describe, graphql_operations, operation
 from tidelock.api.operations import HEALTH, AdminRoutes, HealthRoutes, admin_operations, admin_schemas
@@ -126,7 +126,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
         # As probes ask: HEAD too, which the document need not tell twice.
         Route("/healthz", health.alive, include_in_schema=False),
         Route("/readyz", health.ready, include_in_schema=False),
-        Route(Shortcut.path, ingest, methods=["POST"], include_in_schema=False),
+        Route(IngestBypass.path, ingest, methods=["POST"], include_in_schema=False),
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
@@ -143,7 +143,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     install_problems(app, settings.retry_after_s)
     describe(app, {**trigger_schemas(), **admin_schemas()})
     app.router.default = console or _nothing_here
-    inside = Shortcut(app, ingest, settings.retry_after_s)
+    inside = IngestBypass(app, ingest, settings.retry_after_s)
     return Measured(Origins(inside, access, settings.cors_origins, settings.retry_after_s), metrics)
 
 

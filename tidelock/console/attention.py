@@ -1,4 +1,4 @@
-"""Attention: what is wrong, and what to do about it, told from the API's answers. Pure."""
+"""Attention: what is wrong, and what to do about it, told from the API's answers. Pure: proven without a browser."""
 
 from __future__ import annotations
 

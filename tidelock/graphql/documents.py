@@ -71,10 +71,10 @@ _ERRORS_MAX = 10
 _REMEMBERED_LENGTH_MAX = 16_384
 _REMEMBERED_LENGTHS_MAX = 262_144
 # Parsing and validating takes milliseconds, a hundred times more where somebody means ill, and so does reading
-# arguments or variables of more than this: elsewhere, so that others go on.
+# arguments or variables of more than this: in a thread, so that others go on.
 _INLINE_BYTES = 1_024
 # And no more than so many at a time, since they only take the processor from each other.
-_ELSEWHERE_MAX = 2
+_THREADS_MAX = 2
 
 # Each is a question to the database, or to the schema.
 _FIELDS_MAX = 50
@@ -136,13 +136,13 @@ class Documents:
         self._remembered_length = 0
         # Documents are also read in threads.
         self._lock = threading.Lock()
-        self._elsewhere = asyncio.Semaphore(_ELSEWHERE_MAX)
+        self._threads = asyncio.Semaphore(_THREADS_MAX)
 
     async def prepare(self, request: Request) -> Operation:
         """The operation that a request asks for, with its variables in place. Raises Refused."""
         if request.size <= _INLINE_BYTES and request.query in self._remembered:
             return self.read(request)
-        async with self._elsewhere:
+        async with self._threads:
             return await asyncio.to_thread(self.read, request)
 
     def read(self, request: Request) -> Operation:

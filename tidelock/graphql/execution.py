@@ -40,7 +40,7 @@ SendPayloads = Callable[[Sequence[bytes]], Awaitable[None]]
 End = Callable[[Exception], None]
 
 # Bytes given to the client at a time, but for one payload that is larger: what waits for a slow one is little.
-_BYTES = 64 * 1024
+_BATCH_BYTES = 64 * 1024
 
 
 def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True) -> None:
@@ -76,7 +76,7 @@ class GraphQL:
         catalog = await self._look()
         async with self._making:
             if self._documents is None or self._catalog is not catalog:
-                # Elsewhere, so that others go on: a schema of many tables takes a while.
+                # In a thread, so that others go on: a schema of many tables takes a while.
                 self._documents = await asyncio.to_thread(self._make, catalog)
                 self._catalog = catalog
             return self._documents
@@ -186,7 +186,7 @@ def _batches(selection: Selection, events: Sequence[ViewEvent]) -> Iterator[list
     for event in events:
         payload = selection.encode(event)
         size += len(payload)
-        if size > _BYTES and batch:
+        if size > _BATCH_BYTES and batch:
             yield batch
             batch, size = [], len(payload)
         batch.append(payload)

@@ -64,7 +64,7 @@ class QueryAnswer:
                 case TypenameField():
                     self._members[field.name] = _encode(field.type)
                 case IntrospectionField():
-                    # Elsewhere, so that others go on: it takes many milliseconds.
+                    # In a thread, so that others go on: it takes many milliseconds.
                     budget = budget or Budget(field.schema)
                     async with turn:
                         self._members[field.name] = await asyncio.to_thread(_described, field, budget)
