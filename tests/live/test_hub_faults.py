@@ -103,7 +103,7 @@ async def test_who_missed_changes_that_are_gone_is_told_so(
         # Nothing is heard and nobody looks, until a change was made and removed.
         with database.connect_sync() as connection, monkeypatch.context() as patch:
             held = await asyncio.to_thread(_look, database)
-            patch.setattr("tidelock.views.follower.look", lambda _: held)
+            patch.setattr("tidelock.views.follower.read_state", lambda _: held)
             fold.fold([put("a", i=1)])
             prune(connection, 0)
             fold.fold([put("a", i=2)])
