@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 
 from tidelock.ledger import rows
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
+from tidelock.postgres.database import Database
+from tidelock.postgres.migrate import migrate
 
 BATCH = 1000
 BATCHES = 50

@@ -25,10 +25,10 @@ from tidelock import settings
 from tidelock.fold import jvm
 from tidelock.fold.java import java_home
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror import broker
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
 from tidelock.sinks.kafkasource import kafka_jars
 
 _ROOT = Path(__file__).parent.parent

@@ -29,10 +29,10 @@ from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SUBMIT
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror.broker import Broker, broker_jars
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
 from tidelock.sinks.kafkasource import kafka_jars
 
 __all__ = ["stack"]

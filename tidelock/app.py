@@ -29,13 +29,10 @@ from tidelock.fold.plugins import check_event_times, load_plugins
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.apikeys import keys_exist
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.losttail import accept as accept_loss
 from tidelock.ledger.losttail import find_lost_tail, refuse_lost_tail
-from tidelock.ledger.outage import Steady
 from tidelock.ledger.partitions import keep_partitions
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
@@ -49,6 +46,9 @@ from tidelock.ops.place import found_ledger, migrate_ledger, open_database, prep
 from tidelock.ops.server import Parts, make_app
 from tidelock.ops.stores import check_stores, configured, lake_ranges
 from tidelock.ops.verifying import Verifying
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
+from tidelock.postgres.reconnect import Steady
 from tidelock.settings import Settings
 from tidelock.triggers.workers import TriggerWorkers
 
@@ -276,7 +276,6 @@ def replay(
     progress: Callable[[int, int], None],
 ) -> None:
     """Fold definitions anew and swap their tables: those named, else those that changed. `lake`: read from there."""
-    from tidelock.fold import lease
     from tidelock.fold.catalog import read_catalog
     from tidelock.fold.replaying import await_fold, build, plan_replay
     from tidelock.fold.runner import CURSOR, Runner
@@ -284,6 +283,7 @@ def replay(
     from tidelock.fold.sparkconf import check as check_spark
     from tidelock.fold.store import Store
     from tidelock.fold.tables import SCHEMA
+    from tidelock.postgres import leases as lease
 
     check_spark(settings.spark, settings.database_url)
     _load_plugins(settings)

@@ -25,8 +25,8 @@ from tidelock.fold.jvm import SUBMIT
 from tidelock.fold.session import Spark, has_jdbc
 from tidelock.fold.source import jdbc_options
 from tidelock.fold.sparkconf import check
-from tidelock.ledger.database import Database
 from tidelock.ops.place import found_ledger
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings, load
 from tidelock.where.sql import literal
 

@@ -23,7 +23,7 @@ from tidelock.definitions import parse_definitions
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.ledger.apikeys import create_key
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 DEFINITIONS = parse_definitions(
     {

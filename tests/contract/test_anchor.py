@@ -13,7 +13,7 @@ from tidelock.instants import SECOND, format_instant
 from tidelock.ledger import anchorfile
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.anchorfile import AnchorLine, BadAnchor, append_anchor, read_anchors, shorten_anchors
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 DAY = 86_400 * SECOND
 

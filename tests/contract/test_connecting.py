@@ -17,12 +17,12 @@ from tests.recording import record, rows, sequencing
 from tidelock.columns import ColumnType
 from tidelock.definitions import Definitions, Stream
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ops.connect.connecting import Connected, Connecting
 from tidelock.ops.connect.connector import KeyViolation, Unrecordable
 from tidelock.ops.connect.memory import Feed, Memory
 from tidelock.ops.files.sender import Sender
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
 

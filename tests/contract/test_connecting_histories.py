@@ -17,11 +17,11 @@ from tests.materialize import standing_in
 from tests.recording import rows, sequencing
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ops.connect.connecting import Connecting
 from tidelock.ops.connect.memory import Feed, Memory
 from tidelock.ops.files.sender import Sender
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tidelock.fold.slots import WHOLE, Member
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.sinks.members import member_texts
 
 MEMBERS = [

@@ -13,9 +13,9 @@ from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, decide
-from tidelock.ledger.database import Database
 from tidelock.ledger.partitions import ensure_partitions
 from tidelock.model import Accepted, Conflict, Duplicate, Event, Rejected, Verdict
+from tidelock.postgres.database import Database
 
 DAY = "2026-01-01T00:00:00Z"
 

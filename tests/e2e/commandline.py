@@ -10,7 +10,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from tidelock.cli import app
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 
 def run(database: Database | None, *arguments: object, env: dict[str, str] | None = None) -> Result:

@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 WORKFLOW_EVENTS = """
 CREATE TABLE workflow_events (

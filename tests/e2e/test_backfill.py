@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import Databases
 from tests.e2e import oldtables
 from tests.e2e.commandline import events, process, run
-from tidelock.ledger.database import Database
 from tidelock.ledger.verify import verify
+from tidelock.postgres.database import Database
 
 JANUARY_2 = 1_767_312_000 * 10**9
 

@@ -11,12 +11,12 @@ from tests.conftest import Databases
 from tidelock.cli import app
 from tidelock.errors import Difference
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.ops.bench import latency
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.fold import STEPS, measure_ledger
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.ops.commands import bench
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 #: more than the driver reads by itself: the steps are those of a backlog

@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.commandline import json_lines, process, run
 from tests.recording import record, sequencing
 from tidelock import __version__
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings import TABLE
 
 DAY = "2026-01-01T00:00:00Z"

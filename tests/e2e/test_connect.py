@@ -16,8 +16,8 @@ import pytest
 
 from tests.e2e.commandline import events, process, run
 from tests.materialize import StandIn, standing_in
-from tidelock.ledger.database import Database
 from tidelock.ledger.verify import verify
+from tidelock.postgres.database import Database
 
 TRADES = {"trade_id": "bigint", "symbol": "text", "price": "numeric", "at": "timestamp with time zone"}
 CONFIG = """

@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import _made
 from tests.e2e.commandline import events, json_lines, run
 from tests.recording import record, sequencing
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
 
 DAY = "2026-01-01T00:00:00Z"
 SENT: list[dict[str, Any]] = [

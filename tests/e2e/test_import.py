@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from tests.e2e.commandline import events, process, run
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 DAY = "2026-01-01T00:00:00Z"
 

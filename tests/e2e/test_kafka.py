@@ -17,7 +17,7 @@ from tests.faults.servers import ROOT
 from tests.mirror.mirrors import consume, mirror_once
 from tests.recording import record, sequencing
 from tests.stack import TOPICS, Stack
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.kafka import Kafka
 

@@ -17,10 +17,10 @@ from tests.e2e.test_connections import client_of
 from tests.live.sockets import connected
 from tidelock.app import Serving
 from tidelock.errors import Unreachable
-from tidelock.ledger import postmaster
 from tidelock.ops import problems
 from tidelock.ops.operations import Operations
 from tidelock.ops.problems import Outages
+from tidelock.postgres import postmaster
 
 _FILE = 'could not extend file "base/5/16500.1": No space left on device'
 

@@ -357,7 +357,7 @@ async def test_a_page_of_a_thousand_counters_is_quick(
 
 
 async def test_a_list_that_hangs_is_given_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.ledger.connections._SESSION", "SET statement_timeout = '200ms'")
+    monkeypatch.setattr("tidelock.postgres.pool._SESSION", "SET statement_timeout = '200ms'")
     async with (
         start() as server,
         httpx.AsyncClient(base_url=server.url) as client,

@@ -19,8 +19,8 @@ from tidelock.changes.retention import prune
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import WATERMARKS, Table, tables_of
 from tidelock.instants import format_instant
-from tidelock.ledger.database import Database
 from tidelock.ops.rows import Selection, read_rows
+from tidelock.postgres.database import Database
 
 TRADES = {
     "eventtime": {"column": "at", "type": "unixtimestamp_ms"}, "ordered": True,

@@ -19,8 +19,8 @@ from tests.live.folding import folding, put
 from tests.live.histories import TABLE
 from tests.losttails import anchored
 from tidelock.errors import Unreachable
-from tidelock.ledger.database import Database
 from tidelock.ops.control import record_control
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 SEED = 20261118

@@ -32,8 +32,6 @@ from tidelock.errors import Unreachable
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.anchorfile import read_anchors
 from tidelock.ledger.apikeys import create_key
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.routing import Filter
@@ -45,6 +43,8 @@ from tidelock.ops.connect.connecting import Connecting
 from tidelock.ops.connect.memory import Feed as ConnectorFeed
 from tidelock.ops.connect.memory import Memory
 from tidelock.ops.files.sender import Sender
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.settings.connect import Connect
 from tidelock.triggers.evaluator import Evaluator

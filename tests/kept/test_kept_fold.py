@@ -13,8 +13,8 @@ from tests.spark.definition_changes import change, control, fold_all, leftovers,
 from tests.spark.folding import differences
 from tidelock.fold.recomputation import recompute
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.ledger.verify import verify
+from tidelock.postgres.database import Database
 from tidelock.triggers.evaluation import Evaluation
 
 FIRST, LAST = definitions("first.toml"), definitions("tidelock.toml")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tests.live.tables import DEFINITIONS, SHAPE, TABLES
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.live.documents import Documents, Operation
 from tidelock.live.fields import Rows
 from tidelock.live.refusals import Refused
 from tidelock.live.requests import Request, read_variables
 from tidelock.live.schema import make_schema, silent_tables
 from tidelock.ops.graphql import GraphQL
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 Json = dict[str, Any]

@@ -21,11 +21,11 @@ from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.fold.versions import chained, first_versions, row_schema
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.live.hub import Hub
 from tidelock.live.subscriptions import Subscription
 from tidelock.live.views import Event
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 #: the table of random histories, and another one

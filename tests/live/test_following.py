@@ -20,11 +20,11 @@ from tests.live.histories import TABLE, TENANTS, Client, State, comparable, expr
 from tidelock.changes.reader import Change
 from tidelock.errors import Closed
 from tidelock.fold import segments, store
-from tidelock.ledger.database import Database
 from tidelock.live import decoding, log
 from tidelock.live.hub import Hub
 from tidelock.live.subscriptions import Subscription
 from tidelock.live.views import Event
+from tidelock.postgres.database import Database
 
 History = list[list[Change]]
 Wanted = tuple[Filter, str | None]

@@ -13,9 +13,9 @@ from tests.live.folding import TICK, Folding, folding, gone, hub_of, put, taken,
 from tests.live.histories import TABLE, expression_of
 from tidelock.changes.retention import prune
 from tidelock.errors import Closed, Overflowed, ResumeExpired, SnapshotTooLarge
-from tidelock.ledger.database import Database
 from tidelock.live import snapshots
 from tidelock.live.views import Event
+from tidelock.postgres.database import Database
 
 pytestmark = pytest.mark.check
 

@@ -19,10 +19,10 @@ from tidelock.changes.retention import prune
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import DefinitionChanged, NotFound, ResumeExpired
 from tidelock.fold.tables import COUNTERS, WATERMARKS, Table
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.live.hub import Hub
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
 from tidelock.where import parse_where
 
 KILL = (

@@ -14,10 +14,10 @@ from tests.live.histories import TABLE
 from tidelock.changes.retention import prune
 from tidelock.errors import ResumeExpired
 from tidelock.fold import segments, store
-from tidelock.ledger.database import Database
 from tidelock.live import log
 from tidelock.live.log import beginning, look, read_page
 from tidelock.live.readers import Connection
+from tidelock.postgres.database import Database
 
 pytestmark = pytest.mark.check
 

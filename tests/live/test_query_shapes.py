@@ -17,11 +17,11 @@ from tests.live.asking import Asker
 from tests.live.tables import DEFINITIONS, TABLES
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold.tables import SCHEMA, tables_of
-from tidelock.ledger.database import Database
 from tidelock.live.fields import OneRow, Rows
 from tidelock.live.queries import Answer
 from tidelock.live.refusals import Refused
 from tidelock.live.requests import Request
+from tidelock.postgres.database import Database
 
 pytestmark = pytest.mark.check
 

@@ -14,9 +14,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from tests.running import Running
-from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.runner import Runner
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.kafka import Kafka
 

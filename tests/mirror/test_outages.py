@@ -19,11 +19,11 @@ from tests.faults.processes import until
 from tests.mirror.mirrors import consume, first_of_each, mirroring, settings_for
 from tests.mirror.processes import MirrorProcess, mirror_process
 from tests.recording import record, sequencing
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
 from tidelock.mirror.runner import Runner
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 SEED = 20261116

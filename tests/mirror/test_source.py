@@ -12,11 +12,11 @@ import pytest
 
 from tests.recording import record, rows, sequencing
 from tidelock.instants import EARLIEST, format_instant
-from tidelock.ledger.database import Database
 from tidelock.ledger.reader import Slice, read_events
 from tidelock.mirror import source as sources
 from tidelock.mirror.messages import Message, messages_of
 from tidelock.mirror.source import Source
+from tidelock.postgres.database import Database
 
 SEED = 20261116
 CHARACTERS = [*map(chr, range(1, 0x180)), "\u2028", "\u2029", "\ufeff", "\uffff", "😀", "'", "\\", '"']

@@ -14,8 +14,8 @@ from tests.recording import record, sequencing
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check
+from tidelock.postgres.database import Database
 from tidelock.settings.kafka import Kafka
 from tidelock.settings.stores import ClickHouse, Lake
 from tidelock.sinks.clickhouse import ClickHouseSink, ClickHouseStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.sinks.stores import TestClickHouse, fill, loading
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "clickhouse.md"
 

@@ -14,8 +14,8 @@ from tidelock.errors import SettingsError
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.kafka import Kafka
 from tidelock.sinks.kafkasource import KafkaSource, java_options, not_mirrored

@@ -19,15 +19,15 @@ from tests.e2e.commandline import run
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
 from tidelock.settings.stores import ClickHouse, Load
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
 from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
-from tidelock.sinks.loader import REPAIRS, Lane, Loader
+from tidelock.sinks.loader import Lane, Loader
 from tidelock.sinks.loading import Loading, Sink
 from tidelock.sinks.source import LedgerSource
 
@@ -132,7 +132,7 @@ async def test_a_second_loader_stands_by_until_the_first_has_ended_or_it_repairs
 
 def test_two_repairs_are_not_at_a_store_at_once(spark: Spark, database: Database, tmp_path: Path) -> None:
     with database.connect_sync() as connection:
-        assert lease.hold(connection, REPAIRS["lake"])
+        assert lease.hold(connection, lease.REPAIRS["lake"])
         with pytest.raises(Unreachable, match="another repair is at it"):
             loader(spark, database, TestLake(tmp_path).sink(spark), told=[]).run(threading.Event(), through=0, since=1)
 

@@ -12,7 +12,7 @@ from tests.sinks.stores import AnyStore, TestClickHouse, TestLake, fill, loading
 from tidelock.errors import Unreachable
 from tidelock.fold.session import Spark
 from tidelock.fold.store import CursorMoved
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.sinks import proof
 from tidelock.sinks.clickhouse import ClickHouseStore
 from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged

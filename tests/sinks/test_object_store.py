@@ -21,7 +21,7 @@ from tidelock import settings
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings.stores import Lake
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges

@@ -10,7 +10,7 @@ from tests.sinks.stores import TestLake, loading
 from tests.spark.folding import Folding
 from tidelock.errors import Difference, SettingsError
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings.stores import Lake
 from tidelock.sinks.lakeranges import LakeRanges
 

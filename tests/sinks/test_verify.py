@@ -14,8 +14,8 @@ from tests.mirror.mirrors import consume, mirror_once, settings_for
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill, loading
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 IN_LEDGER = {

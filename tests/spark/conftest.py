@@ -12,7 +12,7 @@ from tests.conftest import Copies, Databases
 from tests.ledgers import write_ledger
 from tests.spark.definition_changes import BASE, fold_all, ledger
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 _CI_SEED = 4242
 

@@ -28,8 +28,8 @@ from tidelock.fold.runner import CURSOR, Control, Runner
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 
 Toml = Mapping[str, Mapping[str, Any]]
 #: what calculated columns compute, by their texts: Spark's SQL is not the model's to evaluate

@@ -19,7 +19,7 @@ from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, WATERMARKS, Table
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 #: definitions in the shape of tidelock.toml
 Toml = Mapping[str, Mapping[str, Any]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.spark.folding import Folding
 from tidelock import settings
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 
 def main(url: str, data: str, toml: str, ranges: str) -> None:

@@ -28,7 +28,7 @@ from tidelock.fold.source import Source
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.fold.timing import Timing
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=examples(2))
 

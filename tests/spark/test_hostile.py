@@ -15,7 +15,7 @@ from tidelock.definitions import Stream, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.calculations import compile_calculations
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 HOSTILE = [
     "a'b", 'a"b', "a`b", "a\\b", "a\\'", "\\", "${env:HOME}", "$$", "%s%(x)s", "{0}", "a\nb", "a\x1bb", " ", "🙂",

@@ -27,8 +27,8 @@ from tidelock.columns import BIGINT, STRING, ColumnType
 from tidelock.definitions import parse_definitions
 from tidelock.fold.session import Spark
 from tidelock.fold.tables import Table, tables_of
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 
 ROOT = Path(__file__).parent.parent.parent
 #: ranges up to so many events are the driver's

@@ -8,7 +8,7 @@ import pytest
 from tests.recording import record, rows, sequencing
 from tidelock.errors import SettingsError
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.spark import ledger
 
 EVENTS: list[dict[str, Any]] = [

@@ -37,7 +37,7 @@ from tidelock.fold.folder import Folder
 from tidelock.fold.proposals import definition_event
 from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow, ShadowGone
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 
 def check(database: Database, first: Any = BASE) -> None:

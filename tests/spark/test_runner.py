@@ -28,14 +28,15 @@ from tests.spark.folding import differences, expected, pictured
 from tidelock import app
 from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease, runner
+from tidelock.fold import runner
 from tidelock.fold.folder import Folder
 from tidelock.fold.runner import Runner
 from tidelock.fold.session import Spark
 from tidelock.fold.tables import tables_of
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
 from tidelock.settings import Settings
 
 TOML: dict[str, Any] = {"meters": {"calls": {"aggregation": "count"}}}

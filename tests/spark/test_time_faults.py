@@ -30,7 +30,7 @@ from tidelock.fold.slots import slots_of
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.fold.timing import Timing
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 PLUGIN = "tests.spark.plugin_times"
 

@@ -28,8 +28,8 @@ from tests.triggers.readers import Reader
 from tidelock.definitions import parse_definitions
 from tidelock.fold.catalog import write_catalog_sql
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 
 _TENANTS = 2
 #: about so many control events amid the commits of a pack

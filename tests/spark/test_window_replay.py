@@ -29,8 +29,8 @@ from tests.spark.folding import differences
 from tidelock.definitions import parse_definitions
 from tidelock.fold.recomputation import recompute
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")

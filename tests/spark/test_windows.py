@@ -21,9 +21,9 @@ from tidelock.fold.folder import Folder
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
-from tidelock.ledger.database import Database
 from tidelock.live.shapes import Shape
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")

@@ -21,7 +21,7 @@ from tidelock.fold.shapes import reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.fold.versions import chained, first_versions, row_schema
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 TABLES = tables_of(parse_definitions(DEFINITIONS))
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.triggers.receiver import Receiver
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.triggers.definition import Trigger, stored
 from tidelock.triggers.delivery import Delivery
 from tidelock.triggers.dispatch import Terms

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.triggers import evaluation, outbox
 from tidelock.triggers.evaluation import Evaluation
 

@@ -20,8 +20,8 @@ from tests.triggers.folded import HandFold, begin_evaluation, expected, hand_fol
 from tests.triggers.histories import DEFINITIONS, history
 from tests.triggers.readers import Reader
 from tidelock.columns import parse_column_type
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 from tidelock.triggers import evaluation
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.evaluation import Evaluation

@@ -9,7 +9,7 @@ import pytest
 
 from tests.budgets import HANG_S
 from tests.triggers.outboxes import asked, chains, create_trigger, fill, transition
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.triggers.deliveries import (
     DeliveryRow,
     Depth,

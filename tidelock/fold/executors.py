@@ -25,7 +25,7 @@ from tidelock.fold.segments import Segment, encode
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ERROR_ROWS, Table
 from tidelock.fold.versions import appended, row_schema
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 #: what a worker returns: rows and keys of rows to remove as Arrow, or a segment
 _RETURNED = "table_name string, lane int, kind string, rows int, first bigint, last bigint, data binary"

@@ -40,7 +40,7 @@ from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
 from tidelock.fold.windows.outputs import outputs_of
 from tidelock.fold.windows.steps import WindowSteps
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 #: what a rehearsal takes where Java has compiled the steps, and how long to wait for that at most
 _QUICK_S = 0.25

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidelock.errors import Unreachable
-from tidelock.ledger.account import belong_to_parent, make_directory
+from tidelock.postgres.account import belong_to_parent, make_directory
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from shlex import quote
 
 from tidelock.errors import SettingsError
-from tidelock.ledger.account import make_directory
+from tidelock.postgres.account import make_directory
 
 #: what Spark 4.0 is made for
 VERSIONS = ("17", "21")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelock.fold.store import Store
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 _QUERIES = load("tidelock.fold", "sql/ranges.sql")
 

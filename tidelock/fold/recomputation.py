@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease, statements
+from tidelock.fold import statements
 from tidelock.fold.catalog import Catalog, read_catalog
 from tidelock.fold.replaying import paths
 from tidelock.fold.runner import CURSOR
@@ -20,7 +20,8 @@ from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Place, Plan, Shadow
 from tidelock.fold.store import Store
 from tidelock.fold.tables import KEY, SCHEMA, Table
-from tidelock.ledger.database import Database
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
 
 CHECK = Place("tidelock_check", "fold:check:")
 #: of each table so many rows that differ are told of

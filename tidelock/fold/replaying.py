@@ -15,7 +15,7 @@ from tidelock.fold.session import Spark
 from tidelock.fold.shadow import Plan, Shadow
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import CursorMoved
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 
 def plan_replay(catalog: Catalog, wanted: Definitions, names: Iterable[str]) -> Plan:

@@ -7,8 +7,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from tidelock.ledger.account import belong_to_parent, make_directory
-from tidelock.ledger.locks import FileLock
+from tidelock.postgres.account import belong_to_parent, make_directory
+from tidelock.postgres.filelocks import FileLock
 
 
 class RunDirectory:

@@ -16,7 +16,6 @@ import psycopg
 
 from tidelock.definitions import Definitions
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.folder import Folder
 from tidelock.fold.proposals import definition_event, pending_definitions, read_definition_event, refusal
@@ -27,7 +26,8 @@ from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.store import CursorMoved, Store
 from tidelock.fold.swap import swap
 from tidelock.fold.tables import ALWAYS, SCHEMA
-from tidelock.ledger.database import Database
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
 
 log = logging.getLogger(__name__)
 

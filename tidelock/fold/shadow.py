@@ -19,7 +19,7 @@ from tidelock.fold.session import Spark
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Log, Store
 from tidelock.fold.tables import ALWAYS, SCHEMA, Table
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.where.sql import literal
 
 #: number of the advisory lock under which shadows are made and given up

@@ -15,7 +15,7 @@ from tidelock.fold.ranges import extent
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import QUANTITY_TEXT, Slots
 from tidelock.fold.store import Store
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.where.sql import literal
 
 #: ranges up to so many events are read by the driver: a job that connects and partitions costs more than that

@@ -21,8 +21,8 @@ from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.segments import Segment, encode
 from tidelock.fold.tables import KEY, Table
 from tidelock.fold.versions import row_schema
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import Away
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import Away
 from tidelock.where.sql import literal
 
 #: after this many new rows, and as many as there were, run ANALYZE

@@ -16,10 +16,10 @@ import psycopg
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
 from tidelock.ledger.anchorfile import LINES_MAX, AnchorLine, BadAnchor, append_anchor, read_anchors, shorten_anchors
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import Patience, Steady
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import Patience, Steady
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import psycopg
 from tidelock.ledger.anchorfile import AnchorLine, BadAnchor, read_anchors
 from tidelock.ledger.findings import Check, Findings
 from tidelock.ledger.losttail import Loss
-from tidelock.ledger.queries import load
 from tidelock.model import Head
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/verify.sql")
 

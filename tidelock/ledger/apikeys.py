@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import SettingsError
-from tidelock.ledger.queries import load
 from tidelock.model import CONTROL
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/apikeys.sql")
 

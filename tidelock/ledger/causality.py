@@ -9,9 +9,9 @@ import msgspec
 import psycopg
 
 from tidelock.ingest.identity import identity_digest
-from tidelock.ledger.queries import load
 from tidelock.ledger.reader import Page, Slice, read_page
 from tidelock.model import Recorded
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/causality.sql")
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/ticks.sql")
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from tidelock.errors import TidelockError, Unreachable
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.ledger.reader import Slice, next_sequence, read_head, read_page
 from tidelock.ledger.routing import Filter, Frame, Queue, Router, frame
 from tidelock.model import Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 
 logger = logging.getLogger(__name__)
 

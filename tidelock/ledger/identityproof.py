@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from tidelock.ledger.findings import Check, Findings
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/verify.sql")
 

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import TidelockError
-from tidelock.ledger.database import Database
-from tidelock.ledger.queries import load
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/apikeys.sql")
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import TidelockError
-from tidelock.ledger.database import Database
-from tidelock.ledger.queries import load
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 from psycopg.pq import DiagnosticField, ExecStatus
 
-from tidelock.ledger.queries import load
 from tidelock.ledger.rows import COPY_END, COPY_START
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/verify.sql")
 

@@ -15,9 +15,9 @@ from psycopg import sql
 from tidelock.instants import format_instant
 from tidelock.jsontexts import NUMBER_CHARACTERS_MAX, has_long_number
 from tidelock.ledger.originals import KEY_SOURCES
-from tidelock.ledger.outage import Steady
-from tidelock.ledger.queries import load
 from tidelock.model import Head, Recorded, Unreadable
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import Steady
 from tidelock.quantities import normal_quantity
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")

@@ -19,9 +19,9 @@ import psycopg
 
 from tidelock.errors import SettingsError, TidelockError, Unreachable
 from tidelock.ledger.breaker import Breaker
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import reason
-from tidelock.ledger.queries import load
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import reason
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, Floor, Known, decide
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.writer import Beside, DataRefused, IdentityTaken, LedgerWriter
 from tidelock.model import CONTROL, Accepted, Event, Head, Rejected, Verdict
+from tidelock.postgres.database import Database
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ import psycopg
 from tidelock.clock import Clock, database_clock
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
 from tidelock.ledger.due import QUERIES, read_due
 from tidelock.ledger.sequencer import Sequencer
+from tidelock.postgres.database import Database
 
 logger = logging.getLogger(__name__)
 

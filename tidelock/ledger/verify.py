@@ -15,14 +15,14 @@ import psycopg
 from tidelock.ingest.identity import content_hash, identity_digest
 from tidelock.ledger.anchorproof import AnchorProof
 from tidelock.ledger.commit import chain_digest
-from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check, Findings, Report, first_difference
 from tidelock.ledger.identityproof import IdentityProof
 from tidelock.ledger.losttail import Loss, loss_of
-from tidelock.ledger.outage import outage
-from tidelock.ledger.queries import load
 from tidelock.ledger.rawrows import Numbers, numbers, numeric_text, raw_rows, tail
 from tidelock.model import CONTROL, Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import database_errors
 
 QUERIES = load("tidelock.ledger", "sql/verify.sql")
 LEDGER = load("tidelock.ledger", "sql/ledger.sql")
@@ -68,7 +68,7 @@ def verify(database: Database, anchor: Path, progress: Progress) -> Verification
     """Check everything."""
     anchors = AnchorProof(anchor)
     with (
-        outage("verify"),
+        database_errors("verify"),
         database.connect_sync(name="tidelock verify") as connection,
         database.connect_sync(name="tidelock verify rows") as rows,
         database.connect_sync(name="tidelock verify identities") as identities,

@@ -19,13 +19,13 @@ from tidelock.errors import RequestError, Unreachable
 from tidelock.ingest.identity import Salts, same_content
 from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known
-from tidelock.ledger.database import Database
 from tidelock.ledger.due import Due, read_due
 from tidelock.ledger.originals import KEY_SOURCES, original
-from tidelock.ledger.outage import reason
-from tidelock.ledger.queries import load
 from tidelock.ledger.salts import read_salts
 from tidelock.model import Event, Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import reason
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 

@@ -21,12 +21,12 @@ import psycopg
 import pyarrow as pa
 
 from tidelock.errors import Closed, ResumeExpired, TidelockError, Unreachable
-from tidelock.ledger.database import Database
 from tidelock.live.decoding import changes_of, fits, slices
 from tidelock.live.log import Frontier, Place, beginning, look, read_page
 from tidelock.live.masks import Mask
 from tidelock.live.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
 from tidelock.live.views import Source
+from tidelock.postgres.database import Database
 
 logger = logging.getLogger(__name__)
 

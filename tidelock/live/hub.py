@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tidelock.errors import Closed, DefinitionChanged, NotFound, TidelockError, Unreachable
 from tidelock.fold.tables import Table
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.live.catchups import Catchups
 from tidelock.live.follower import Follower
 from tidelock.live.readers import PAUSE_S, Readers
@@ -17,6 +15,8 @@ from tidelock.live.shapes import Shape, Shapes
 from tidelock.live.snapshots import Snapshots
 from tidelock.live.subscriptions import Subscription, Supply
 from tidelock.live.views import Counters, Source, of_tenant
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.where import FALSE, TRUE, Expression
 from tidelock.where.expressions import all_of

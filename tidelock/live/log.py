@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from tidelock.errors import ResumeExpired
 from tidelock.fold.segments import decode
-from tidelock.ledger.queries import load
 from tidelock.live.readers import Connection
+from tidelock.postgres.queries import load
 
 _QUERIES = load("tidelock.live", "sql/log.sql")
 

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from tidelock.errors import Unreachable
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]

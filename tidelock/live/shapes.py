@@ -12,7 +12,7 @@ from tidelock.columns import STRING
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import NotFound
 from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table, read_tables, tables_of
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.sections import shown
 from tidelock.where import FALSE, TRUE, Expression
 from tidelock.where.expressions import negation, one_of

@@ -15,8 +15,8 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.jars import jar_set
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SPARK_HOME, SUBMIT
-from tidelock.ledger.account import make_directory
 from tidelock.mirror.cluster import Cluster
+from tidelock.postgres.account import make_directory
 from tidelock.settings.kafka import Kafka
 
 VERSION = "4.3.1"

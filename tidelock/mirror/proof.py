@@ -14,11 +14,8 @@ from typing import Any
 
 import psycopg
 
-from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check, Findings
 from tidelock.ledger.losttail import Loss, held_of, loss_with, read_losses
-from tidelock.ledger.outage import outage
-from tidelock.ledger.queries import load
 from tidelock.mirror.batches import Place
 from tidelock.mirror.cluster import Cluster
 from tidelock.mirror.messages import DIGEST, SEQUENCE, Message
@@ -28,6 +25,9 @@ from tidelock.mirror.readback import Readback
 from tidelock.mirror.seen import Seen
 from tidelock.mirror.source import read_some
 from tidelock.mirror.topics import topic_name, topic_name_apart
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
 
 QUERIES = load("tidelock.mirror", "sql/proof.sql")
@@ -60,7 +60,7 @@ class MirrorProof:
         self._complete_from = 1
 
     def compare(self, progress: Progress) -> None:
-        with outage("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
+        with database_errors("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
             # The cursor first: what it says is there stays there.
             self._position = read_position(connection)
             self._losses = read_losses(connection)

@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 
-from tidelock.ledger.queries import load
 from tidelock.mirror.batches import Range
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.mirror", "sql/ranges.sql")
 

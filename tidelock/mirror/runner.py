@@ -17,21 +17,19 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import Unreachable
-from tidelock.fold import lease
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import lost
 from tidelock.mirror.batches import Batch, range_of
 from tidelock.mirror.cluster import Cluster
 from tidelock.mirror.ranges import CursorMoved, Ranges, read_ledger_end, read_position
 from tidelock.mirror.sender import Sender
 from tidelock.mirror.source import Page, Source
+from tidelock.postgres import leases
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import lost
 from tidelock.settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: number of the advisory lock: one mirror at a time sends
-LEASE = int.from_bytes(b"tidemirr")
 #: the ledger announces its commits here
 _CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
@@ -120,7 +118,7 @@ class Runner:
         # Each statement brings along what was announced meanwhile. It is of commits that are read below anyway.
         for _ in self._listener.notifies(timeout=0):
             pass
-        self._leased = self._leased or lease.hold(self._listener, LEASE)
+        self._leased = self._leased or leases.hold(self._listener, leases.MIRROR)
         if not self._leased:
             self._tell_once("the lease", "another mirror runs on this ledger; standing by")
             self._ranges = Ranges(self._listener)

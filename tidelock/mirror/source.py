@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import psycopg
 
-from tidelock.ledger.database import Database
-from tidelock.ledger.queries import load
 from tidelock.mirror.messages import Message, messages_of
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.mirror", "sql/source.sql")
 

@@ -17,10 +17,9 @@ from starlette.types import Scope
 from tidelock.errors import Forbidden, RequestError, SettingsError, Unauthorized, Unreachable, UnsupportedMedia
 from tidelock.ingest.admit import Writer
 from tidelock.ledger.apikeys import SCOPES, Holder, find_key, hash_key, keys_exist
-from tidelock.ledger.connections import Connections
 from tidelock.ledger.keynews import KeyNews
-from tidelock.ledger.looks import Look
 from tidelock.model import ALL_TENANTS
+from tidelock.postgres.pool import Connections, SingleFlight
 
 T = TypeVar("T")
 
@@ -103,7 +102,7 @@ class Access:
         self._connections = connections
         self._news = news
         self._key_cache_s = key_cache_s
-        self._keys_exist = Look(lambda: connections.ask(keys_exist))
+        self._keys_exist = SingleFlight(lambda: connections.ask(keys_exist))
         #: keys exist; they are never deleted, so it stays true
         self._keyed = False
         #: no keys existed, and no change was heard of since

@@ -10,13 +10,13 @@ from typing import Any
 from tidelock.ingest.identity import Salts
 from tidelock.instants import SECOND
 from tidelock.ledger.breaker import Breaker
-from tidelock.ledger.database import Database
 from tidelock.ledger.losttail import refuse_lost_tail
-from tidelock.ledger.outage import outage
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.sequencer import Limits, Sequencer
 from tidelock.model import Accepted
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
 
 
@@ -58,7 +58,7 @@ def record_control(settings: Settings, database: Database, data: Mapping[str, An
 async def opened_sequencer(settings: Settings, database: Database) -> AsyncIterator[Sequencer]:
     """A sequencer for the time of the block. Raises Difference where the ledger's tail is gone."""
     await refuse_lost_tail(database, settings.anchor_path)
-    with outage("the ledger"):
+    with database_errors("the ledger"):
         salts = await database.patience.insist(lambda: _salts(settings, database))
     sequencer = Sequencer(database, salts, limits_of(settings), numbers=numbers_of(settings))
     await sequencer.start()

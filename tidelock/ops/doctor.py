@@ -25,7 +25,7 @@ from tidelock.fold.java import ask, find_java
 from tidelock.fold.session import Spark
 from tidelock.fold.sparkconf import check, is_local
 from tidelock.fold.workers import NEEDED, Environment, environment
-from tidelock.ledger.binaries import find_binaries
+from tidelock.postgres.embedded import find_binaries
 from tidelock.settings import Settings
 
 #: less free space than this is a reason to worry

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import IO
 
 from tidelock.errors import SettingsError
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import Steady, outage
 from tidelock.ledger.reader import Slice, pages, read_head
 from tidelock.ops.files.eventwriters import event_writer
 from tidelock.ops.files.plainfile import writing
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import Steady, database_errors
 
 _PAGE_BYTES = 8 * 2**20
 _PAGE_ROWS = 10_000
@@ -27,7 +27,7 @@ async def export(database: Database, events: Slice, file_format: str, file: IO[b
     """Write the slice up to the head of this moment; returns how many events it has."""
     writer = event_writer(file_format, file)
     count = 0
-    with outage("export"):
+    with database_errors("export"):
         async with Steady(database, "tidelock export", patience=database.patience) as steady:
             # The ledger only grows, so that pages up to here are one consistent whole without holding a snapshot.
             end = (await steady.run(read_head)).ingress_sequence + 1

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.outage import Away
+from tidelock.postgres.reconnect import Away
 
 # SQLSTATE of a login that will be refused again: wrong password, wrong user, no such database, not allowed from here.
 _REFUSED = ("28000", "28P01", "3D000", "42501")

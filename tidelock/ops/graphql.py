@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 import psycopg
 
 from tidelock.fold.tables import ALWAYS
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.looks import Look
 from tidelock.live.documents import Documents, Operation
 from tidelock.live.fields import Call, Typename
 from tidelock.live.queries import Answer, asks_tables
@@ -18,6 +16,7 @@ from tidelock.live.requests import Request
 from tidelock.live.schema import Further, make_schema, silent_tables
 from tidelock.live.shapes import Shape, Shapes
 from tidelock.ops.access import Grant
+from tidelock.postgres.pool import Connections, SingleFlight
 from tidelock.settings import Settings
 
 #: scopes, of which one lets a client in
@@ -48,7 +47,7 @@ class GraphQL:
         self._settings = settings
         self._further = further
         self._shapes = Shapes(settings.definitions)
-        self._look = Look(lambda: looks.ask(self._shapes.read))
+        self._look = SingleFlight(lambda: looks.ask(self._shapes.read))
         self._documents: Documents | None = None
         self._shape: Shape | None = None
         self._making = asyncio.Lock()

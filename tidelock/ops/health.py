@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import psycopg
 
-from tidelock.fold.lease import ready as fold_ready
 from tidelock.instants import SECOND, format_instant
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.queries import load
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
 from tidelock.ops.mirrored import MirroredPartition
 from tidelock.ops.windows import NO_WINDOWS, WantedWindows, WindowHealth, Windows
 from tidelock.ops.windows import QUERIES as WINDOWS
+from tidelock.postgres.leases import ready as fold_ready
+from tidelock.postgres.pool import Connections
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ops", "sql/tables.sql")
 LEDGER = load("tidelock.ledger", "sql/ledger.sql")

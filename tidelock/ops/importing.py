@@ -11,8 +11,6 @@ from pathlib import Path
 import msgspec
 
 from tidelock.errors import SettingsError
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import outage
 from tidelock.model import Answer, Conflict, Rejected, Verdict
 from tidelock.ops.files.mapping import ColumnMap
 from tidelock.ops.files.outcome import Imported, RowProblem
@@ -20,6 +18,8 @@ from tidelock.ops.files.position import Position, digest_of
 from tidelock.ops.files.rows import RowFile, format_of, open_rows
 from tidelock.ops.files.sender import Sender
 from tidelock.ops.files.sendings import Chunk, Defaults, chunks
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import database_errors
 
 PROBLEMS_SHOWN = 10
 # Sent together: one is admitted while the one ahead of it is recorded.
@@ -69,7 +69,7 @@ class Importing:
         try:
             if not rows.names_stream and self._file.stream is None:
                 raise SettingsError(f"no column of {self._file.path} names the stream; give one with --stream or --map")
-            with outage("import"):
+            with database_errors("import"):
                 self.result.resumed_after = 0 if restart else await position.read()
                 await self._import(rows, position)
         finally:

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidelock.definitions import Definitions
-from tidelock.ledger.connections import Connections
 from tidelock.live.shapes import Shapes
 from tidelock.ops.access import Access
 from tidelock.ops.activity import Activity, ActivityLog
@@ -19,6 +18,7 @@ from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
 from tidelock.ops.schemas import Json
 from tidelock.ops.verifying import Verification, Verifying
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 _ACTIVITY = ("tenantId",)

@@ -6,12 +6,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidelock.ledger.causality import read_caused
-from tidelock.ledger.connections import Connections
 from tidelock.ledger.reader import Slice, read_page
 from tidelock.ops.access import Access
 from tidelock.ops.paging import read_paging
 from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 EVENTS = ("tenantId", "stream", "customerRef", "causalityKey", "from", "to", "after", "before", "order", "limit",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 #: takes how many to tell of at most
 MIRRORED = load("tidelock.mirror", "sql/ranges.sql")["mirrored"]

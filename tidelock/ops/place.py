@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from tidelock.errors import Unreachable
 from tidelock.ingest.identity import Salts
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate, status
-from tidelock.ledger.outage import outage
 from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
+from tidelock.postgres.database import Database
+from tidelock.postgres.migrate import migrate, status
+from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
 
 
@@ -55,7 +55,7 @@ async def _prepare(database: Database, settings: Settings) -> Salts:
 @contextmanager
 def made_ledger(settings: Settings) -> Iterator[Database]:
     """The database, with a ledger in it when there was none."""
-    with open_database(settings) as database, outage("the ledger"):
+    with open_database(settings) as database, database_errors("the ledger"):
         migrate_ledger(database)
         yield database
 
@@ -67,7 +67,7 @@ def found_ledger(settings: Settings) -> Iterator[Database]:
         raise Unreachable(
             f"there is no ledger in {settings.data} yet; `tidelock up` makes one, --data names another directory"
         )
-    with open_database(settings) as database, outage("the ledger"):
+    with open_database(settings) as database, database_errors("the ledger"):
         missing = database.patience.insist_sync(lambda: _missing(database))
         if missing:
             raise Unreachable(

@@ -17,8 +17,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidelock import __version__
 from tidelock.ingest.intake import Intake
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
@@ -52,6 +50,8 @@ from tidelock.ops.trigger_schemas import trigger_operations, trigger_schemas
 from tidelock.ops.triggers import Triggers
 from tidelock.ops.verifying import Verifying
 from tidelock.ops.vitals import HEALTH, Vitals
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 _READ_ERRORS = (400, 401, 403, 503)

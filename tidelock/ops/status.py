@@ -10,16 +10,16 @@ import psycopg
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND, format_instant
 from tidelock.ledger.anchorfile import BadAnchor, read_anchors
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import status as migration_status
-from tidelock.ledger.outage import outage
-from tidelock.ledger.queries import load
 from tidelock.ledger.sequencedatabase import last_number
 from tidelock.model import Head
 from tidelock.ops.health import LEDGER, SequenceHealth, lag, sequence_health
 from tidelock.ops.mirrored import MIRRORED, TOLD_MAX, MirroredPartition
 from tidelock.ops.windows import QUERIES as WINDOWS
 from tidelock.ops.windows import WantedWindows, WindowHealth
+from tidelock.postgres.database import Database
+from tidelock.postgres.migrate import status as migration_status
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
 
 QUERIES = load("tidelock.ops", "sql/status.sql")
@@ -111,7 +111,11 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_status(database: Database, settings: Settings) -> Status:
-    with outage("status"), database.connect_sync(name="tidelock status") as connection, connection.transaction():
+    with (
+        database_errors("status"),
+        database.connect_sync(name="tidelock status") as connection,
+        connection.transaction(),
+    ):
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         head = Head(*_one(connection, LEDGER["read_head"]))
         sequence = _one(connection, LEDGER["sequence_source"])

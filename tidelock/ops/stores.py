@@ -13,7 +13,7 @@ import psycopg
 
 from tidelock.errors import SettingsError
 from tidelock.fold.java import check_java
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:

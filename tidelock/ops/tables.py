@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from tidelock.columns import STRING
 from tidelock.fold.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
-from tidelock.ledger.connections import Connections
 from tidelock.live.shapes import Shapes
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops.access import Access
@@ -22,6 +21,7 @@ from tidelock.ops.parameters import Parameters, required
 from tidelock.ops.problems import JSON
 from tidelock.ops.rows import RowPage, Selection, read_rows
 from tidelock.ops.usage import Wanted, read_usage
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.where import TRUE, parse_where
 

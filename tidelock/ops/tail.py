@@ -11,13 +11,13 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from tidelock.errors import Overloaded, TidelockError, Unauthorized
-from tidelock.ledger.connections import Connections
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.reader import read_head
 from tidelock.ledger.routing import Filter
 from tidelock.ops.access import Access
 from tidelock.ops.clients import Places, Watch, close_code, say_goodbye, trust
 from tidelock.ops.parameters import Parameters
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 PARAMETERS = ("after", "stream", "customerRef", "causalityKey", "tenantId")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidelock.errors import NotFound, Unreachable
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import outage
 from tidelock.live.shapes import Shape, Shapes
 from tidelock.model import DEFAULT_TENANT
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
+from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
 from tidelock.triggers import registry
 from tidelock.triggers.deliveries import (
@@ -70,7 +70,7 @@ class TriggerDesk:
         secrets = given_secrets(patch)
         changed = await self._changed(name, patch, tenant_id)
         if secrets is not None:
-            with outage("triggers"):
+            with database_errors("triggers"):
                 async with await self._database.connect(name="tidelock triggers") as connection:
                     await registry.replace_secrets(connection, changed, secrets)
         return changed
@@ -113,7 +113,7 @@ class TriggerDesk:
     async def redeliver(self, name: str, tenant_id: str | None, event_ids: Sequence[str] | None) -> int:
         """Queue events again, those named or all that are dead; gives how many."""
         known = (await self.one(name, tenant_id)).trigger.name
-        with outage("triggers"):
+        with database_errors("triggers"):
             async with await self._database.connect(name="tidelock triggers") as connection:
                 return await redeliver(connection, known, event_ids)
 

@@ -11,13 +11,13 @@ import msgspec
 
 from tidelock.errors import NotFound
 from tidelock.instants import SECOND
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
-from tidelock.ledger.queries import load
 from tidelock.ledger.writer import Beside
 from tidelock.model import Accepted
 from tidelock.ops.control import opened_sequencer
 from tidelock.ops.trigger_desk import TriggerDesk
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
+from tidelock.postgres.queries import load
 from tidelock.settings import Settings
 from tidelock.triggers import registry
 from tidelock.triggers.deliveries import list_deliveries, read_attempts, redeliver

@@ -19,9 +19,9 @@ import msgspec
 
 from tidelock.errors import TidelockError
 from tidelock.instants import format_instant
-from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check
 from tidelock.ledger.verify import verify
+from tidelock.postgres.database import Database
 
 # How often progress is told; and the longest line that is read of the other process.
 _TOLD_S, _LINE_BYTES_MAX = 0.25, 2**20

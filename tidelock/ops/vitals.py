@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidelock.errors import TidelockError
-from tidelock.ledger.connections import Connections
 from tidelock.ops.access import Access
 from tidelock.ops.health import UNKNOWN, Health, NotReady, Probe, read_health
 from tidelock.ops.metrics import Metrics
@@ -21,6 +20,7 @@ from tidelock.ops.mirrored import MIRRORED, TOLD_MAX, MirroredPartition
 from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
 from tidelock.ops.windows import WantedWindows
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 #: which windows `/admin/event-health` tells of

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidelock.instants import format_instant
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ops", "sql/windows.sql")
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.account import belong_to_parent
+from tidelock.postgres.account import belong_to_parent
 from tidelock.settings.stores import ClickHouse
 from tidelock.sinks.columns import COLUMNS, NAMES, SEQUENCE, conformed
 from tidelock.sinks.source import Source

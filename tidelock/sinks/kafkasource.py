@@ -25,7 +25,7 @@ from tidelock.fold.jvm import SUBMIT
 from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings.kafka import Kafka
 from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE, Column
 from tidelock.sinks.source import QUERIES, LedgerSource, Range

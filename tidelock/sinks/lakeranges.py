@@ -12,7 +12,7 @@ from tidelock.errors import Difference, SettingsError
 from tidelock.fold.session import Spark
 from tidelock.fold.slots import BASE, Slots
 from tidelock.fold.source import SMALL_EVENTS
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings.stores import Lake
 from tidelock.sinks.columns import SEQUENCE, SPARK_SCHEMA
 from tidelock.sinks.flatdata import is_flat, is_simple, slot_columns

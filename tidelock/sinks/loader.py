@@ -15,22 +15,17 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import SettingsError, TidelockError, Unreachable
-from tidelock.fold import lease
 from tidelock.fold.session import Spark, reason
 from tidelock.fold.store import CursorMoved
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import lost
+from tidelock.postgres import leases
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import lost
 from tidelock.settings.stores import Load
 from tidelock.sinks.kafkasource import not_mirrored
 from tidelock.sinks.loading import Loading
 
 log = logging.getLogger(__name__)
-
-#: one loader of a store at a time, by the number of an advisory lock
-LEASES = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"tideclic")}
-#: held by a repair: whoever loads the store lets go of it
-REPAIRS = {"lake": int.from_bytes(b"tidemend"), "clickhouse": int.from_bytes(b"tidefixc")}
 
 _CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
@@ -192,13 +187,13 @@ class Loader:
             for each in self._lanes:
                 each.ready = False
         own = lane.name in repairs or lane.asked_at is not None
-        if not own and lease.held(self._listener, REPAIRS[lane.name]):
+        if not own and leases.held(self._listener, leases.REPAIRS[lane.name]):
             self._let_go(lane)
             return False
         if not lane.ready:
             if lane.name in repairs:
                 self._ask(lane)
-            if not lease.hold(self._listener, LEASES[lane.name]):
+            if not leases.hold(self._listener, leases.LOADERS[lane.name]):
                 self._stand_by(lane, "the lease", "another loader has it; standing by")
                 return False
             told = lane.loading.open()
@@ -225,7 +220,7 @@ class Loader:
     def _ask(self, lane: Lane) -> None:
         """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
         assert self._listener is not None
-        if not lease.hold(self._listener, REPAIRS[lane.name]):
+        if not leases.hold(self._listener, leases.REPAIRS[lane.name]):
             raise Unreachable(f"{lane.name}: another repair is at it; wait for its end")
         now = time.monotonic()
         lane.asked_at = lane.asked_at or now

@@ -9,7 +9,7 @@ import psycopg
 
 from tidelock.columns import ColumnType
 from tidelock.fold.tables import read_tables
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.ids import event_id
 from tidelock.triggers.outbox import Transition
 from tidelock.triggers.payloads import data_forms

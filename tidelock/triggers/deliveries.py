@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import psycopg
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.outbox import ORDER
 from tidelock.triggers.outbox import QUERIES as OUTBOX
 

@@ -18,8 +18,8 @@ import psycopg
 
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.triggers.dispatch import Dispatch, Terms
 from tidelock.triggers.endpoints import Care

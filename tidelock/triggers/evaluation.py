@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from tidelock.changes.reader import Change, read_batches
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.bodies import Bodies
 from tidelock.triggers.definition import Deletion, Trigger, read_event, stored
 from tidelock.triggers.members import Members

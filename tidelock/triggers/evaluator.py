@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import Unreachable
-from tidelock.fold import lease
-from tidelock.ledger.database import Database
+from tidelock.postgres import leases
+from tidelock.postgres.database import Database
 from tidelock.triggers.evaluation import CHANGES_MAX, Evaluation
 from tidelock.triggers.outbox import EventType
 
@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 #: name of its cursor
 CURSOR = "triggers"
-#: number of the advisory lock that whoever evaluates holds
-LEASE = int.from_bytes(b"tidetrig")
 #: the fold announces here how far it is
 _CHANNEL = "tidelock_fold"
 _POLL_S = 2.0
@@ -71,7 +69,7 @@ class Evaluator:
     def _turn(self, connection: psycopg.Connection[Any], stop: threading.Event) -> None:
         """Evaluate what there is, then wait for more."""
         if self._evaluation is None:
-            if not lease.hold(connection, LEASE):
+            if not leases.hold(connection, leases.TRIGGERS):
                 # Another evaluates. Should it end, its lease ends with its connection.
                 stop.wait(_POLL_S)
                 return

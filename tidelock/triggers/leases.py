@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.outbox import SHARDS
 
 QUERIES = load("tidelock.triggers", "sql/leases.sql")

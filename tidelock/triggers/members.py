@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from tidelock.changes.reader import Change
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.watches import Crossing, Watch
 
 QUERIES = load("tidelock.triggers", "sql/evaluation.sql")

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import psycopg
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.triggers", "sql/outbox.sql")
 

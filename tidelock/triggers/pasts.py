@@ -16,7 +16,7 @@ from tidelock.changes.reader import Row, read_batches
 from tidelock.columns import ColumnType
 from tidelock.fold.statements import placed, quoted
 from tidelock.fold.tables import KEY, SCHEMA, Table, read_tables
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.watches import Watch, whole
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 

@@ -15,7 +15,7 @@ import msgspec
 import psycopg
 
 from tidelock.instants import SECOND
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.lanes import Lane, Row, Target
 from tidelock.triggers.outcomes import Result
 

@@ -15,9 +15,9 @@ import msgspec
 import psycopg
 
 from tidelock.errors import Exists, NotFound, RequestError
-from tidelock.ledger.queries import load
 from tidelock.ledger.writer import Beside
 from tidelock.model import Accepted, Head
+from tidelock.postgres.queries import load
 from tidelock.triggers.definition import Deletion, Trigger, control_event, read_event, stored
 
 QUERIES = load("tidelock.triggers", "sql/registry.sql")

@@ -14,7 +14,7 @@ import psycopg
 
 from tidelock.changes.reader import Change, Row, pruned_through, read_changes
 from tidelock.errors import NotFound
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.triggers.bodies import Bodies
 from tidelock.triggers.definition import Trigger, read_event
 from tidelock.triggers.evaluation import ControlEvent

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.triggers.delivery import open_delivery
 from tidelock.triggers.evaluator import Evaluator

@@ -9,7 +9,7 @@ from tidelock.definitions import Count
 from tidelock.fold.statements import placed
 from tidelock.fold.tables import WATERMARKS
 from tidelock.fold.windows.outputs import Output
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.where.sql import literal
 
 QUERIES = load("tidelock.fold", "sql/windows.sql")

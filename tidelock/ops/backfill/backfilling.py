@@ -9,8 +9,6 @@ from hashlib import sha256
 
 import msgspec
 
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import outage
 from tidelock.model import Conflict, Problem, Rejected, Verdict
 from tidelock.ops.backfill.chunks import EventMaker, OldChunk, chunks
 from tidelock.ops.backfill.oldtable import OldTable
@@ -18,6 +16,8 @@ from tidelock.ops.backfill.outcome import Backfilled, RowProblem
 from tidelock.ops.backfill.position import Position
 from tidelock.ops.backfill.statements import Place
 from tidelock.ops.files.sender import Sender
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import database_errors
 
 PROBLEMS_SHOWN = 10
 # Sent together: one is admitted while the one ahead of it is recorded.
@@ -42,7 +42,7 @@ class Backfilling:
     async def run(self, database: Database, *, restart: bool) -> Backfilled:
         """Record what is left of the table, or look at all of it again."""
         position = Position(database, self._key(), f"{self._table.place} {self._table.name}")
-        with outage("backfill"):
+        with database_errors("backfill"):
             try:
                 if restart:
                     await position.begin_anew()

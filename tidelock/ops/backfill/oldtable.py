@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.outage import Patience, lost, reason
-from tidelock.ledger.queries import load
 from tidelock.ops.backfill.mapping import Column, TableMap, make_map
 from tidelock.ops.backfill.statements import Place, Statements
 from tidelock.ops.foreign import Address, address
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import Patience, lost, reason
 
 QUERIES = load("tidelock.ops", "sql/oldtable.sql")
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import psycopg
 
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import Steady
-from tidelock.ledger.queries import load
 from tidelock.ops.backfill.outcome import Counts, RowProblem
 from tidelock.ops.backfill.statements import Place
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import Steady
 
 QUERIES = load("tidelock.ops", "sql/backfills.sql")
 

@@ -10,8 +10,8 @@ from tidelock.errors import Difference
 from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.tables import ALWAYS, Table
 from tidelock.instants import SECOND, parse_rfc3339
-from tidelock.ledger.database import Database
-from tidelock.ledger.queries import load
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ops.bench", "backlog.sql")
 

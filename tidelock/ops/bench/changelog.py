@@ -14,8 +14,8 @@ import pyarrow as pa
 from tidelock.changes.reader import Row
 from tidelock.fold.segments import change_schema, encode
 from tidelock.fold.tables import Table
-from tidelock.ledger.database import Database
-from tidelock.ledger.queries import load
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ops.bench", "changelog.sql")
 

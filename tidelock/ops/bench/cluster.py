@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.ops.bench import runs, scratch
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.fold import definitions, watched
@@ -20,6 +19,7 @@ from tidelock.ops.bench.rounds import Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.ops.bench.standalone import CONF, Cluster
 from tidelock.ops.place import migrate_ledger, open_database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 _CUSTOMERS = 10_000

@@ -21,10 +21,10 @@ import uvloop
 from tidelock.changes.reader import Row
 from tidelock.errors import Difference, Unreachable
 from tidelock.fold.tables import COUNTERS
-from tidelock.ledger.database import Database
 from tidelock.ops.bench import memory, scratch
 from tidelock.ops.bench.changelog import ChangeLog
 from tidelock.ops.bench.subscribers import Tally, subscribe
+from tidelock.postgres.database import Database
 
 Say = Callable[[str], None]
 Figures = dict[str, object]

@@ -11,13 +11,13 @@ from tidelock.fold import executors
 from tidelock.fold.folder import Folder
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
-from tidelock.ledger.database import Database
 from tidelock.ops.bench import runs
 from tidelock.ops.bench.backlog import Backlog, Folded
 from tidelock.ops.bench.limits import Limits, check_duckdb
 from tidelock.ops.bench.rounds import Rounds, Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.ops.bench.stopwatch import Stopwatch
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 #: what is timed of a fold, in its order, and what the figures call it

@@ -18,10 +18,10 @@ from tidelock.ingest.body import JSON, decode
 from tidelock.ingest.identity import Salts
 from tidelock.instants import SECOND
 from tidelock.ledger import rows
-from tidelock.ledger.database import Database
-from tidelock.ledger.queries import load as load_queries
 from tidelock.model import Event
 from tidelock.ops.bench import load, scratch
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load as load_queries
 
 QUERIES = load_queries("tidelock.ops.bench", "ingest.sql")
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import psycopg
 
 from tidelock.errors import Difference
-from tidelock.ledger.queries import load
 from tidelock.ops.bench.backlog import QUERIES as BACKLOG
 from tidelock.ops.bench.backlog import Backlog, only_row
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ops.bench", "windows.sql")
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from tidelock.errors import Difference
-from tidelock.ledger.database import Database
 from tidelock.model import Accepted, Answer
 from tidelock.ops.bench import load, memory, scratch
 from tidelock.ops.place import open_database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 Say = Callable[[str], None]

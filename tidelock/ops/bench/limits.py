@@ -16,7 +16,7 @@ from typing import Any
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.session import Spark
 from tidelock.fold.source import jdbc_options
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 _FETCH_ROWS = 10_000
 _COLUMNS = "ingress_sequence, tenant_id, customer_ref, occurred_at, quantity::numeric(38, 9) AS quantity"

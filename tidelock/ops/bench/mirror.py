@@ -14,7 +14,6 @@ from typing import Any
 from confluent_kafka import Producer
 
 from tidelock.errors import Difference
-from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.cluster import Cluster
 from tidelock.mirror.messages import Message
@@ -26,6 +25,7 @@ from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.rounds import Rounds, Say
 from tidelock.ops.bench.runs import Figures
 from tidelock.ops.place import migrate_ledger, open_database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 ROWS = {

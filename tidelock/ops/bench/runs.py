@@ -16,11 +16,11 @@ from tidelock.fold.session import Spark
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
 from tidelock.ops.bench import memory, scratch
 from tidelock.ops.bench.backlog import Backlog, only_row
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.ops.place import migrate_ledger, open_database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 #: names and values of one column of the result

@@ -20,7 +20,7 @@ from pathlib import Path
 import psycopg
 
 from tidelock.errors import Unreachable
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 _HOST = "127.0.0.1"
 _READY_S = 180.0

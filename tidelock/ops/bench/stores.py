@@ -16,13 +16,13 @@ from tidelock.errors import Difference, Unreachable
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
 from tidelock.ops.bench import runs
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.fold import watched
 from tidelock.ops.bench.limits import check_duckdb
 from tidelock.ops.bench.rounds import Say
 from tidelock.ops.bench.runs import Figures, Run
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.stores import ClickHouse, Lake
 from tidelock.sinks.clickhouse import ClickHouseSink

@@ -18,7 +18,6 @@ from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.windows.rows import SparkRows
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
 from tidelock.ops.bench import runs
 from tidelock.ops.bench.backlog import Backlog, Pace
 from tidelock.ops.bench.judgement import Judgement, Made, judged
@@ -27,6 +26,7 @@ from tidelock.ops.bench.rounds import Rounds, Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.ops.bench.streaming import Streaming
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 #: what is timed of a fold, in its order, and what the figures call it

@@ -109,8 +109,8 @@ def _told(file: Mapping[str, str], flags: list[str] | tuple[str, ...]) -> dict[s
 
 def _opened(settings: Settings, told: Mapping[str, tuple[str, str]]) -> OldTable:
     """The older table, found and understood before a ledger is opened: a mistyped name should not cost that."""
-    from tidelock.ledger.outage import Patience
     from tidelock.ops.backfill.oldtable import OldTable
+    from tidelock.postgres.reconnect import Patience
 
     wanted = settings.backfill
     if wanted.url is None or wanted.table is None:

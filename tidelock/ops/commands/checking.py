@@ -11,17 +11,17 @@ import typer
 from rich.markup import escape
 
 from tidelock.errors import Difference, Unreachable
-from tidelock.ledger.queries import load
 from tidelock.ops import terminal
 from tidelock.ops.commands import folding
 from tidelock.ops.commands.mirroring import check_kafka
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, read_settings, setting
+from tidelock.postgres.queries import load
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
-    from tidelock.ledger.database import Database
     from tidelock.ledger.findings import Check
+    from tidelock.postgres.database import Database
 
 app = typer.Typer()
 

@@ -15,7 +15,7 @@ from tidelock.sections import shown
 
 if TYPE_CHECKING:
     from tidelock.definitions import Definitions
-    from tidelock.ledger.database import Database
+    from tidelock.postgres.database import Database
     from tidelock.settings import Settings
 
 app = typer.Typer()

@@ -15,9 +15,9 @@ from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found
 from tidelock.ops.commands.slices import check_texts
 
 if TYPE_CHECKING:
-    from tidelock.ledger.database import Database
     from tidelock.ops.explain.explaining import Asked
     from tidelock.ops.explain.shapes import ExplainedEvent, Explanation
+    from tidelock.postgres.database import Database
     from tidelock.settings import Settings
 
 app = typer.Typer()

@@ -71,10 +71,10 @@ def import_file(
     [dim]tidelock import calls.csv --stream api_calls --map customer=customerRef --map when=ts[/]
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
     """
-    from tidelock.ledger.outage import outage
     from tidelock.ops.files.mapping import ColumnMap
     from tidelock.ops.files.rows import format_of, open_rows
     from tidelock.ops.importing import ImportFile
+    from tidelock.postgres.reconnect import database_errors
 
     settings = read_settings(config, data=data, database_url=database_url, import_chunk_events=chunk)
     wanted = ImportFile(file, file_format, stream, tenant, tuple(mapping or ()))
@@ -97,7 +97,7 @@ def import_file(
                 await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
             return result, 0 if result.finished else stopped[0]
 
-    with outage("import"):
+    with database_errors("import"):
         result, stopped = asyncio.run(run())
     if json:
         terminal.write_json(_told(result))

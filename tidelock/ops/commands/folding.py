@@ -28,7 +28,7 @@ from tidelock.settings import Settings
 
 if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
-    from tidelock.ledger.database import Database
+    from tidelock.postgres.database import Database
 
 app = typer.Typer()
 

@@ -15,7 +15,7 @@ from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found
 
 if TYPE_CHECKING:
     from tidelock.ledger.apikeys import ApiKey
-    from tidelock.ledger.database import Database
+    from tidelock.postgres.database import Database
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -10,10 +10,10 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.ops.commands.slices import slice_of
 
 if TYPE_CHECKING:
-    from tidelock.ledger.database import Database
     from tidelock.live.shapes import Shape
     from tidelock.ops.ordered import OrderedTail
     from tidelock.ops.ordered_lines import OrderedPrinter
+    from tidelock.postgres.database import Database
     from tidelock.settings import Settings
 
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
@@ -33,9 +33,9 @@ def tail_ordered(
     json: bool,
 ) -> None:
     """The last `number` released rows, or all behind a source timestamp; then what is released from then on."""
-    from tidelock.ledger.outage import outage
     from tidelock.ops.ordered import OrderedTail, ordered_table
     from tidelock.ops.ordered_lines import OrderedPrinter
+    from tidelock.postgres.reconnect import database_errors
 
     slice_of(tenant, stream, None, None)  # checks that they are texts
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
@@ -52,7 +52,7 @@ def tail_ordered(
         with database.connect_sync(name="tidelock tail") as connection:
             printer.print(tail.read(connection) if number is None else tail.last(connection, number))
 
-    with outage("tail"):
+    with database_errors("tail"):
         database.patience.insist_sync(first)
     if follow:
         _follow(database, tail, printer)
@@ -60,11 +60,11 @@ def tail_ordered(
 
 def _follow(database: Database, tail: OrderedTail, printer: OrderedPrinter) -> None:
     """Until it is interrupted. An outage of the database is waited through."""
-    from tidelock.ledger.outage import outage
+    from tidelock.postgres.reconnect import database_errors
 
     while True:
         try:
-            with outage("tail"), database.connect_sync(name="tidelock tail") as connection:
+            with database_errors("tail"), database.connect_sync(name="tidelock tail") as connection:
                 connection.execute("LISTEN tidelock_fold")
                 while True:
                     printer.print(tail.read(connection))

@@ -20,9 +20,9 @@ from tidelock.ops.commands.slices import After, Causality, Customer, Stream, Ten
 
 if TYPE_CHECKING:
     from tidelock.ledger.causality import Caused
-    from tidelock.ledger.database import Database
     from tidelock.ledger.reader import Slice
     from tidelock.model import Recorded
+    from tidelock.postgres.database import Database
 
 app = typer.Typer()
 
@@ -141,10 +141,10 @@ def status(
 
 async def _tail(database: Database, events: Slice, number: int | None, *, follow: bool, json: bool) -> None:
     """The last `number` events of the slice, or all of them; then what is recorded from then on."""
-    from tidelock.ledger.outage import Steady, outage
     from tidelock.ledger.reader import pages, read_events, read_head
+    from tidelock.postgres.reconnect import Steady, database_errors
 
-    with outage("tail"):
+    with database_errors("tail"):
         async with Steady(database, "tidelock tail", patience=database.patience) as steady:
             # The head first: what comes after it is what following begins with.
             head = (await steady.run(read_head)).ingress_sequence
@@ -163,10 +163,10 @@ async def _tail(database: Database, events: Slice, number: int | None, *, follow
 async def _follow(database: Database, events: Slice, after: int, *, json: bool) -> None:
     import msgspec
 
-    from tidelock.ledger.connections import Connections
     from tidelock.ledger.feed import Feed
     from tidelock.ledger.routing import Filter
     from tidelock.model import Recorded
+    from tidelock.postgres.pool import Connections
 
     decoder = msgspec.json.Decoder(Recorded)
     connections = Connections(database, size_max=2, name="tidelock tail")
@@ -197,10 +197,10 @@ def _print(events: Sequence[Recorded], *, json: bool) -> None:
 
 async def _trace(database: Database, events: Slice) -> list[Caused]:
     from tidelock.ledger.causality import read_caused
-    from tidelock.ledger.outage import Steady, outage
+    from tidelock.postgres.reconnect import Steady, database_errors
 
     found: list[Caused] = []
-    with outage("trace"):
+    with database_errors("trace"):
         async with Steady(database, "tidelock trace", patience=database.patience) as steady:
             more = True
             while more:

@@ -67,7 +67,7 @@ def up(
 
     [dim]tidelock up --data ./.tidelock --port 8080[/]
     """
-    from tidelock.ledger.locks import DirectoryLock
+    from tidelock.postgres.filelocks import DirectoryLock
 
     settings = read_settings(
         config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
@@ -104,8 +104,8 @@ def demo(
 
     [dim]tidelock demo --fresh[/]
     """
-    from tidelock.ledger.locks import DirectoryLock
     from tidelock.ops.demo.place import claim
+    from tidelock.postgres.filelocks import DirectoryLock
 
     try:
         turn_s = str(parse_duration(turn) / SECOND)
@@ -158,7 +158,7 @@ def migrate(
 
     [dim]tidelock migrate --database-url postgresql://tidelock@db.example/tidelock[/]
     """
-    from tidelock.ledger.migrate import status
+    from tidelock.postgres.migrate import status
 
     settings = read_settings(config, data=data, database_url=database_url)
     started = time.time()
@@ -195,7 +195,7 @@ def _serve(
     children: Mapping[str, list[str]] | None = None,
     accept_lost_tail: bool = False,
 ) -> None:
-    from tidelock.ledger.outage import outage
+    from tidelock.postgres.reconnect import database_errors
 
     started = time.monotonic()
     log_to_stderr(settings.log_level)
@@ -208,7 +208,7 @@ def _serve(
         welcome = _welcome(url, took_s, keyless=not keys_needed)
         tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=keys_needed, seconds=round(took_s, 3))
 
-    with outage("the ledger"):
+    with database_errors("the ledger"):
         composition(context).serve(
             settings, streams_open=streams_open, announce=announce, children=children or {},
             accept_lost_tail=accept_lost_tail,

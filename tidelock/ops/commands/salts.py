@@ -13,7 +13,7 @@ from tidelock.ops import terminal
 from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found_ledger, made_ledger, read_settings
 
 if TYPE_CHECKING:
-    from tidelock.ledger.database import Database
+    from tidelock.postgres.database import Database
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation
     from tidelock.fold.session import Spark
     from tidelock.ingest.intake import Recorder
-    from tidelock.ledger.database import Database
+    from tidelock.postgres.database import Database
 
 
 _PANEL = "Settings"

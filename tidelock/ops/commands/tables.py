@@ -20,8 +20,8 @@ from tidelock.ops.commands.slices import Tenant, slice_of
 if TYPE_CHECKING:
     from tidelock.changes.reader import Change
     from tidelock.fold.tables import Table
-    from tidelock.ledger.database import Database
     from tidelock.ops.usage import Usage, Wanted
+    from tidelock.postgres.database import Database
     from tidelock.settings import Settings
 
 app = typer.Typer()

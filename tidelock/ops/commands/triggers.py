@@ -14,7 +14,7 @@ from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found
 from tidelock.ops.commands.slices import Tenant
 
 if TYPE_CHECKING:
-    from tidelock.ledger.database import Database
+    from tidelock.postgres.database import Database
     from tidelock.settings import Settings
     from tidelock.triggers.deliveries import Status
 

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.instants import MILLISECOND, SECOND, format_instant
-from tidelock.ledger.outage import outage
 from tidelock.model import Accepted, Conflict, Duplicate, Rejected, Verdict
 from tidelock.ops.connect.connector import Connector, Part, PositionLost, Unrecordable
 from tidelock.ops.connect.memory import EVENTS_MAX, Feed, Memory
 from tidelock.ops.connect.rows import Row, chunk, pages, rows
 from tidelock.ops.files.sender import Sender
+from tidelock.postgres.reconnect import database_errors
 from tidelock.settings.connect import Connect
 
 T = TypeVar("T")
@@ -253,7 +253,7 @@ class Connecting:
 def _outage() -> Iterator[None]:
     """An outage of either side. What fails because this task is being cancelled is none, and must not keep it going."""
     try:
-        with outage("connect"):
+        with database_errors("connect"):
             yield
     except TidelockError as error:
         task = asyncio.current_task()

@@ -19,12 +19,12 @@ from psycopg import sql
 
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError, TidelockError, Unreachable
-from tidelock.ledger.outage import reason
 from tidelock.ops.connect.connector import KeyViolation, Part, PositionLost
 from tidelock.ops.connect.copytext import Lines, fields
 from tidelock.ops.connect.moments import Moments
 from tidelock.ops.connect.viewcolumns import ViewColumns, declaration, view_columns
 from tidelock.ops.foreign import Address, address
+from tidelock.postgres.reconnect import reason
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*")

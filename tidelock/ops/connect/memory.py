@@ -19,11 +19,11 @@ import psycopg
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
 from tidelock.instants import MILLISECOND
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import Away, lost
-from tidelock.ledger.queries import load
 from tidelock.ops.connect.connector import Connector, KeyViolation
 from tidelock.ops.connect.rows import Row, key_members
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import Away, lost
 
 QUERIES = load("tidelock.ops", "sql/connections.sql")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 from tidelock.errors import SettingsError
-from tidelock.ledger import postmaster
 from tidelock.ops.place import open_database
+from tidelock.postgres import postmaster
 from tidelock.settings import Settings
 
 _ELSEWHERE = "name another place with --data"

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from tidelock.durations import format_duration
 from tidelock.errors import RequestError
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ops", "sql/tables.sql")
 

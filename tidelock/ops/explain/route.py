@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidelock.errors import RequestError
-from tidelock.ledger.connections import Connections
 from tidelock.live.shapes import Shapes
 from tidelock.model import DEFAULT_TENANT
 from tidelock.ops.access import Access
@@ -17,6 +16,7 @@ from tidelock.ops.explain.explaining import Asked, Explaining, Limits
 from tidelock.ops.paging import read_paging
 from tidelock.ops.parameters import Parameters, parse_instant, required
 from tidelock.ops.problems import JSON
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 EXPLAIN = ("metric", "customerRef", "period", "group", "groupNull", "asOf", "tenantId", "limit", "cursor")

@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import SettingsError
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import Steady
-from tidelock.ledger.queries import load
 from tidelock.ops.files.plainfile import open_file
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import Steady
 
 QUERIES = load("tidelock.ops", "sql/imports.sql")
 

@@ -12,9 +12,9 @@ from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.admit import Writer
 from tidelock.ingest.intake import Intake, Recorder, SaltsChanged
 from tidelock.instants import SECOND
-from tidelock.ledger.outage import Patience
 from tidelock.model import Conflict, Event, Problem, Rejected, Verdict
 from tidelock.ops.files.sendings import Chunk
+from tidelock.postgres.reconnect import Patience
 from tidelock.settings import Settings
 
 

@@ -1,4 +1,4 @@
-"""The lease: one fold at a time on a ledger. It ends with the connection that holds it, however that ends."""
+"""Leases: one of each at a time on a ledger. A lease ends with the connection that holds it, however that ends."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ from typing import Any
 
 import psycopg
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
-QUERIES = load("tidelock.fold", "sql/lease.sql")
+QUERIES = load("tidelock.postgres", "sql/leases.sql")
 
-#: number of the advisory lock, of the ledger's own database
-LEASE = int.from_bytes(b"tidefold")
+# Numbers of advisory locks, of the ledger's own database. They never change: another version may hold one.
+#: the fold, while it makes the tables
+FOLD = int.from_bytes(b"tidefold")
 #: held as well once the tables are by the definitions that the fold was started with, or by newer ones
 READY = int.from_bytes(b"tideread")
+#: the evaluator of triggers
+TRIGGERS = int.from_bytes(b"tidetrig")
+#: the mirror, while it sends
+MIRROR = int.from_bytes(b"tidemirr")
+#: the loader of a store
+LOADERS = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"tideclic")}
+#: the repair of a store: whoever loads it lets go of it
+REPAIRS = {"lake": int.from_bytes(b"tidemend"), "clickhouse": int.from_bytes(b"tidefixc")}
 
 
-def hold(connection: psycopg.Connection[Any], lease: int = LEASE) -> bool:
+def hold(connection: psycopg.Connection[Any], lease: int = FOLD) -> bool:
     """Take the lease for as long as the connection lives. False: another has it."""
     row = connection.execute(QUERIES["take_lease"], {"lease": lease}).fetchone()
     return row is not None and bool(row[0])

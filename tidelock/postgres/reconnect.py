@@ -1,4 +1,4 @@
-"""An outage: the database, reached before, goes away. Waited through for a while, and then told in words.
+"""Reconnecting: what a command does while the database, reached before, is away, and what it says at the end.
 
 Every command that works for long does each of its steps through a `Patience`, most of them over a `Steady` connection:
 a step that an outage interrupted is done again from its beginning. The server may have done it all the same, with the
@@ -26,7 +26,7 @@ _TOLD: dict[type[psycopg.Error], str] = {
 }
 
 if TYPE_CHECKING:
-    from tidelock.ledger.database import Database
+    from tidelock.postgres.database import Database
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Away(Unreachable):
 
 
 @contextmanager
-def outage(doing: str) -> Iterator[None]:
+def database_errors(doing: str) -> Iterator[None]:
     """Translate what the driver raises while `doing` something into the project's own error."""
     try:
         yield

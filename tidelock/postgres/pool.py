@@ -1,4 +1,4 @@
-"""Connections for reading: a bounded set, shared by requests, that outlives the database's restarts."""
+"""Reading for many at a time: a bounded pool of connections that outlives restarts of the server, and single flight."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import select
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from tidelock.errors import RequestError, TidelockError, Unreachable
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import reason
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import reason
 
 T = TypeVar("T")
 
 # A reader that waits longer than this for a connection is better told to come back.
 _WAIT_S = 10.0
+
 # After a failure to connect, everybody is told so at once for this long, instead of each finding out by themselves.
 _PAUSE_S = 0.25
 _ANSWER_S = 3.0
@@ -140,3 +141,35 @@ def _translated(error: psycopg.Error) -> TidelockError:
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return Unreachable(f"the ledger cannot be read: {reason(error)}")
     raise error
+
+
+class SingleFlight(Generic[T]):
+    """Whoever asks gets an answer that was looked up after it asked; all who wait for it get the same one.
+
+    So a thousand clients that come back at once put the question twice: once for who came first, and once for the rest.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+        self._ask = ask
+        self._running: asyncio.Task[T] | None = None
+        self._next: asyncio.Task[T] | None = None
+
+    async def __call__(self) -> T:
+        following = self._next
+        if following is None:
+            following = self._next = asyncio.create_task(self._look(self._running))
+            # Seen here even if whoever asked has hung up meanwhile; otherwise asyncio complains of it.
+            following.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # Shielded: one that hangs up must not take the answer from the others.
+        return await asyncio.shield(following)
+
+    async def _look(self, running: asyncio.Task[T] | None) -> T:
+        waited = running is not None and not running.done()
+        if running is not None and waited:
+            await asyncio.wait([running])
+        # Who asks from here on may want to know of what happens from here on.
+        self._running, self._next = self._next, None
+        if running is not None and waited and (error := running.exception()) is not None:
+            # It was away a moment ago: waiting for as long again would be too long.
+            raise error
+        return await self._ask()

@@ -1,4 +1,4 @@
-"""Numbered migrations: the files of `tidelock/migrations`, each applied once, in order, and never changed after."""
+"""Migrations: the numbered files of `migrations/`, each applied once, in order, and never changed after."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def status(connection: _Connection, directory: Traversable | None = None) -> lis
 
 def read_migrations(directory: Traversable | None = None) -> list[Migration]:
     """The migrations of this version, by number."""
-    folder = directory if directory is not None else files("tidelock").joinpath("migrations")
+    folder = directory if directory is not None else files("tidelock.postgres").joinpath("migrations")
     migrations: dict[int, Migration] = {}
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".sql"):

@@ -15,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.outage import Away, Patience
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.reconnect import Away, Patience
 
 _VERSION_MIN = 15
 # How long to try again while an embedded server that is there starts, recovers or stops.

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.account import belong_to_parent, make_directory
+from tidelock.postgres.account import belong_to_parent, make_directory
 
 _POLL_S = 0.02
 

