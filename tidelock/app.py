@@ -28,14 +28,13 @@ from tidelock.fold.java import check_java
 from tidelock.fold.plugins import check_event_times, load_plugins
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.apikeys import keys_exist
+from tidelock.ledger.apikeys import KeyNews, keys_exist
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.losttail import accept as accept_loss
 from tidelock.ledger.losttail import find_lost_tail, refuse_lost_tail
-from tidelock.ledger.partitions import keep_partitions
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
+from tidelock.ledger.writer import keep_partitions
 from tidelock.live.hub import Hub
 from tidelock.ops.access import check_binding
 from tidelock.ops.child import keep_running
@@ -50,7 +49,7 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.postgres.reconnect import Steady
 from tidelock.settings import Settings
-from tidelock.triggers.workers import TriggerWorkers
+from tidelock.triggers.delivery import TriggerWorkers
 
 if TYPE_CHECKING:
     from tidelock.fold.recomputation import Recomputation

@@ -24,7 +24,7 @@ from tidelock.ops.connect.memory import Feed, Memory
 from tidelock.ops.files.sender import Sender
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.connect import Connect
+from tidelock.settings.groups import Connect
 
 SECOND = 10**9
 

@@ -13,7 +13,7 @@ from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, decide
-from tidelock.ledger.partitions import ensure_partitions
+from tidelock.ledger.writer import ensure_partitions
 from tidelock.model import Accepted, Conflict, Duplicate, Event, Rejected, Verdict
 from tidelock.postgres.database import Database
 

@@ -11,8 +11,7 @@ import pytest
 from tests.recording import judged, record, rows, sequencing
 from tidelock.errors import Unreachable
 from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.rawrows import numeric_text, raw_rows
-from tidelock.ledger.rows import event_row, event_tail
+from tidelock.ledger.rows import event_row, event_tail, numeric_text, raw_rows
 from tidelock.ledger.verify import Verification, verify
 from tidelock.model import Event
 from tidelock.postgres.database import Database

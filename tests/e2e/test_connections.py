@@ -25,7 +25,7 @@ from tidelock.ops.gate import Gate, GateLimits, Waiting
 from tidelock.ops.http_connection import HttpConnection
 from tidelock.ops.listener import bind, listen, open_gate
 from tidelock.settings import Settings
-from tidelock.settings.connections import ConnectionLimits
+from tidelock.settings.groups import ConnectionLimits
 
 HEAD = b"POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 MS = 1_000_000

@@ -19,7 +19,7 @@ from tests.recording import record, sequencing
 from tests.stack import TOPICS, Stack
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 
 pytestmark = pytest.mark.stack
 PAGE = (ROOT / "docs" / "kafka.md").read_text()

@@ -22,7 +22,7 @@ from tidelock.columns import parse_column_type
 from tidelock.model import CONTROL
 from tidelock.postgres.database import Database
 from tidelock.triggers.definition import Trigger, control_event
-from tidelock.triggers.evaluation import Evaluation
+from tidelock.triggers.evaluate import Evaluation
 from tidelock.triggers.signatures import verify
 
 Json = dict[str, Any]

@@ -21,7 +21,7 @@ from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
 from tidelock.ops.bench.memory import resident_mb
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 
 CONFIG = """
 [spark]

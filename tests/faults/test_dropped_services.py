@@ -29,11 +29,9 @@ from tests.triggers.outboxes import statuses as outbox_statuses
 from tests.triggers.receiver import receiving
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
-from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.anchorfile import read_anchors
-from tidelock.ledger.apikeys import create_key
+from tidelock.ledger.anchor import Anchor, read_anchors
+from tidelock.ledger.apikeys import KeyNews, create_key
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.routing import Filter
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
@@ -46,8 +44,8 @@ from tidelock.ops.files.sender import Sender
 from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
-from tidelock.settings.connect import Connect
-from tidelock.triggers.evaluator import Evaluator
+from tidelock.settings.groups import Connect
+from tidelock.triggers.evaluate import Evaluator
 
 SEED = 20261118
 #: drops tried in the normal suite; the soak tries all

@@ -24,7 +24,7 @@ from tests.mirror.mirrors import consume, first_of_each
 from tidelock.instants import format_instant
 from tidelock.mirror.broker import Broker
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 
 CONFIG = """
 [fold]

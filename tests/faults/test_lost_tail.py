@@ -19,7 +19,7 @@ from tests.recording import record, rows, sequencing
 from tidelock.app import open_ledger
 from tidelock.errors import Difference, SettingsError, Unreachable
 from tidelock.ledger import losttail
-from tidelock.ledger.anchorfile import AnchorLine, append_anchor, read_anchors
+from tidelock.ledger.anchor import AnchorLine, append_anchor, read_anchors
 from tidelock.ledger.losttail import find_lost_tail
 from tidelock.ledger.verify import verify
 from tidelock.model import Accepted

@@ -15,7 +15,7 @@ from tidelock.fold.recomputation import recompute
 from tidelock.fold.session import Spark
 from tidelock.ledger.verify import verify
 from tidelock.postgres.database import Database
-from tidelock.triggers.evaluation import Evaluation
+from tidelock.triggers.evaluate import Evaluation
 
 FIRST, LAST = definitions("first.toml"), definitions("tidelock.toml")
 

@@ -18,7 +18,7 @@ from tidelock.mirror.broker import Broker
 from tidelock.mirror.runner import Runner
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 
 _numbers = itertools.count(1)
 

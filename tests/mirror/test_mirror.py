@@ -21,7 +21,7 @@ from tidelock.mirror.broker import Broker
 from tidelock.postgres.database import Database
 from tidelock.postgres.leases import MIRROR, hold
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 
 
 async def events_of(database: Database) -> list[dict[str, Any]]:

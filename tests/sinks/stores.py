@@ -16,14 +16,13 @@ from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.findings import Check
 from tidelock.postgres.database import Database
-from tidelock.settings.kafka import Kafka
-from tidelock.settings.stores import ClickHouse, Lake
+from tidelock.settings.groups import ClickHouse, Kafka, Lake
 from tidelock.sinks.clickhouse import ClickHouseSink, ClickHouseStore
 from tidelock.sinks.columns import NAMES
 from tidelock.sinks.kafkasource import KafkaSource
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakereader import LakeReader
-from tidelock.sinks.loading import Loading, Sink
+from tidelock.sinks.loader import Loading, Sink
 from tidelock.sinks.proof import StoreProof
 from tidelock.sinks.source import LedgerSource
 

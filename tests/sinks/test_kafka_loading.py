@@ -17,9 +17,9 @@ from tidelock.fold.tables import SCHEMA
 from tidelock.mirror.broker import Broker
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 from tidelock.sinks.kafkasource import KafkaSource, java_options, not_mirrored
-from tidelock.sinks.loading import Loading
+from tidelock.sinks.loader import Loading
 
 
 def loading(spark: Spark, database: Database, store: Any, settings: Settings) -> Loading:

@@ -24,11 +24,10 @@ from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
-from tidelock.settings.stores import ClickHouse, Load
+from tidelock.settings.groups import ClickHouse, Load
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
 from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
-from tidelock.sinks.loader import Lane, Loader
-from tidelock.sinks.loading import Loading, Sink
+from tidelock.sinks.loader import Lane, Loader, Loading, Sink
 from tidelock.sinks.source import LedgerSource
 
 QUICK = replace(Load(), interval=10_000_000, pause_max=200_000_000)

@@ -22,11 +22,11 @@ from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.postgres.database import Database
-from tidelock.settings.stores import Lake
+from tidelock.settings.groups import Lake
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges
 from tidelock.sinks.lakereader import LakeReader
-from tidelock.sinks.loading import Loading
+from tidelock.sinks.loader import Loading
 from tidelock.sinks.source import LedgerSource
 
 ENDPOINT = os.environ.get("S3_ENDPOINT", "")

@@ -11,7 +11,7 @@ from tests.spark.folding import Folding
 from tidelock.errors import Difference, SettingsError
 from tidelock.fold.session import Spark
 from tidelock.postgres.database import Database
-from tidelock.settings.stores import Lake
+from tidelock.settings.groups import Lake
 from tidelock.sinks.lakeranges import LakeRanges
 
 PLAIN = {

@@ -20,7 +20,7 @@ from tidelock.sinks import files
 from tidelock.sinks.files import SparkFiles, local_path
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges
-from tidelock.sinks.loading import Sink
+from tidelock.sinks.loader import Sink
 
 FILE_EVENTS = 10
 

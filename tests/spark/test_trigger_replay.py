@@ -52,7 +52,7 @@ from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.outbox import Transition
-from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.past import one_moment
 from tidelock.triggers.replays import Replay, WholePast
 
 RANGES = 30

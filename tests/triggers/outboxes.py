@@ -10,14 +10,12 @@ import msgspec
 
 from tests.triggers.receiver import Receiver
 from tidelock.postgres.database import Database
-from tidelock.triggers.definition import Trigger, stored
+from tidelock.triggers.attempts import Schedule, Sender
+from tidelock.triggers.definition import Trigger, event_id, stored
 from tidelock.triggers.delivery import Delivery
 from tidelock.triggers.dispatch import Terms
-from tidelock.triggers.endpoints import Care
-from tidelock.triggers.ids import event_id
+from tidelock.triggers.lanes import Care
 from tidelock.triggers.outbox import Transition, append
-from tidelock.triggers.retries import Schedule
-from tidelock.triggers.sender import Sender
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
 DAY = 86_400 * 10**9

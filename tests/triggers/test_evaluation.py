@@ -22,11 +22,11 @@ from tests.triggers.readers import Reader
 from tidelock.columns import parse_column_type
 from tidelock.model import CONTROL
 from tidelock.postgres.database import Database
-from tidelock.triggers import evaluation
+from tidelock.triggers import evaluate as evaluation
 from tidelock.triggers.definition import Trigger, control_event
-from tidelock.triggers.evaluation import Evaluation
+from tidelock.triggers.evaluate import Evaluation
 from tidelock.triggers.outbox import Transition
-from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.past import one_moment
 from tidelock.triggers.replays import KeptPast, Replay
 
 pytestmark = pytest.mark.check

@@ -10,17 +10,19 @@ import pytest
 from tests.budgets import HANG_S
 from tests.triggers.outboxes import asked, chains, create_trigger, fill, transition
 from tidelock.postgres.database import Database
-from tidelock.triggers.deliveries import (
+from tidelock.triggers.outbox import (
+    SHARDS,
     DeliveryRow,
     Depth,
     Status,
+    Transition,
+    append,
     list_deliveries,
+    prune,
     read_attempts,
     read_depth,
     redeliver,
 )
-from tidelock.triggers.outbox import SHARDS, Transition, append
-from tidelock.triggers.retention import prune
 
 pytestmark = pytest.mark.check
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.triggers import receiver as replies
 from tests.triggers.receiver import Reply, receiving
-from tidelock.triggers.sender import AddressInfo, Dial, Lookup, Sender
+from tidelock.triggers.attempts import AddressInfo, Dial, Lookup, Sender
 
 PUBLIC, INNER = "93.184.216.34", "10.0.0.7"
 
@@ -191,7 +191,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_dialled() -> None:
 
 
 async def test_a_name_that_changes_is_judged_again_at_every_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.triggers.sender._DNS_CACHE_S", 0)
+    monkeypatch.setattr("tidelock.triggers.attempts._DNS_CACHE_S", 0)
     network = Network([PUBLIC], [PUBLIC], ["127.0.0.1"])
     async with receiving() as receiver:
         port = receiver.url.rsplit(":", 1)[1].split("/")[0]

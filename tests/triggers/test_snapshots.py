@@ -15,8 +15,8 @@ from tidelock.model import CONTROL
 from tidelock.postgres.database import Database
 from tidelock.triggers import outbox
 from tidelock.triggers.definition import Trigger, control_event
-from tidelock.triggers.evaluation import Evaluation
-from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.evaluate import Evaluation
+from tidelock.triggers.past import one_moment
 from tidelock.triggers.replays import KeptPast, Replay
 
 pytestmark = pytest.mark.check

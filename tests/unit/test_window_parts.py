@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from tidelock.definitions.aggregates import Aggregate
+from tidelock.definitions.windows import Aggregate
 from tidelock.fold.tables import GROUP
 from tidelock.fold.windows.raises import arrived, raises_of, reached
 from tidelock.fold.windows.states import merged, results

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from tidelock.client.shapes import decimal, instant
+from tidelock.client.values import decimal, instant
 
 
 @dataclass(frozen=True, slots=True)

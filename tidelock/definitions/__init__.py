@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from tidelock.columns import IDENTIFIER_LENGTH_MAX, is_identifier
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES, EventTime, WindowTime
-from tidelock.definitions.frames import Count, Frame, Hopping, Session, Tumbling
 from tidelock.definitions.graphqlnames import objection
 from tidelock.definitions.meters import Meter, read_meter
 from tidelock.definitions.streams import Stream, read_stream
-from tidelock.definitions.windows import Window, read_window
+from tidelock.definitions.windows import Count, Frame, Hopping, Session, Tumbling, Window, read_window
 from tidelock.durations import parse_duration
 from tidelock.model import CONTROL
 from tidelock.sections import Section, shown

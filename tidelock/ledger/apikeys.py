@@ -1,9 +1,15 @@
-"""API keys: who may write and read, for which tenant. Only a key's hash is stored; its text is shown once."""
+"""API keys: who may write and read, for which tenant. Only a key's hash is stored; its text is shown once.
+
+A server hears when a key is made or revoked, so that what it looked up can be relied on until then.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -11,8 +17,9 @@ from typing import Any
 
 import psycopg
 
-from tidelock.errors import SettingsError
+from tidelock.errors import SettingsError, TidelockError
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/apikeys.sql")
@@ -21,6 +28,10 @@ SCOPES = ("ingest", "read", "triggers", "admin")
 
 _PREFIX = "tdl_"
 _NAME_LENGTH_MAX = 255
+
+# A notification may be lost on its way (a connection that only looks alive, a pooler): look this often in any case.
+_POLL_S = 1.0
+_ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +130,47 @@ def _check(tenant_id: str, scopes: Collection[str], streams: Collection[str] | N
 
 def _is_name(name: str) -> bool:
     return 1 <= len(name) <= _NAME_LENGTH_MAX and "\0" not in name
+
+
+class KeyNews:
+    """Listens for as long as the server runs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        #: called when keys have changed, or may have
+        self.on_change: list[Callable[[], None]] = []
+        self._heard: tuple[Any, ...] | None = None
+        self._live_until = 0.0
+
+    @property
+    def live(self) -> bool:
+        """Whether changes are heard of. If not, only the database knows."""
+        return time.monotonic() < self._live_until
+
+    async def run(self) -> None:
+        while True:
+            with suppress(psycopg.Error, TidelockError, TimeoutError):
+                async with await self._database.connect(name="tidelock keys") as connection:
+                    await connection.execute("LISTEN tidelock_keys")
+                    # What happened before it listened was not heard.
+                    self._heard = None
+                    await self._follow(connection)
+            self._live_until = 0.0
+            self._tell()
+            await asyncio.sleep(_POLL_S)
+
+    async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        while True:
+            asked = time.monotonic()
+            async with asyncio.timeout(_ANSWER_S):
+                found = await (await connection.execute(QUERIES["count_keys"])).fetchone()
+            if found != self._heard:
+                self._heard = found
+                self._tell()
+            self._live_until = asked + _POLL_S + _ANSWER_S
+            async for _ in connection.notifies(timeout=_POLL_S):
+                self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.on_change:
+            listener()

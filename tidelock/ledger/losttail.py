@@ -20,7 +20,7 @@ import psycopg
 
 from tidelock.errors import Difference, SettingsError
 from tidelock.instants import SECOND, parse_rfc3339
-from tidelock.ledger.anchorfile import AnchorLine, BadAnchor, read_anchors
+from tidelock.ledger.anchor import AnchorLine, BadAnchor, read_anchors
 from tidelock.ledger.commit import Floor
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.model import Head

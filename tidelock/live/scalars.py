@@ -27,8 +27,7 @@ from graphql import (
     StringValueNode,
 )
 
-from tidelock.columns import ColumnType
-from tidelock.forms import decimal_form, json_form
+from tidelock.columns import ColumnType, decimal_form, json_form
 from tidelock.instants import format_instant
 from tidelock.live.requests import SentNumber
 

@@ -13,12 +13,11 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from tidelock.columns import STRING, ColumnType
+from tidelock.columns import STRING, ColumnType, decimal_form
+from tidelock.decimals import readable
 from tidelock.definitions.graphqlnames import UPDATE
 from tidelock.fold.tables import Table
-from tidelock.forms import decimal_form
 from tidelock.instants import format_instant
-from tidelock.jsontexts import readable
 from tidelock.live.views import Event
 
 TENANT = "tenant_id"

@@ -17,7 +17,7 @@ from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SPARK_HOME, SUBMIT
 from tidelock.mirror.cluster import Cluster
 from tidelock.postgres.account import make_directory
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 
 VERSION = "4.3.1"
 # With the binding of its logging: without it failures are mute.

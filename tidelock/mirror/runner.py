@@ -18,11 +18,10 @@ import psycopg
 
 from tidelock.errors import Unreachable
 from tidelock.instants import SECOND
-from tidelock.mirror.batches import Batch, range_of
 from tidelock.mirror.cluster import Cluster
-from tidelock.mirror.ranges import CursorMoved, Ranges, read_ledger_end, read_position
+from tidelock.mirror.messages import LedgerPages, Page
+from tidelock.mirror.ranges import Batch, CursorMoved, Ranges, range_of, read_ledger_end, read_position
 from tidelock.mirror.sender import Sender
-from tidelock.mirror.source import Page, Source
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import lost
@@ -71,7 +70,7 @@ class Runner:
         self._stop = threading.Event()
         self._listener: psycopg.Connection[Any] | None = None
         self._leased = False
-        self._source: Source | None = None
+        self._source: LedgerPages | None = None
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
         self._ranges: Ranges | None = None
@@ -137,7 +136,7 @@ class Runner:
             raise Unreachable(f"{cut}: its tail was cut off, see `tidelock verify`")
         self._cluster = Cluster(self._kafka, self._settings.event_bytes_max)
         self._cluster.look()
-        self._source = Source(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)
+        self._source = LedgerPages(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)
         self._sender = Sender(self._kafka, careful=self._failures > 0)
         self._told = ""
         self._tell(f"mirroring to {', '.join(self._kafka.brokers)} from sequence {self._sent}")

@@ -16,8 +16,7 @@ from starlette.types import Scope
 
 from tidelock.errors import Forbidden, RequestError, SettingsError, Unauthorized, Unreachable, UnsupportedMedia
 from tidelock.ingest.admit import Writer
-from tidelock.ledger.apikeys import SCOPES, Holder, find_key, hash_key, keys_exist
-from tidelock.ledger.keynews import KeyNews
+from tidelock.ledger.apikeys import SCOPES, Holder, KeyNews, find_key, hash_key, keys_exist
 from tidelock.model import ALL_TENANTS
 from tidelock.postgres.pool import Connections, SingleFlight
 

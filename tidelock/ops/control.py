@@ -9,10 +9,9 @@ from typing import Any
 
 from tidelock.ingest.identity import Salts
 from tidelock.instants import SECOND
-from tidelock.ledger.breaker import Breaker
 from tidelock.ledger.losttail import refuse_lost_tail
 from tidelock.ledger.salts import open_salts
-from tidelock.ledger.sequencedatabase import SequenceDatabase
+from tidelock.ledger.sequencedatabase import Breaker, SequenceDatabase
 from tidelock.ledger.sequencer import Limits, Sequencer
 from tidelock.model import Accepted
 from tidelock.postgres.database import Database

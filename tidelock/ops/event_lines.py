@@ -13,7 +13,7 @@ from rich.tree import Tree
 from tidelock.model import DEFAULT_TENANT, Recorded
 
 if TYPE_CHECKING:
-    from tidelock.ledger.causality import Caused
+    from tidelock.ledger.reader import Caused
 
 _SEQUENCE_WIDTH = 8
 _TIME_WIDTH = len("2026-01-31T23:59:59.999999Z")

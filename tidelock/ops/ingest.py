@@ -9,11 +9,11 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from tidelock.decimals import has_long_run
 from tidelock.errors import PayloadTooLarge, UnsupportedMedia
 from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, Body, decode, decompress
 from tidelock.ingest.cloudevents import in_attributes
 from tidelock.ingest.intake import Intake
-from tidelock.jsontexts import has_long_run
 from tidelock.ops.access import Access
 from tidelock.ops.activity import ActivityLog
 from tidelock.ops.metrics import Metrics

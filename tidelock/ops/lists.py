@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidelock.ledger.causality import read_caused
-from tidelock.ledger.reader import Slice, read_page
+from tidelock.ledger.reader import Slice, read_caused, read_page
 from tidelock.ops.access import Access
 from tidelock.ops.paging import read_paging
 from tidelock.ops.parameters import Parameters

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from tidelock.errors import Unreachable
 from tidelock.ingest.identity import Salts
 from tidelock.instants import SECOND
-from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
+from tidelock.ledger.writer import ensure_partitions
 from tidelock.postgres.database import Database
 from tidelock.postgres.migrate import migrate, status
 from tidelock.postgres.reconnect import database_errors

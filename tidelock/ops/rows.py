@@ -11,10 +11,9 @@ from typing import Any, cast
 import psycopg
 from psycopg import sql
 
-from tidelock.columns import ColumnType
+from tidelock.columns import ColumnType, forms_of
 from tidelock.fold.keystarts import key_range
 from tidelock.fold.tables import KEY, SCHEMA, Table
-from tidelock.forms import forms_of
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
 # Rows the driver hands over at a time; one may have a MiB.

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tidelock.ingest.wire import KEY_BYTES_MAX, NAME_CHARACTERS_MAX
-from tidelock.ledger.causality import Caused
+from tidelock.ledger.reader import Caused
 from tidelock.model import Answer, Recorded
 from tidelock.ops.explain.shapes import Explanation
 from tidelock.ops.health import EventHealth, Health

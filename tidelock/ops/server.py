@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidelock import __version__
 from tidelock.ingest.intake import Intake
+from tidelock.ledger.apikeys import KeyNews
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.live.hub import Hub
 from tidelock.ops.access import Access

@@ -9,7 +9,7 @@ import psycopg
 
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND, format_instant
-from tidelock.ledger.anchorfile import BadAnchor, read_anchors
+from tidelock.ledger.anchor import BadAnchor, read_anchors
 from tidelock.ledger.sequencedatabase import last_number
 from tidelock.model import Head
 from tidelock.ops.health import LEDGER, SequenceHealth, lag, sequence_health

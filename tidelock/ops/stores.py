@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelock.fold.session import Spark
     from tidelock.ledger.findings import Check
     from tidelock.sinks.lakeranges import LakeRanges
-    from tidelock.sinks.loading import Loading, Sink
+    from tidelock.sinks.loader import Loading, Sink
     from tidelock.sinks.proof import Copy
 
 LAKE, CLICKHOUSE = "lake", "clickhouse"
@@ -149,7 +149,7 @@ def _loading(spark: Spark, database: Database, sink: Sink, settings: Settings) -
     from tidelock.fold.store import Store
     from tidelock.fold.tables import SCHEMA
     from tidelock.sinks.kafkasource import KafkaSource
-    from tidelock.sinks.loading import Loading
+    from tidelock.sinks.loader import Loading
     from tidelock.sinks.source import LedgerSource
 
     store = Store(database, SCHEMA, sink.name)

@@ -13,7 +13,9 @@ from tidelock.postgres.pool import Connections
 from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
 from tidelock.triggers import registry
-from tidelock.triggers.deliveries import (
+from tidelock.triggers.definition import EVENT_ID
+from tidelock.triggers.drafts import Draft, Patch, changed_trigger, given_secrets, new_trigger
+from tidelock.triggers.outbox import (
     Attempt,
     DeliveryRow,
     Status,
@@ -22,8 +24,6 @@ from tidelock.triggers.deliveries import (
     read_delivery,
     redeliver,
 )
-from tidelock.triggers.drafts import Draft, Patch, changed_trigger, given_secrets, new_trigger
-from tidelock.triggers.ids import EVENT_ID
 from tidelock.triggers.registry import Recorder, Registered
 from tidelock.triggers.signatures import generate_secret
 

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tidelock.triggers.deliveries import Depth, read_depth
+from tidelock.triggers.outbox import Depth, read_depth
 
 
 class Counts(Protocol):

@@ -8,8 +8,8 @@ from tidelock.ingest.body import JSON
 from tidelock.ops.openapi import answer, error, operation
 from tidelock.ops.schemas import Json, ref
 from tidelock.ops.triggers import DELIVERIES, LIST
-from tidelock.triggers.deliveries import STATUSES
-from tidelock.triggers.outcomes import OUTCOMES
+from tidelock.triggers.attempts import OUTCOMES
+from tidelock.triggers.outbox import STATUSES
 
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"}
 _PATH: Json = {"name": "name", "schema": {"type": "string", "minLength": 1}, "description": "The trigger's name"}

@@ -20,14 +20,12 @@ from tidelock.postgres.pool import Connections
 from tidelock.postgres.queries import load
 from tidelock.settings import Settings
 from tidelock.triggers import registry
-from tidelock.triggers.deliveries import list_deliveries, read_attempts, redeliver
-from tidelock.triggers.ids import event_id
-from tidelock.triggers.outbox import Transition, append
-from tidelock.triggers.outcomes import Result
-from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.attempts import Result, Sender
+from tidelock.triggers.definition import event_id
+from tidelock.triggers.outbox import Transition, append, list_deliveries, read_attempts, redeliver
+from tidelock.triggers.past import one_moment
 from tidelock.triggers.payloads import payload
 from tidelock.triggers.replays import KeptPast, Replay, WholePast
-from tidelock.triggers.sender import Sender
 from tidelock.triggers.signatures import Signer
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tidelock.decimals import readable
 from tidelock.errors import PayloadTooLarge, RequestError, UnsupportedMedia
 from tidelock.instants import SECOND, format_instant
-from tidelock.jsontexts import readable
 from tidelock.ops.access import Access, Grant
 from tidelock.ops.paging import key_cursor, read_key_cursor, read_limit
 from tidelock.ops.parameters import Parameters
 from tidelock.ops.problems import JSON
 from tidelock.ops.trigger_desk import TriggerDesk
 from tidelock.settings import Settings
-from tidelock.triggers.deliveries import STATUSES, Attempt, DeliveryRow, Status
 from tidelock.triggers.drafts import Draft, Patch, Redelivery, read_body
+from tidelock.triggers.outbox import STATUSES, Attempt, DeliveryRow, Status
 
 LIST = ("tenantId", "limit", "cursor")
 DELIVERIES = ("status", "limit", "cursor")

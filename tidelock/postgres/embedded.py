@@ -5,7 +5,8 @@ Three locks on files carry it, so that no way of dying leaves a wrong belief beh
 - `postgres.start.lock`, held alone while somebody starts or stops the server;
 - `postgres.users.lock`, shared by all users: who leaves and can then have it alone was the last, and stops the server;
 - `postgres.server.lock`, inherited by the server's own processes: while it is taken, some of them live, even when
-  their postmaster was killed or they run in another container."""
+  their postmaster was killed or they run in another container.
+"""
 
 from __future__ import annotations
 

@@ -15,15 +15,10 @@ from tidelock.definitions import Definitions, parse_definitions
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES
 from tidelock.sections import Section
 from tidelock.settings import options
-from tidelock.settings.backfill import Backfill
-from tidelock.settings.connect import Connect
-from tidelock.settings.connections import ConnectionLimits
-from tidelock.settings.kafka import Kafka
-from tidelock.settings.layers import build, from_environment, from_file, from_flags
-from tidelock.settings.option_values import SPARK_PROPERTIES
+from tidelock.settings.groups import Backfill, ClickHouse, Connect, ConnectionLimits, Kafka, Lake, Load
+from tidelock.settings.kinds import SPARK_PROPERTIES
+from tidelock.settings.layers import build, from_environment, from_file, from_flags, read_toml
 from tidelock.settings.options import Option
-from tidelock.settings.stores import ClickHouse, Lake, Load
-from tidelock.settings.tomlfile import read_toml
 
 DEFAULT_FILE = Path("tidelock.toml")
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.postgres.account import belong_to_parent
-from tidelock.settings.stores import ClickHouse
+from tidelock.settings.groups import ClickHouse
 from tidelock.sinks.columns import COLUMNS, NAMES, SEQUENCE, conformed
 from tidelock.sinks.source import Source
 

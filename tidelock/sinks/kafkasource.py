@@ -26,7 +26,7 @@ from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import Kafka
 from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE, Column
 from tidelock.sinks.source import QUERIES, LedgerSource, Range
 

@@ -1,27 +1,39 @@
-"""Ranges of the ledger out of the lake, for a fold that is done anew: files are read faster than tables."""
+"""Ranges of the ledger out of the lake, for a fold that is done again: files are read faster than tables.
+
+Members of events' data are taken as Postgres gives them: by a regular expression from flat data, an object with nothing
+nested and no backslash in it, by parsing from any other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from tidelock.errors import Difference, SettingsError
 from tidelock.fold.session import Spark
-from tidelock.fold.slots import BASE, Slots
+from tidelock.fold.slots import BASE, Member, Slots
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.postgres.database import Database
-from tidelock.settings.stores import Lake
+from tidelock.settings.groups import Lake
 from tidelock.sinks.columns import SEQUENCE, SPARK_SCHEMA
-from tidelock.sinks.flatdata import is_flat, is_simple, slot_columns
 from tidelock.sinks.lakereader import Damaged, LakeReader
-from tidelock.sinks.members import member_texts
 from tidelock.sinks.source import QUERIES
 from tidelock.where.sql import SPARK
 
 _REPAIR = "`tidelock verify` names the first that differs, and how it is repaired; or replay from the ledger"
+
+#: Without a backslash no string has a quote in it, so every quote begins or ends one.
+FLAT = r"^\s*\{[^\\{}\[\]]*\}\s*$"
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_string = msgspec.json.Decoder(str).decode
 
 
 class LakeRanges:
@@ -107,3 +119,70 @@ def _names(slots: Slots) -> list[str]:
 
 def _selected(name: str) -> str:
     return f"ingested_at AS {name}" if name == "received_at" else SPARK.quoted(name)
+
+
+def is_simple(member: Member) -> bool:
+    """Whether a member is found in flat data by its pattern, or is the data itself."""
+    return not member.path or (len(member.path) == 1 and _NAME.fullmatch(member.path[0]) is not None)
+
+
+def pattern(member: Member) -> str:
+    """The member's text, with a string's quotes, as the first group; of several with one name the last, as Postgres."""
+    return rf'(?s)^.*"{member.path[0]}"\s*:\s*("[^"]*"|[^",}}\s]+)'
+
+
+def is_flat() -> Column:
+    """Whether an event's data is flat; where there is none, there is nothing to find."""
+    return f.col("data").isNull() | f.col("data").rlike(FLAT)
+
+
+def slot_columns(slots: Slots) -> list[Column]:
+    """The slots' texts, of flat data."""
+    return [_slot(slots.members, number).alias(name) for number, name in enumerate(slots.columns())]
+
+
+def _slot(members: Mapping[str, Sequence[Member]], number: int) -> Column:
+    found = f.lit(None).cast("string")
+    for stream, listed in members.items():
+        if number < len(listed):
+            found = f.when(f.col("stream") == stream, _text(listed[number])).otherwise(found)
+    return found
+
+
+def _text(member: Member) -> Column:
+    if not member.path:
+        return f.col("data")
+    value = f.regexp_extract("data", pattern(member), 1)
+    # No match is an empty text, which no value is.
+    text = f.when((value == "") | (value == "null"), None)
+    return text.otherwise(value if member.raw else f.regexp_replace(value, '^"|"$', ""))
+
+
+def member_texts(data: str | None, members: Sequence[Member]) -> list[str | None]:
+    """The texts of some members of one event's data."""
+    found = _members(data)
+    return [data if not member.path else _member_text(found, member) for member in members]
+
+
+def _member_text(found: dict[str, msgspec.Raw] | None, member: Member) -> str | None:
+    *steps, last = member.path
+    for step in steps:
+        if found is None or step not in found:
+            return None
+        found = _members(found[step])
+    if found is None or last not in found:
+        return None
+    text = bytes(found[last]).decode()
+    if text == "null":
+        return None
+    return text if member.raw or not text.startswith('"') else _string(text)
+
+
+def _members(text: str | msgspec.Raw | None) -> dict[str, msgspec.Raw] | None:
+    """What is no object has no members."""
+    if text is None:
+        return None
+    try:
+        return _object(text)
+    except msgspec.ValidationError:
+        return None

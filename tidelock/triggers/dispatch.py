@@ -16,15 +16,10 @@ from dataclasses import dataclass
 
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
-from tidelock.triggers.endpoints import Care, Endpoint
-from tidelock.triggers.lanes import Lane, Row, Target
-from tidelock.triggers.leases import Leases
-from tidelock.triggers.outcomes import OUTCOMES, Result
+from tidelock.triggers.attempts import OUTCOMES, Result, Schedule, Sender
+from tidelock.triggers.lanes import Care, Endpoint, Lane, Row, Target
 from tidelock.triggers.payloads import payload
-from tidelock.triggers.pending import Settlement
-from tidelock.triggers.retries import Schedule
-from tidelock.triggers.sender import Sender
-from tidelock.triggers.verdicts import expiry, settlement_of
+from tidelock.triggers.pending import Leases, Settlement
 
 logger = logging.getLogger(__name__)
 
@@ -234,3 +229,20 @@ class Dispatch:
         if not lanes:
             self._lanes_of.pop(url, None)
             self._endpoints.pop(url, None)
+
+
+def settlement_of(row: Row, result: Result, sent_at_ns: int, schedule: Schedule, chance: random.Random) -> Settlement:
+    """Delivered, to be tried again, or dead."""
+    if result.outcome == "delivered":
+        return Settlement(row, result, sent_at_ns, "delivered", row.failures)
+    if result.outcome == "gone":
+        # The trigger is disabled, and this row is the first to be sent when somebody enables it again.
+        return Settlement(row, result, sent_at_ns, "pending", row.failures)
+    failures = row.failures + 1
+    delay_s = None if result.outcome == "expired" else schedule.delay_s(failures, result.retry_after_s, chance)
+    return Settlement(row, result, sent_at_ns, "dead" if delay_s is None else "pending", failures, delay_s)
+
+
+def expiry() -> Result:
+    """The result of a row that is not sent any more."""
+    return Result("expired", None, "its endpoint has not answered for as long as retries go on; it was not sent", 0.0)

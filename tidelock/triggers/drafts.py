@@ -15,8 +15,7 @@ from tidelock.live.schema import silent_tables
 from tidelock.live.shapes import Shape
 from tidelock.model import ALL_TENANTS, CONTROL
 from tidelock.triggers.addresses import check_url
-from tidelock.triggers.definition import Trigger
-from tidelock.triggers.ids import check_name
+from tidelock.triggers.definition import Trigger, check_name
 from tidelock.triggers.signatures import check_secrets
 from tidelock.where import InvalidFilter
 

@@ -1,7 +1,10 @@
-"""What is pending in the outbox, read and settled over one connection, one statement after another.
+"""What is pending in the outbox: which shards of it this process delivers, and their rows, read and settled.
 
-That order is what makes chains complete: a row that was passed over, because another of its chain was before it, is
-found when that one is settled. Were the two done at once, each could miss what the other did.
+Processes share the shards alike, and no two have the same. One that ends without a word keeps its leases until they
+expire; so does one that hangs, which therefore looks at its own clock before it sends. All of a key's events are in one
+shard: order needs no more than that. Rows are read and settled over one connection, one statement after another. That
+order is what makes chains complete: a row that was passed over, because another of its chain was before it, is found
+when that one is settled. Were the two done at once, each could miss what the other did.
 """
 
 from __future__ import annotations
@@ -16,13 +19,70 @@ import psycopg
 
 from tidelock.instants import SECOND
 from tidelock.postgres.queries import load
+from tidelock.triggers.attempts import Result
 from tidelock.triggers.lanes import Lane, Row, Target
-from tidelock.triggers.outcomes import Result
+from tidelock.triggers.outbox import SHARDS
+
+LEASES = load("tidelock.triggers", "sql/leases.sql")
+
+# What is kept of a lease's time for an answer of the database that is under way.
+_MARGIN = 0.25
 
 QUERIES = load("tidelock.triggers", "sql/delivery.sql")
 
 # Larger rows are read when they are sent.
 _INLINE_BYTES_MAX = 2_048
+
+
+class Leases:
+    """The shards this process has."""
+
+    def __init__(self, owner: str, lease_s: float) -> None:
+        #: to be sent from
+        self.shards: frozenset[int] = frozenset()
+        self.lease_s = lease_s
+        self._owner = owner
+        #: to be given to others, once nothing of them is under way
+        self._leaving: frozenset[int] = frozenset()
+        self._valid_until = 0.0
+
+    @property
+    def valid(self) -> bool:
+        """Whether nobody else can have taken them over."""
+        return time.monotonic() < self._valid_until
+
+    async def renew(self, connection: psycopg.AsyncConnection[Any], busy: Collection[int]) -> frozenset[int]:
+        """Keep the leases, take and give up some so that all have alike; gives the shards that are new.
+
+        `busy` are shards of which something is under way: they are not given up yet.
+        """
+        asked_at = time.monotonic()
+        parameters = {"owner": self._owner, "lease_s": self.lease_s}
+        async with connection.transaction():
+            await connection.execute(LEASES["announce"], parameters)
+            row = await (await connection.execute(LEASES["others"], parameters)).fetchone()
+            assert row is not None, "a count always has a row"
+            share = -(-SHARDS // (1 + row[0]))
+            if given := self._leaving - frozenset(busy):
+                await connection.execute(LEASES["release"], parameters | {"shards": list(given)})
+            renewed = held = await self._shards(connection, "renew", parameters)
+            if len(held) < share:
+                held |= await self._shards(connection, "take", parameters | {"limit": share - len(held)})
+        self._valid_until = asked_at + self.lease_s * (1 - _MARGIN)
+        self._leaving = frozenset(sorted(held)[share:])
+        # One that was lost and taken again is new: others may have delivered from it meanwhile.
+        kept, self.shards = self.shards & renewed, held - self._leaving
+        return self.shards - kept
+
+    async def leave(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Give everything up, for others to go on at once."""
+        self.shards, self._valid_until = frozenset(), 0.0
+        await connection.execute(LEASES["leave"], {"owner": self._owner})
+
+    async def _shards(
+        self, connection: psycopg.AsyncConnection[Any], query: str, parameters: dict[str, Any]
+    ) -> frozenset[int]:
+        return frozenset(row[0] for row in await (await connection.execute(LEASES[query], parameters)).fetchall())
 
 
 @dataclass(frozen=True, slots=True)

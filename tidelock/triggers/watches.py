@@ -14,7 +14,7 @@ from tidelock.live.index import PredicateIndex
 from tidelock.live.views import of_tenant
 from tidelock.triggers.definition import TENANT, Trigger
 from tidelock.triggers.outbox import EventType
-from tidelock.where.compiled import compile_where
+from tidelock.where.evaluation import compile_where
 
 
 class Crossing(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from tidelock.columns import STRING, TIMESTAMP, ColumnType
-from tidelock.definitions.aggregates import Aggregate
+from tidelock.definitions.windows import Aggregate
 from tidelock.fold import casts
 from tidelock.fold.calculations import Calculation
 from tidelock.fold.latest import row_columns

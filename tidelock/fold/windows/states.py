@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType
-from tidelock.definitions.aggregates import Aggregate
+from tidelock.definitions.windows import Aggregate
 from tidelock.fold.arrow import column
 
 AMOUNT = ColumnType("decimal", 38, 9)

@@ -16,10 +16,9 @@ from confluent_kafka import Producer
 from tidelock.errors import Difference
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.cluster import Cluster
-from tidelock.mirror.messages import Message
+from tidelock.mirror.messages import LedgerPages, Message
 from tidelock.mirror.proof import MirrorProof
 from tidelock.mirror.runner import Runner, calm_collector
-from tidelock.mirror.source import Source
 from tidelock.ops.bench import memory, scratch
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.rounds import Rounds, Say
@@ -160,7 +159,7 @@ class _BareLoops:
 
 def _read_all(database: Database, settings: Settings) -> list[Message]:
     messages: list[Message] = []
-    with closing(Source(database, settings.kafka.batch_events_max, settings.kafka.batch_bytes_max)) as source:
+    with closing(LedgerPages(database, settings.kafka.batch_events_max, settings.kafka.batch_bytes_max)) as source:
         while found := source.read(messages[-1].sequence if messages else 0).messages:
             messages += found
     return messages

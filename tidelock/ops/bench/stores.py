@@ -24,11 +24,11 @@ from tidelock.ops.bench.rounds import Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.stores import ClickHouse, Lake
+from tidelock.settings.groups import ClickHouse, Lake
 from tidelock.sinks.clickhouse import ClickHouseSink
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges
-from tidelock.sinks.loading import Loading, Sink
+from tidelock.sinks.loader import Loading, Sink
 from tidelock.sinks.source import LedgerSource
 
 _CUSTOMERS = 10_000

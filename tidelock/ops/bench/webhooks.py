@@ -24,11 +24,11 @@ from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.settings import Settings
+from tidelock.triggers.attempts import Sender
+from tidelock.triggers.definition import event_id
 from tidelock.triggers.delivery import open_delivery
-from tidelock.triggers.ids import event_id
 from tidelock.triggers.outbox import Transition, append
 from tidelock.triggers.payloads import payload
-from tidelock.triggers.sender import Sender
 from tidelock.triggers.signatures import Signer, generate_secret
 
 QUERIES = load("tidelock.ops.bench", "webhooks.sql")

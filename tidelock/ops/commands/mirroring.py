@@ -47,8 +47,8 @@ def mirror(
     stop = stop_on_signals()
     if supervised:
         threading.Thread(target=stop_with_parent, args=(stop,), daemon=True).start()
+    from tidelock.mirror.proof import restart_from
     from tidelock.mirror.ranges import read_ledger_end
-    from tidelock.mirror.repair import restart_from
     from tidelock.mirror.runner import Runner, calm_collector
 
     tell = teller("mirror", json)

@@ -19,8 +19,7 @@ from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found
 from tidelock.ops.commands.slices import After, Causality, Customer, Stream, Tenant, slice_of
 
 if TYPE_CHECKING:
-    from tidelock.ledger.causality import Caused
-    from tidelock.ledger.reader import Slice
+    from tidelock.ledger.reader import Caused, Slice
     from tidelock.model import Recorded
     from tidelock.postgres.database import Database
 
@@ -196,7 +195,7 @@ def _print(events: Sequence[Recorded], *, json: bool) -> None:
 
 
 async def _trace(database: Database, events: Slice) -> list[Caused]:
-    from tidelock.ledger.causality import read_caused
+    from tidelock.ledger.reader import read_caused
     from tidelock.postgres.reconnect import Steady, database_errors
 
     found: list[Caused] = []

@@ -16,7 +16,7 @@ from tidelock.ops.commands.slices import Tenant
 if TYPE_CHECKING:
     from tidelock.postgres.database import Database
     from tidelock.settings import Settings
-    from tidelock.triggers.deliveries import Status
+    from tidelock.triggers.outbox import Status
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -202,7 +202,7 @@ def deliveries(
     [dim]tidelock triggers deliveries big --status dead[/]
     """
     from tidelock.ops.triggers import delivery_form
-    from tidelock.triggers.deliveries import STATUSES
+    from tidelock.triggers.outbox import STATUSES
 
     settings = read_settings(config, data=data, database_url=database_url)
     wanted = next((known for known in STATUSES if known == status), None)

@@ -22,7 +22,7 @@ from tidelock.ops.connect.memory import EVENTS_MAX, Feed, Memory
 from tidelock.ops.connect.rows import Row, chunk, pages, rows
 from tidelock.ops.files.sender import Sender
 from tidelock.postgres.reconnect import database_errors
-from tidelock.settings.connect import Connect
+from tidelock.settings.groups import Connect
 
 T = TypeVar("T")
 Tell = Callable[[str], None]

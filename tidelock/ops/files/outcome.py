@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tidelock.jsontexts import has_long_number
+from tidelock.decimals import has_long_number
 from tidelock.model import Conflict, Rejected
 from tidelock.ops.files.rows import Row
 

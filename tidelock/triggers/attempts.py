@@ -1,4 +1,4 @@
-"""The sender: one POST to a receiver, over connections that go only where webhooks may.
+"""Attempts: one POST to a receiver, how it ended as a value, and when to try again.
 
 aiohttp shows the address it is about to dial, after resolution and for every connection it makes: what is judged
 there is what is dialled, whatever a name resolved to before and whatever it will resolve to next.
@@ -7,12 +7,16 @@ there is what is dialled, whatever a name resolved to before and whatever it wil
 from __future__ import annotations
 
 import asyncio
+import email.utils
+import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any, Literal, get_args
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -20,8 +24,27 @@ from yarl import URL
 
 from tidelock import __version__
 from tidelock.triggers.addresses import AddressRefused, check_address
-from tidelock.triggers.outcomes import Outcome, Result, outcome_of
-from tidelock.triggers.retries import parse_retry_after
+
+#: delivered: 2xx; redirected: 3xx, which is not followed; refused: 4xx; gone: 410; throttled: 429; failed: 5xx;
+#: timeout and unreachable: no answer; forbidden: an address that webhooks must not go to; expired: given up without
+#: being sent, because the endpoint had not answered for as long as retries go on
+Outcome = Literal[
+    "delivered",
+    "redirected",
+    "refused",
+    "gone",
+    "throttled",
+    "failed",
+    "timeout",
+    "unreachable",
+    "forbidden",
+    "expired",
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+# How far a delay may be off its schedule: what failed together shall not come back together.
+_JITTER = 0.2
+_DIGITS_MAX = 9
 
 #: family, type, protocol, canonical name and socket address, as `getaddrinfo` has them
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
@@ -35,6 +58,78 @@ _KEEP_ALIVE_S = 15.0
 # Look-ups block a thread each: names whose servers hang must not hold up others.
 _LOOKUPS_MAX = 32
 _HEADERS = {"content-type": "application/json", "user-agent": f"tidelock/{__version__}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one attempt."""
+
+    outcome: Outcome
+    #: None: there was no answer
+    status: int | None
+    #: the beginning of the answer's body, or why there was none
+    response: str
+    seconds: float
+    #: what the receiver asked for
+    retry_after_s: float | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the endpoint works. One that refuses an event for what it is works, and need not be spared."""
+        return self.outcome in ("delivered", "refused", "gone")
+
+
+def outcome_of(status: int) -> Outcome:
+    match status:
+        case _ if 200 <= status < 300:
+            return "delivered"
+        case _ if 300 <= status < 400:
+            return "redirected"
+        case 410:
+            return "gone"
+        case 429:
+            return "throttled"
+        # Too slow, or too early: it says something about the endpoint, not about the event.
+        case 408 | 425:
+            return "failed"
+        case _ if 400 <= status < 500:
+            return "refused"
+    return "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Delays after the first failure, the second and so on; the failure after the last delay is final."""
+
+    delays_s: Sequence[float]
+    #: most that a receiver can have us wait
+    retry_after_max_s: float = 86_400.0
+
+    @property
+    def horizon_s(self) -> float:
+        """How long all of it takes: who waited longer than this without being sent is given up as well."""
+        return sum(self.delays_s)
+
+    def delay_s(self, failures: int, retry_after_s: float | None, chance: random.Random) -> float | None:
+        """How long to wait after so many failures; None: give up. A receiver may ask for more, not for less."""
+        if failures > len(self.delays_s):
+            return None
+        delay_s = self.delays_s[failures - 1] * chance.uniform(1 - _JITTER, 1 + _JITTER)
+        return max(delay_s, min(retry_after_s or 0.0, self.retry_after_max_s))
+
+
+def parse_retry_after(header: str | None, now_s: float) -> float | None:
+    """Seconds that `Retry-After` asks for, as a number or as a date; None where it asks for nothing readable."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:_DIGITS_MAX]) if len(text) <= _DIGITS_MAX else float(10**_DIGITS_MAX)
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+        # A date without a zone means UTC, as all dates of HTTP do.
+        at_s = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return max(0.0, at_s - now_s)
 
 
 class _Dialled:

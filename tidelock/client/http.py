@@ -15,9 +15,10 @@ from typing import Any
 
 import httpx
 
+from tidelock.client.errors import AGAIN, PAUSE_S_MAX, NoAnswer, Refused, asked_to_wait_s, decoded, pauses, settled
 from tidelock.client.explained import Explanation, explain_query, read_explanation
 from tidelock.client.following import Following, Update, messages, read_shape, shape_request
-from tidelock.client.shapes import (
+from tidelock.client.values import (
     Event,
     Usage,
     Verdict,
@@ -28,7 +29,6 @@ from tidelock.client.shapes import (
     read_usage,
     read_verdicts,
 )
-from tidelock.client.trouble import AGAIN, PAUSE_S_MAX, NoAnswer, Refused, asked_to_wait_s, decoded, pauses, settled
 
 #: events of one request; each request is recorded at one moment of the ledger
 BATCH = 1_000

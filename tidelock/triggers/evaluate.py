@@ -1,7 +1,9 @@
-"""One step of evaluating triggers: some ranges of the fold, or a control event, in one transaction.
+"""Evaluation: the durable reader of changes that finds which rows enter or leave a trigger's condition.
 
-Memberships, outbox and cursor move together, with a compare-and-set of the cursor: exactly once, whoever is killed
-when. Changes of a range are before a control event or after it, for the fold's ranges never span one.
+It wakes when the fold announces what it did and looks by itself now and then. Each step takes some ranges of the fold,
+or a control event, in one transaction: memberships, outbox and cursor move together, with a compare-and-set of the
+cursor, so it is exactly once, whoever is killed when. Any number may run: one works, the others stand by. It reads no
+clock. Changes of a range are before a control event or after it, for the fold's ranges never span one.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import heapq
 import json
 import logging
+import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
@@ -18,23 +21,95 @@ from typing import Any, NamedTuple
 import psycopg
 
 from tidelock.changes.reader import Change, read_batches
+from tidelock.errors import Unreachable
+from tidelock.postgres import leases
+from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
-from tidelock.triggers.bodies import Bodies
 from tidelock.triggers.definition import Deletion, Trigger, read_event, stored
-from tidelock.triggers.members import Members
 from tidelock.triggers.outbox import EventType, append
-from tidelock.triggers.pasts import matching_at, one_moment
+from tidelock.triggers.past import matching_at, one_moment
+from tidelock.triggers.payloads import TransitionBuilder
 from tidelock.triggers.watches import Crossing, TableWatches, Watch, remembered, tables_of
 
-QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
-
 log = logging.getLogger(__name__)
+
+#: name of its cursor
+CURSOR = "triggers"
+#: the fold announces here how far it is
+_CHANNEL = "tidelock_fold"
+_POLL_S = 2.0
+#: how long it takes at most to see that it should stop
+_PATIENCE_S = 0.25
+_PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
+
+QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
 # Changes whose memberships are looked up at a time, and crossings that are written at a time.
 _CHANGES = 1_000
 _CROSSINGS = 1_000
 #: so many changes, and the range they are in, are evaluated in one transaction
 CHANGES_MAX = 20_000
+
+_ROWS = 10_000
+
+
+class Evaluator:
+    """Evaluates triggers until it is told to stop. Sync: to be run on a thread."""
+
+    def __init__(self, database: Database, *, changes_max: int = CHANGES_MAX) -> None:
+        self._database = database
+        self._changes_max = changes_max
+        self._counted: dict[EventType, int] = {"MATCH": 0, "UNMATCH": 0}
+        self._evaluation: Evaluation | None = None
+
+    @property
+    def transitions(self) -> Mapping[EventType, int]:
+        """How many this process has found, by type."""
+        now = self._evaluation.transitions if self._evaluation is not None else {}
+        return {event_type: count + now.get(event_type, 0) for event_type, count in self._counted.items()}
+
+    def run(self, stop: threading.Event) -> None:
+        """Whatever happens to the database."""
+        failures = 0
+        while not stop.is_set():
+            try:
+                with self._database.connect_sync(name="tidelock triggers") as connection:
+                    connection.execute(f"LISTEN {_CHANNEL}")
+                    while not stop.is_set():
+                        self._turn(connection, stop)
+                        failures = 0
+            except Exception as error:
+                # Nothing may end it: receivers would wait for ever. What is wrong is said, and not over and over.
+                foreseen = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | Unreachable)
+                if failures == 0 or not foreseen:
+                    log.warning("triggers are held up: %s", error, exc_info=not foreseen)
+                stop.wait(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
+                failures += 1
+            finally:
+                self._close()
+
+    def _turn(self, connection: psycopg.Connection[Any], stop: threading.Event) -> None:
+        """Evaluate what there is, then wait for more."""
+        if self._evaluation is None:
+            if not leases.hold(connection, leases.TRIGGERS):
+                # Another evaluates. Should it end, its lease ends with its connection.
+                stop.wait(_POLL_S)
+                return
+            self._evaluation = Evaluation(connection, self._second, changes_max=self._changes_max)
+        while not stop.is_set() and self._evaluation.step():
+            pass
+        looks = 0
+        while looks < _POLL_S / _PATIENCE_S and not stop.is_set():
+            looks += 1
+            for _ in connection.notifies(timeout=_PATIENCE_S, stop_after=1):
+                return
+
+    def _second(self) -> psycopg.Connection[Any]:
+        return self._database.connect_sync(name="tidelock triggers snapshot")
+
+    def _close(self) -> None:
+        self._counted = dict(self.transitions)
+        self._evaluation = None
 
 
 class ControlEvent(NamedTuple):
@@ -50,7 +125,7 @@ class Known(NamedTuple):
 
     position: int
     tables: dict[str, TableWatches]
-    bodies: Bodies
+    builder: TransitionBuilder
 
 
 class Evaluation:
@@ -114,7 +189,7 @@ class Evaluation:
             return self._known
         found = self._connection.execute(QUERIES["watches"]).fetchall()
         watches = [Watch(_trigger(text), trigger_id) for trigger_id, text in found]
-        return Known(position, tables_of(watches), Bodies(self._connection))
+        return Known(position, tables_of(watches), TransitionBuilder(self._connection))
 
     def _next_event(self, after: int, through: int) -> ControlEvent | None:
         row = self._connection.execute(QUERIES["next_event"], {"after": after, "through": through}).fetchone()
@@ -217,7 +292,7 @@ class Evaluation:
         def transitions() -> Iterator[Any]:
             for crossing in crossings:
                 self._found[crossing.event_type] += 1
-                yield known.bodies.transition(crossing)
+                yield known.builder.transition(crossing)
 
         append(self._connection, transitions())
 
@@ -252,3 +327,50 @@ def _columns(trigger: Trigger, sequence: int) -> dict[str, object]:
         "snapshot": trigger.snapshot,
         "sequence": sequence,
     }
+
+
+class Members:
+    """Those that were looked up, with what has become of them; written in the caller's transaction."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        #: trigger and key
+        self._known: set[tuple[int, str]] = set()
+        #: since when those are in that are not written yet; None: they are out
+        self._changed: dict[tuple[int, str], int | None] = {}
+
+    def look_up(self, concerned: Iterable[tuple[Change, Watch]]) -> None:
+        """Find out whether these keys are in these triggers."""
+        wanted = {(watch.id, change.key) for change, watch in concerned}
+        self._known.clear()
+        if wanted:
+            asked = {"triggers": list({id_ for id_, _ in wanted}), "keys": list({key for _, key in wanted})}
+            self._known.update(self._connection.execute(QUERIES["members"], asked).fetchall())
+
+    def has(self, watch: Watch, key: str) -> bool:
+        return (watch.id, key) in self._known
+
+    def cross(self, crossing: Crossing) -> None:
+        place = crossing.watch.id, crossing.key
+        entered = crossing.event_type == "MATCH"
+        (self._known.add if entered else self._known.discard)(place)
+        self._changed[place] = crossing.source_timestamp if entered else None
+
+    def enter(self, crossing: Crossing) -> None:
+        """One of many that are in from the beginning: they are not looked up before they are written."""
+        self._changed[crossing.watch.id, crossing.key] = crossing.source_timestamp
+        if len(self._changed) >= _ROWS:
+            self.write()
+
+    def write(self) -> None:
+        if not self._changed:
+            return
+        triggers, keys = zip(*self._changed, strict=True)
+        # A key may have left and entered again: then it is in since another moment.
+        self._connection.execute(QUERIES["remove_members"], {"triggers": list(triggers), "keys": list(keys)})
+        entered = [(id_, key, time) for (id_, key), time in self._changed.items() if time is not None]
+        if entered:
+            columns = [list(column) for column in zip(*entered, strict=True)]
+            named = dict(zip(("triggers", "keys", "times"), columns, strict=True))
+            self._connection.execute(QUERIES["add_members"], named)
+        self._changed.clear()
