@@ -21,7 +21,6 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.ledgers import write_ledger
 from tests.spark.definition_changes import BASE, ledger
 from tests.spark.folding import Folding
-from tidelock import settings
 from tidelock.fold import jvm
 from tidelock.fold.java import java_home
 from tidelock.fold.session import Spark
@@ -29,6 +28,7 @@ from tidelock.mirror import broker
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.migrate import migrate
+from tidelock.settings.groups import SparkSettings
 from tidelock.sinks.kafkasource import kafka_jars
 
 _ROOT = Path(__file__).parent.parent
@@ -74,7 +74,7 @@ def main(data: Path) -> None:
 def _archive_spark(data: Path, place: Path, archive: Path) -> None:
     """Of one that has folded, as the driver does and as executors do."""
     conf = {"spark.driver.extraJavaOptions": f'-XX:ArchiveClassesAtExit="{archive}"'}
-    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, rehearsals=0, conf=conf)
+    wanted = SparkSettings(master="local[2]", driver_memory=1 << 30, rehearsals=0, conf=conf)
     server = EmbeddedPostgres(place / "data", None, {"fsync": "off"})
     database = Database(server.ensure())
     with database.connect_sync() as connection:

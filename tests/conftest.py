@@ -24,7 +24,6 @@ from xdist.workermanage import WorkerController
 from tests.budgets import examples
 from tests.kept.opening import restore
 from tests.stack import stack
-from tidelock import settings
 from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SUBMIT
@@ -33,6 +32,7 @@ from tidelock.mirror.broker import Broker, broker_jars
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.migrate import migrate
+from tidelock.settings.groups import SparkSettings
 from tidelock.sinks.kafkasource import kafka_jars
 
 __all__ = ["stack"]
@@ -186,7 +186,7 @@ def jars(pytestconfig: pytest.Config) -> Path:
     with (kept / "fetching.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert jdbc_driver(kept, SUBMIT, java_home(None, kept), {}) is not None
-        kafka_jars(kept, settings.Spark())
+        kafka_jars(kept, SparkSettings())
         broker_jars(kept)
         # Only here: it imports Spark, which most tests have no use for.
         from tests import archives
@@ -198,7 +198,7 @@ def jars(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def spark(jars: Path) -> Iterator[Spark]:
     """Spark as it is in production, on two cores and with less memory."""
-    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, rehearsals=0)
+    wanted = SparkSettings(master="local[2]", driver_memory=1 << 30, rehearsals=0)
     with Spark(wanted, jars, kafka_jars(jars, wanted)) as started:
         yield started
 

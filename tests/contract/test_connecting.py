@@ -24,7 +24,7 @@ from tidelock.ops.connect.memory import Feed, Memory
 from tidelock.ops.files.sender import Sender
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.groups import Connect
+from tidelock.settings.groups import ConnectSettings
 
 SECOND = 10**9
 
@@ -49,7 +49,7 @@ def connecting(
 ) -> Connecting:
     """A connector that is not running yet."""
     definitions = Definitions(streams={stream.name: stream})
-    given = Settings(definitions=definitions, connect=Connect(pause_max=SECOND // 10, **settings))
+    given = Settings(definitions=definitions, connect=ConnectSettings(pause_max=SECOND // 10, **settings))
     connector = source.connector(part_rows_max)
     feed = Feed.of(connector, stream, "default")
     sender = Sender(sequencer, given, streams_open=True)

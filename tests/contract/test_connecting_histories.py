@@ -23,7 +23,7 @@ from tidelock.ops.connect.memory import Feed, Memory
 from tidelock.ops.files.sender import Sender
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.groups import Connect
+from tidelock.settings.groups import ConnectSettings
 
 MILLISECOND = 10**6
 _tenants = itertools.count(1)
@@ -69,7 +69,7 @@ class Run:
     def start(self) -> None:
         sequencer, database, source, part_rows_max = self._given
         wanted = Settings(
-            definitions=Definitions(streams={STREAM.name: STREAM}), connect=Connect(pause_max=5 * MILLISECOND)
+            definitions=Definitions(streams={STREAM.name: STREAM}), connect=ConnectSettings(pause_max=5 * MILLISECOND)
         )
         connector = source.connector(part_rows_max)
         feed = Feed.of(connector, STREAM, self.tenant)

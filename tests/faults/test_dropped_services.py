@@ -44,7 +44,7 @@ from tidelock.ops.files.sender import Sender
 from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
-from tidelock.settings.groups import Connect
+from tidelock.settings.groups import ConnectSettings
 from tidelock.triggers.evaluate import Evaluator
 
 SEED = 20261118
@@ -274,7 +274,7 @@ def test_a_subscription_has_every_change(databases: Databases, sample: int | Non
 def test_a_connector_records_each_change_once(databases: Databases, sample: int | None) -> None:
     async def service(database: Database, made: Dropping) -> None:
         source, definitions = ListSource(), Definitions(streams={STREAM.name: STREAM})
-        settings = Settings(definitions=definitions, connect=Connect(pause_max=10**8))
+        settings = Settings(definitions=definitions, connect=ConnectSettings(pause_max=10**8))
         source.commit({1: "a", 2: "b"})
         async with sequencer_over(made, database) as sequencer:
             connector = source.connector(2)

@@ -21,7 +21,7 @@ from tidelock.mirror.broker import Broker
 from tidelock.postgres.database import Database
 from tidelock.postgres.leases import MIRROR, hold
 from tidelock.settings import Settings
-from tidelock.settings.groups import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 
 async def events_of(database: Database) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ async def test_many_events_arrive_where_only_small_ones_are_taken(database: Data
 
 
 def test_what_is_announced_while_it_stands_by_is_not_kept(database: Database) -> None:
-    settings = Settings(kafka=Kafka(brokers=("127.0.0.1:9",)))
+    settings = Settings(kafka=KafkaSettings(brokers=("127.0.0.1:9",)))
     with database.connect_sync() as other:
         assert hold(other, MIRROR)
         with mirroring(database, settings) as mirror:

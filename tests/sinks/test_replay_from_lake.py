@@ -11,7 +11,7 @@ from tests.spark.folding import Folding
 from tidelock.errors import Difference, SettingsError
 from tidelock.fold.session import Spark
 from tidelock.postgres.database import Database
-from tidelock.settings.groups import Lake
+from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.lakeranges import LakeRanges
 
 PLAIN = {
@@ -102,6 +102,10 @@ class Counting:
 
 
 def test_there_must_be_a_lake(tmp_path: Path) -> None:
-    for settings, through in ((Lake(), 5), (Lake(path=str(tmp_path)), 0), (Lake(path=str(tmp_path)), 5)):
+    for settings, through in (
+        (LakeSettings(), 5),
+        (LakeSettings(path=str(tmp_path)), 0),
+        (LakeSettings(path=str(tmp_path)), 5),
+    ):
         with pytest.raises(SettingsError, match="no lake to replay from"):
             LakeRanges(None, settings, None, through)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ from pathlib import Path
 from tidelock.fold.session import Spark
 from tidelock.fold.workers import DAEMON
 from tidelock.ops.bench import memory
-from tidelock.settings import Spark as Settings
+from tidelock.settings.groups import SparkSettings as Settings
 
 def busy(batches):
     for batch in batches:

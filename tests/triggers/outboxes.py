@@ -10,7 +10,7 @@ import msgspec
 
 from tests.triggers.receiver import Receiver
 from tidelock.postgres.database import Database
-from tidelock.triggers.attempts import Schedule, Sender
+from tidelock.triggers.attempts import Schedule, WebhookSender
 from tidelock.triggers.definition import Trigger, event_id, stored
 from tidelock.triggers.delivery import Delivery
 from tidelock.triggers.dispatch import Terms
@@ -126,7 +126,7 @@ async def delivering(
     killed: bool = False,
 ) -> AsyncIterator[Delivery]:
     """A process's delivery, for the time of the block. `killed`: it ends with nothing settled nor given back."""
-    sender = Sender(timeout_s=timeout_s, response_bytes_max=200, allow_private=True)
+    sender = WebhookSender(timeout_s=timeout_s, response_bytes_max=200, allow_private=True)
     delivery = Delivery(
         database,
         sender,

@@ -19,7 +19,6 @@ from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, SQLContext
 
-import tidelock.settings
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.jars import jdbc_driver
 from tidelock.fold.java import java_home
@@ -27,6 +26,7 @@ from tidelock.fold.jvm import SUBMIT, Jvm, JvmKilled, environment
 from tidelock.fold.rundirectory import RunDirectory
 from tidelock.fold.sparkconf import cores, spark_conf, spark_environment
 from tidelock.fold.workers import Environment, environments, failure, warm_workers
+from tidelock.settings.groups import SparkSettings
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _STOPPED = (
 class Spark:
     """A session and its JVM. `restart()` it after `lost(error)`; `stop()` it at the end."""
 
-    def __init__(self, settings: tidelock.settings.Spark, data: Path, jars: Sequence[Path] = ()) -> None:
+    def __init__(self, settings: SparkSettings, data: Path, jars: Sequence[Path] = ()) -> None:
         """Start it, with further jars; takes seconds. Raises SettingsError and Unreachable."""
         self.settings = settings
         #: tasks that run at a time; None when only the cluster knows

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidelock.errors import SettingsError
 from tidelock.fold.workers import DAEMON
-from tidelock.settings import Spark
+from tidelock.settings.groups import SparkSettings
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
@@ -79,7 +79,7 @@ def cores(master: str) -> int | None:
     return 1 if master == "local" else _own_cores()
 
 
-def grows_with_cluster(spark: Spark) -> bool:
+def grows_with_cluster(spark: SparkSettings) -> bool:
     """Whether a range is cut into as many parts as the cluster has cores when it is folded.
 
     Not where the settings say into how many, and not where executors are started for the parts that there are.
@@ -93,7 +93,7 @@ def _own_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check(spark: Spark, database_url: str | None) -> None:
+def check(spark: SparkSettings, database_url: str | None) -> None:
     """Raise SettingsError for what cannot work."""
     if spark.master.startswith("sc://"):
         raise SettingsError(
@@ -114,7 +114,7 @@ def check(spark: Spark, database_url: str | None) -> None:
             raise SettingsError(f"`{name}` in `spark.conf` cannot be changed.", field="spark.conf")
 
 
-def spark_conf(spark: Spark, directory: Path, jars: list[Path]) -> dict[str, str]:
+def spark_conf(spark: SparkSettings, directory: Path, jars: list[Path]) -> dict[str, str]:
     """Everything the JVM is started with; `directory` is for what it keeps on disk while it runs."""
     given = dict(spark.conf)
     parallel = cores(spark.master) or _CLUSTER_PARTITIONS
@@ -136,7 +136,7 @@ def spark_conf(spark: Spark, directory: Path, jars: list[Path]) -> dict[str, str
     return made
 
 
-def spark_environment(spark: Spark, java_home: Path, directory: Path) -> Mapping[str, str]:
+def spark_environment(spark: SparkSettings, java_home: Path, directory: Path) -> Mapping[str, str]:
     """Variables of the JVM. Without its own word a local Spark binds the first interface it finds."""
     made = {"JAVA_HOME": str(java_home), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if is_local(spark.master):

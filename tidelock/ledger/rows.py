@@ -89,29 +89,6 @@ def identity_row(digest: bytes, sequence: int, content_hash: bytes, key_source: 
     return _identity(4, 16, digest, 8, sequence, 32, content_hash, 1, KEY_SOURCE_CODE[key_source])
 
 
-def _bytes(value: bytes) -> bytes:
-    return _length(len(value)) + value
-
-
-def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return _length(len(encoded)) + encoded
-
-
-@lru_cache(maxsize=65_536)
-def _name(value: str | None) -> bytes:
-    """For what repeats from event to event."""
-    return _NULL if value is None else _text(value)
-
-
-@lru_cache(maxsize=65_536)
-def _quantity(text: str) -> bytes:
-    return _bytes(numeric_binary(text))
-
-
-_KEY_SOURCE_FIELD = {"none": _NULL} | {source: _bytes(code) for source, code in KEY_SOURCE_CODE.items()}
-
-
 def raw_rows(connection: psycopg.Connection[Any], through: int) -> Generator[bytes, None, None]:
     """Every recorded event up to a sequence, in order. Pages keep each query short: none holds a snapshot for long."""
     after = _BEFORE_ALL
@@ -159,6 +136,48 @@ def numeric_text(binary: bytes) -> str:
     return ("-" if sign == _NUMERIC_NEGATIVE else "") + whole + ("." + fraction if fraction else "")
 
 
+def original(row: Sequence[Any]) -> Event:
+    """The event of a row of `read_originals`, with the content hash that was stored."""
+    (
+        _, tenant_id, stream, customer_ref, resource_id, row_key, op, occurred_at, received_at, quantity, data,
+        causality_key, correlation_id, causation_id, source, key, key_source, stored_hash,
+    ) = row  # fmt: skip
+    encoded = None if data is None else data.encode()
+    normal = None if quantity is None else normal_quantity(quantity)
+    sent_at = occurred_at
+    if occurred_at == received_at:
+        # The moment of receipt may stand in for an absent ts: the hash tells, for it covers what was sent.
+        absent = content_hash(tenant_id, stream, customer_ref, resource_id, None, normal, op, encoded)
+        sent_at = None if absent == stored_hash else occurred_at
+    return Event(
+        tenant_id, stream, customer_ref, resource_id, row_key, op, sent_at, normal, encoded, causality_key,
+        correlation_id, causation_id, source, () if key is None else (key,), (), KEY_SOURCES[key_source], stored_hash,
+    )  # fmt: skip
+
+
+def _bytes(value: bytes) -> bytes:
+    return _length(len(value)) + value
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return _length(len(encoded)) + encoded
+
+
+@lru_cache(maxsize=65_536)
+def _name(value: str | None) -> bytes:
+    """For what repeats from event to event."""
+    return _NULL if value is None else _text(value)
+
+
+@lru_cache(maxsize=65_536)
+def _quantity(text: str) -> bytes:
+    return _bytes(numeric_binary(text))
+
+
+_KEY_SOURCE_FIELD = {"none": _NULL} | {source: _bytes(code) for source, code in KEY_SOURCE_CODE.items()}
+
+
 def _page(connection: psycopg.Connection[Any], after: int, through: int) -> Iterator[bytes]:
     """One COPY, by libpq's own calls: psycopg's iteration costs several times what the rest of the check does."""
     query = QUERIES["raw_events"] % {b"after": after, b"through": through, b"limit": _PAGE_ROWS}
@@ -190,22 +209,3 @@ def _expect(result: Any, status: ExecStatus) -> None:
         raise psycopg.OperationalError("the server closed the connection")
     if result.status != status:
         raise psycopg.errors.error_from_result(result)
-
-
-def original(row: Sequence[Any]) -> Event:
-    """The event of a row of `read_originals`, with the content hash that was stored."""
-    (
-        _, tenant_id, stream, customer_ref, resource_id, row_key, op, occurred_at, received_at, quantity, data,
-        causality_key, correlation_id, causation_id, source, key, key_source, stored_hash,
-    ) = row  # fmt: skip
-    encoded = None if data is None else data.encode()
-    normal = None if quantity is None else normal_quantity(quantity)
-    sent_at = occurred_at
-    if occurred_at == received_at:
-        # The moment of receipt may stand in for an absent ts: the hash tells, for it covers what was sent.
-        absent = content_hash(tenant_id, stream, customer_ref, resource_id, None, normal, op, encoded)
-        sent_at = None if absent == stored_hash else occurred_at
-    return Event(
-        tenant_id, stream, customer_ref, resource_id, row_key, op, sent_at, normal, encoded, causality_key,
-        correlation_id, causation_id, source, () if key is None else (key,), (), KEY_SOURCES[key_source], stored_hash,
-    )  # fmt: skip

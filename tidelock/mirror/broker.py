@@ -15,9 +15,9 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.jars import jar_set
 from tidelock.fold.java import java_home
 from tidelock.fold.jvm import SPARK_HOME, SUBMIT
-from tidelock.mirror.cluster import Cluster
+from tidelock.mirror.cluster import KafkaCluster
 from tidelock.postgres.account import make_directory
-from tidelock.settings.groups import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 VERSION = "4.3.1"
 # With the binding of its logging: without it failures are mute.
@@ -152,7 +152,7 @@ class Broker:
         if not _taken(self._port):
             return False
         try:
-            Cluster(Kafka(brokers=(self.address,), options=options), 0).look()
+            KafkaCluster(KafkaSettings(brokers=(self.address,), options=options), 0).look()
         except Unreachable:
             return False
         return True

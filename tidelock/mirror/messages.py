@@ -91,7 +91,7 @@ def messages_of(rows: Iterable[Sequence[Any]], digests: Mapping[int, bytes]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MessagePage:
     """Messages in ledger order."""
 
     messages: Sequence[Message]
@@ -117,7 +117,7 @@ class LedgerPages:
         self._left: list[Any] = []
         self._sequence = 0
 
-    def read(self, after: int) -> Page:
+    def read(self, after: int) -> MessagePage:
         """What comes after a sequence: at most so many events and bytes, but one event at least, whatever its size; no
         messages where the ledger ends there."""
         if self._sequence != after:
@@ -175,13 +175,13 @@ def read_some(connection: _Connection, sequences: Sequence[int]) -> Iterator[Mes
     yield from _page(connection, rows).messages
 
 
-def _page(connection: _Connection, rows: Sequence[Any]) -> Page:
+def _page(connection: _Connection, rows: Sequence[Any]) -> MessagePage:
     if not rows:
-        return Page([], 0)
+        return MessagePage([], 0)
     commits = connection.cursor(binary=True).execute(QUERIES["digests"], (rows[0][_COMMIT], rows[-1][_COMMIT]))
     digests, ends = {}, set()
     for commit_id, last, digest in commits:
         digests[commit_id] = digest
         ends.add(last)
     whole = next((count for count in range(len(rows), 0, -1) if rows[count - 1][_SEQUENCE] in ends), 0)
-    return Page(messages_of(rows, digests), whole)
+    return MessagePage(messages_of(rows, digests), whole)

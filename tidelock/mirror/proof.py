@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.ledger.findings import Check, Findings
 from tidelock.ledger.losttail import Loss, held_of, loss_with, read_losses
-from tidelock.mirror.cluster import Cluster, brokers_of, open_client, reason, topic_name, topic_name_apart
+from tidelock.mirror.cluster import KafkaCluster, brokers_of, open_client, reason, topic_name, topic_name_apart
 from tidelock.mirror.messages import DIGEST, SEQUENCE, Message, read_some
 from tidelock.mirror.ranges import QUERIES as RANGES
 from tidelock.mirror.ranges import Partition, read_position
@@ -25,7 +25,7 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
-from tidelock.settings.groups import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 QUERIES = load("tidelock.mirror", "sql/proof.sql")
 
@@ -37,9 +37,9 @@ Progress = Callable[[int, int], None]
 _ANSWER_S = 10.0
 _SILENCE_S = 30.0
 _WAIT_S = 0.2
-_CHUNK = 5_000
+_CHUNK_MESSAGES = 5_000
 
-_BITS = 1 << 16
+_SEEN_BLOCK = 1 << 16
 
 
 class MirrorProof:
@@ -93,7 +93,7 @@ class MirrorProof:
 
     def _topics(self) -> Mapping[str, int]:
         """Those that something was mirrored to, with their partitions."""
-        there = Cluster(self._settings.kafka, self._settings.event_bytes_max).look()
+        there = KafkaCluster(self._settings.kafka, self._settings.event_bytes_max).look()
         for topic, sequence in self._ranges.topics.items():
             if topic not in there:
                 self._differ(sequence, f"topic {topic} is gone")
@@ -225,7 +225,7 @@ def _sequence(received: Any) -> int | None:
 class Readback:
     """A consumer of whole partitions."""
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: KafkaSettings) -> None:
         self._brokers = brokers_of(kafka)
         own = {
             # Needed by the client, though this one joins no group and commits nothing.
@@ -256,7 +256,7 @@ class Readback:
         while left:
             chunk = []
             # It waits for as many as it is asked for, or for so long.
-            found = self._consumer.consume(_CHUNK, timeout=_WAIT_S)
+            found = self._consumer.consume(_CHUNK_MESSAGES, timeout=_WAIT_S)
             if found:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > _SILENCE_S:
@@ -296,16 +296,16 @@ class Seen:
         self._count = 0
 
     def add(self, sequence: int) -> None:
-        block, bit = divmod(sequence, _BITS)
+        block, bit = divmod(sequence, _SEEN_BLOCK)
         bits = self._blocks.get(block)
         if bits is None:
-            bits = self._blocks[block] = bytearray(_BITS >> 3)
+            bits = self._blocks[block] = bytearray(_SEEN_BLOCK >> 3)
         if not bits[bit >> 3] >> (bit & 7) & 1:
             bits[bit >> 3] |= 1 << (bit & 7)
             self._count += 1
 
     def __contains__(self, sequence: int) -> bool:
-        block, bit = divmod(sequence, _BITS)
+        block, bit = divmod(sequence, _SEEN_BLOCK)
         bits = self._blocks.get(block)
         return bits is not None and bool(bits[bit >> 3] >> (bit & 7) & 1)
 
@@ -322,7 +322,7 @@ def restart_from(connection: psycopg.Connection[Any], settings: Settings, first:
     if not 1 <= first <= position:
         mirrored = f"sequences 1 to {position} are mirrored" if position else "nothing is mirrored yet"
         raise SettingsError(f"--from {first}: {mirrored}; name one of them")
-    there = Cluster(settings.kafka, settings.event_bytes_max).look()
+    there = KafkaCluster(settings.kafka, settings.event_bytes_max).look()
     topics = {name: count for name, count in there.items() if name.startswith(settings.kafka.topic_prefix)}
     with closing(Readback(settings.kafka)) as readback:
         ends = readback.ends(topics)

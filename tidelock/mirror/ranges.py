@@ -31,7 +31,7 @@ class Partition(NamedTuple):
 
 
 @dataclass(slots=True)
-class Span:
+class Offsets:
     """What one partition gets of a batch. Only of the first and the last message the offset is asked for: within a
     partition messages arrive in order, and a report is a call into Python for every message."""
 
@@ -44,10 +44,10 @@ class Span:
         """How many messages cannot have arrived between the first and the last."""
         return max(0, self.count - (self.last_offset - self.first_offset + 1))
 
-    def joined(self, following: Span) -> Span:
-        return Span(self.count + following.count, self.first_offset, following.last_offset)
+    def joined(self, following: Offsets) -> Offsets:
+        return Offsets(self.count + following.count, self.first_offset, following.last_offset)
 
-    def before(self, following: Span) -> bool:
+    def before(self, following: Offsets) -> bool:
         return self.last_offset < following.first_offset
 
 
@@ -59,7 +59,7 @@ class Batch:
     last_sequence: int
     #: the last one ends a commit
     whole: bool
-    spans: dict[Partition, Span] = field(default_factory=dict)
+    spans: dict[Partition, Offsets] = field(default_factory=dict)
     #: reports that are still to come
     waiting: int = 0
     #: why a message was not taken
@@ -84,7 +84,7 @@ class Range:
 
     first_sequence: int
     last_sequence: int
-    spans: dict[Partition, Span]
+    spans: dict[Partition, Offsets]
 
     @property
     def events(self) -> int:

@@ -18,8 +18,8 @@ import psycopg
 
 from tidelock.errors import Unreachable
 from tidelock.instants import SECOND
-from tidelock.mirror.cluster import Cluster
-from tidelock.mirror.messages import LedgerPages, Page
+from tidelock.mirror.cluster import KafkaCluster
+from tidelock.mirror.messages import LedgerPages, MessagePage
 from tidelock.mirror.ranges import Batch, CursorMoved, Ranges, range_of, read_ledger_end, read_position
 from tidelock.mirror.sender import Sender
 from tidelock.postgres import leases
@@ -57,7 +57,7 @@ def calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-class Runner:
+class Mirror:
     """The one mirror of a ledger; others stand by."""
 
     def __init__(self, database: Database, settings: Settings, tell: Callable[[str], None], *, patient: bool) -> None:
@@ -71,7 +71,7 @@ class Runner:
         self._listener: psycopg.Connection[Any] | None = None
         self._leased = False
         self._source: LedgerPages | None = None
-        self._cluster: Cluster | None = None
+        self._cluster: KafkaCluster | None = None
         self._sender: Sender | None = None
         self._ranges: Ranges | None = None
         #: under way, in ledger order
@@ -134,7 +134,7 @@ class Runner:
         if (end := read_ledger_end(self._listener)) < self._sent:
             cut = f"the ledger ends at sequence {end}, but events through {self._sent} were mirrored"
             raise Unreachable(f"{cut}: its tail was cut off, see `tidelock verify`")
-        self._cluster = Cluster(self._kafka, self._settings.event_bytes_max)
+        self._cluster = KafkaCluster(self._kafka, self._settings.event_bytes_max)
         self._cluster.look()
         self._source = LedgerPages(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)
         self._sender = Sender(self._kafka, careful=self._failures > 0)
@@ -154,7 +154,7 @@ class Runner:
         else:
             self._await_commit()
 
-    def _send(self, page: Page) -> None:
+    def _send(self, page: MessagePage) -> None:
         assert self._cluster is not None
         assert self._sender is not None
         topics = self._cluster.topics(message.stream for message in page.messages)

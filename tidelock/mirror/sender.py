@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tidelock.errors import Unreachable
 from tidelock.mirror.cluster import BATCH_BYTES, brokers_of, open_client, reason
 from tidelock.mirror.messages import Message
-from tidelock.mirror.ranges import Batch, Partition, Span
-from tidelock.settings.groups import Kafka
+from tidelock.mirror.ranges import Batch, Offsets, Partition
+from tidelock.settings.groups import KafkaSettings
 
 _ROOM_S = 0.05
 _MESSAGE_BYTES_MAX = 1_000_000_000
@@ -29,7 +29,7 @@ _Report = Callable[[KafkaError | None, Any], None]
 class Sender:
     """A producer whose messages arrive in order or not at all: what is behind one that is lost is not sent."""
 
-    def __init__(self, kafka: Kafka, *, careful: bool) -> None:
+    def __init__(self, kafka: KafkaSettings, *, careful: bool) -> None:
         self._brokers = brokers_of(kafka)
         #: every message is reported on, to learn why one is not taken
         self.careful = careful
@@ -103,7 +103,7 @@ class Sender:
         reports: dict[int, _Report] = {}
         for way in dict.fromkeys(ways):
             place = Partition(way.topic, way.partition)
-            batch.spans[place] = span = Span(way.count)
+            batch.spans[place] = span = Offsets(way.count)
             reports[way.last] = self._report(batch, place, span, first=False)
             reports[way.first] = self._report(batch, place, span, first=True)
         if self.careful:
@@ -114,7 +114,7 @@ class Sender:
         batch.waiting = len(reports)
         return reports
 
-    def _report(self, batch: Batch, place: Partition, span: Span, *, first: bool) -> _Report:
+    def _report(self, batch: Batch, place: Partition, span: Offsets, *, first: bool) -> _Report:
         def report(error: KafkaError | None, sent: Any) -> None:
             if error is not None:
                 batch.refusal = f"{place.topic} did not take a message: {error.str()}"

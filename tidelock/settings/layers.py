@@ -52,6 +52,18 @@ def from_file(file: Section, table: Table, *, definitions: Collection[str]) -> d
     return {given.option.path: given for given in _flat(file, table, definitions)}
 
 
+def read_toml(path: Path) -> dict[str, object]:
+    """The tables of a file. Raises SettingsError."""
+    text = _file_text(path)
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(_where_and_why(path, text, str(error))) from None
+    except (ValueError, ArithmeticError, RecursionError):
+        # Python gives up on numbers and nestings of absurd size with errors of its own.
+        raise SettingsError(f"{path} cannot be read: it has a number or a nesting that is too large") from None
+
+
 def _flat(section: Section, table: Table, definitions: Collection[str]) -> Iterator[Given]:
     prefix = f"{section.path}." if section.path else ""
     below = [path.removeprefix(prefix) for path in table if path.startswith(prefix)]
@@ -102,18 +114,6 @@ def build(settings: type[S], values: Mapping[str, object], prefix: str = "") -> 
     under = {path.removeprefix(prefix): value for path, value in values.items() if path.startswith(prefix)}
     own: dict[str, Any] = {name: value for name, value in under.items() if "." not in name}
     return settings(**own, **inner)
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """The tables of a file. Raises SettingsError."""
-    text = _file_text(path)
-    try:
-        return tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(_where_and_why(path, text, str(error))) from None
-    except (ValueError, ArithmeticError, RecursionError):
-        # Python gives up on numbers and nestings of absurd size with errors of its own.
-        raise SettingsError(f"{path} cannot be read: it has a number or a nesting that is too large") from None
 
 
 def _file_text(path: Path) -> str:

@@ -20,7 +20,7 @@ from tidelock.fold.session import Spark
 from tidelock.fold.slots import BASE, Member, Slots
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.postgres.database import Database
-from tidelock.settings.groups import Lake
+from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.columns import SEQUENCE, SPARK_SCHEMA
 from tidelock.sinks.lakereader import Damaged, LakeReader
 from tidelock.sinks.source import QUERIES
@@ -40,7 +40,13 @@ class LakeRanges:
     """What the lake has of the ledger when this is made. Files are opened only where their names say so."""
 
     def __init__(
-        self, spark: Spark, settings: Lake, database: Database, through: int, *, small_events: int = SMALL_EVENTS
+        self,
+        spark: Spark,
+        settings: LakeSettings,
+        database: Database,
+        through: int,
+        *,
+        small_events: int = SMALL_EVENTS,
     ) -> None:
         """`through`: how far the lake is loaded. Raises SettingsError where there is nothing to read."""
         reader = LakeReader(settings.path) if settings.path is not None and through else None
@@ -105,22 +111,6 @@ class LakeRanges:
         return self._spark.session.createDataFrame(pa.table(made))
 
 
-@contextmanager
-def _whole() -> Iterator[None]:
-    try:
-        yield
-    except Damaged as damage:
-        raise Difference(f"the lake is damaged: {damage}; {_REPAIR}") from None
-
-
-def _names(slots: Slots) -> list[str]:
-    return list(dict.fromkeys([SEQUENCE, "source_timestamp", "tenant_id", "stream", "op", *BASE, *slots.envelope]))
-
-
-def _selected(name: str) -> str:
-    return f"ingested_at AS {name}" if name == "received_at" else SPARK.quoted(name)
-
-
 def is_simple(member: Member) -> bool:
     """Whether a member is found in flat data by its pattern, or is the data itself."""
     return not member.path or (len(member.path) == 1 and _NAME.fullmatch(member.path[0]) is not None)
@@ -141,6 +131,28 @@ def slot_columns(slots: Slots) -> list[Column]:
     return [_slot(slots.members, number).alias(name) for number, name in enumerate(slots.columns())]
 
 
+def member_texts(data: str | None, members: Sequence[Member]) -> list[str | None]:
+    """The texts of some members of one event's data."""
+    found = _members(data)
+    return [data if not member.path else _member_text(found, member) for member in members]
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    try:
+        yield
+    except Damaged as damage:
+        raise Difference(f"the lake is damaged: {damage}; {_REPAIR}") from None
+
+
+def _names(slots: Slots) -> list[str]:
+    return list(dict.fromkeys([SEQUENCE, "source_timestamp", "tenant_id", "stream", "op", *BASE, *slots.envelope]))
+
+
+def _selected(name: str) -> str:
+    return f"ingested_at AS {name}" if name == "received_at" else SPARK.quoted(name)
+
+
 def _slot(members: Mapping[str, Sequence[Member]], number: int) -> Column:
     found = f.lit(None).cast("string")
     for stream, listed in members.items():
@@ -156,12 +168,6 @@ def _text(member: Member) -> Column:
     # No match is an empty text, which no value is.
     text = f.when((value == "") | (value == "null"), None)
     return text.otherwise(value if member.raw else f.regexp_replace(value, '^"|"$', ""))
-
-
-def member_texts(data: str | None, members: Sequence[Member]) -> list[str | None]:
-    """The texts of some members of one event's data."""
-    found = _members(data)
-    return [data if not member.path else _member_text(found, member) for member in members]
 
 
 def _member_text(found: dict[str, msgspec.Raw] | None, member: Member) -> str | None:

@@ -17,9 +17,9 @@ from tidelock.instants import SECOND
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import lost
-from tidelock.settings.groups import Load
+from tidelock.settings.groups import LoadSettings
 from tidelock.sinks.kafkasource import not_mirrored
-from tidelock.sinks.source import Source
+from tidelock.sinks.source import EventSource
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _CALM_STEPS = 16
 class Lane:
     """One store on its way."""
 
-    def __init__(self, loading: Loading, settings: Load) -> None:
+    def __init__(self, loading: Loading, settings: LoadSettings) -> None:
         self.loading = loading
         self.name = loading.sink.name
         self.events_max = self._events_max = settings.batch_events_max
@@ -90,7 +90,7 @@ class Loader:
         spark: Spark,
         database: Database,
         loadings: Sequence[Loading],
-        settings: Load,
+        settings: LoadSettings,
         tell: Callable[[str], None],
         *,
         poll_s: float = _POLL_S,
@@ -296,20 +296,20 @@ class Sink(Protocol):
     def last(self) -> int | None:
         """The last sequence that is there, 0 where there is none; None: it cannot be told."""
 
-    def stage(self, lo: int, hi: int, source: Source) -> Staged:
+    def stage(self, lo: int, hi: int, source: EventSource) -> Staged:
         """Prepare a step; readers see nothing of it."""
 
     def widened(self, lo: int, hi: int) -> tuple[int, int]:
         """The least range around this one that can be replaced."""
 
-    def stage_repair(self, lo: int, hi: int, source: Source) -> Staged:
+    def stage_repair(self, lo: int, hi: int, source: EventSource) -> Staged:
         """Prepare to replace a range, whatever is there."""
 
 
 class Loading:
     """One sink and its cursor."""
 
-    def __init__(self, sink: Sink, store: Store, source: Source) -> None:
+    def __init__(self, sink: Sink, store: Store, source: EventSource) -> None:
         self.sink = sink
         self._store = store
         self._source = source

@@ -26,7 +26,7 @@ _LAST = 2**63 - 1
 Range = tuple[int, int]
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where a loader reads. Whatever it is asked for again, it gives the same again."""
 
     def frontier(self, lo: int, events_max: int, through: int | None = None) -> int | None:

@@ -141,11 +141,11 @@ class _Dialled:
 _dialled: ContextVar[_Dialled] = ContextVar("dialled")
 
 
-class _Refused(OSError):
+class _RefusedAddress(OSError):
     """The refusal of an address, in the form that passes through the client."""
 
 
-class Sender:
+class WebhookSender:
     """Posts bodies and tells what came of it. It follows no redirect, keeps no cookie and uses no proxy."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Sender:
             try:
                 check_address(host)
             except AddressRefused as refused:
-                raise _Refused(refused.message) from None
+                raise _RefusedAddress(refused.message) from None
 
     def _open(self, info: AddressInfo) -> socket.socket:
         """The connect seam: called with the very address that is dialled next."""
@@ -242,7 +242,7 @@ class Sender:
 
     def _failure(self, error: Exception) -> tuple[Outcome, str]:
         cause = getattr(error, "os_error", error)
-        if isinstance(cause, _Refused):
+        if isinstance(cause, _RefusedAddress):
             return "forbidden", str(cause)
         if isinstance(error, TimeoutError):
             return "timeout", f"no answer within {self._timeout_s:g} s"

@@ -25,13 +25,13 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.postgres.queries import load
 from tidelock.settings import Settings
-from tidelock.triggers.attempts import Schedule, Sender
+from tidelock.triggers.attempts import Schedule, WebhookSender
 from tidelock.triggers.dispatch import Dispatch, Terms
 from tidelock.triggers.evaluate import Evaluator
-from tidelock.triggers.lanes import Care, Lane, Row
+from tidelock.triggers.lanes import Care, Lane, OutboxRow
 from tidelock.triggers.outbox import EventType, prune
 from tidelock.triggers.pending import Leases, Pending, read_data
-from tidelock.triggers.registry import Recorder, disable
+from tidelock.triggers.registry import ControlRecorder, disable
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ Disable = Callable[[str], Awaitable[int]]
 class TriggerWorkers:
     """From `start` to `close`."""
 
-    def __init__(self, settings: Settings, database: Database, recorder: Recorder) -> None:
+    def __init__(self, settings: Settings, database: Database, recorder: ControlRecorder) -> None:
         self._database = database
         self._recorder = recorder
         self._evaluator = Evaluator(database)
@@ -89,7 +89,7 @@ class TriggerWorkers:
 
 def open_delivery(settings: Settings, database: Database, disable: Disable) -> Delivery:
     """A delivery as the settings say; not started yet. `disable` as below."""
-    sender = Sender(
+    sender = WebhookSender(
         timeout_s=settings.webhook_timeout_s,
         response_bytes_max=settings.webhook_response_bytes_max,
         allow_private=settings.webhook_allow_private,
@@ -105,6 +105,14 @@ def open_delivery(settings: Settings, database: Database, disable: Disable) -> D
     return Delivery(database, sender, terms, retention_ns=settings.webhook_retention, disable=disable)
 
 
+async def record_halts(connection: psycopg.AsyncConnection[Any], disable: Disable) -> None:
+    """Tell the ledger of halts that it does not know of; each once, or its repeat could undo what came after it."""
+    halted = await (await connection.execute(QUERIES["halted"])).fetchall()
+    for (name,) in halted:
+        sequence = await disable(name)
+        await connection.execute(QUERIES["record_halt"], {"name": name, "sequence": sequence})
+
+
 class Delivery:
     """Delivers what this process has the leases of, from `start` to `close`.
 
@@ -115,7 +123,7 @@ class Delivery:
     def __init__(
         self,
         database: Database,
-        sender: Sender,
+        sender: WebhookSender,
         terms: Terms,
         *,
         retention_ns: int,
@@ -267,7 +275,7 @@ class Delivery:
         else:
             self._settled.set()
 
-    def _take(self, rows: list[Row]) -> None:
+    def _take(self, rows: list[OutboxRow]) -> None:
         touched: dict[Lane, None] = {}
         for row in rows:
             if lane := self.dispatch.lanes.get(row.trigger_id):
@@ -294,7 +302,7 @@ class Delivery:
         paused = now < lane.endpoint.paused_until_s and lane.ready
         return not paused and lane.wanting(self._terms.rows_max)
 
-    async def _read_large(self, row: Row) -> bytes | None:
+    async def _read_large(self, row: OutboxRow) -> bytes | None:
         async with self._large.lend() as connection:
             return await read_data(connection, row)
 
@@ -311,11 +319,3 @@ class Delivery:
                 async with asyncio.timeout(_TIDY_S):
                     await self._halted.wait()
             self._halted.clear()
-
-
-async def record_halts(connection: psycopg.AsyncConnection[Any], disable: Disable) -> None:
-    """Tell the ledger of halts that it does not know of; each once, or its repeat could undo what came after it."""
-    halted = await (await connection.execute(QUERIES["halted"])).fetchall()
-    for (name,) in halted:
-        sequence = await disable(name)
-        await connection.execute(QUERIES["record_halt"], {"name": name, "sequence": sequence})

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
-from tidelock.triggers.attempts import OUTCOMES, Result, Schedule, Sender
-from tidelock.triggers.lanes import Care, Endpoint, Lane, Row, Target
+from tidelock.triggers.attempts import OUTCOMES, Result, Schedule, WebhookSender
+from tidelock.triggers.lanes import Care, Endpoint, Lane, OutboxRow, Target
 from tidelock.triggers.payloads import payload
 from tidelock.triggers.pending import Leases, Settlement
 
@@ -44,11 +44,11 @@ class Dispatch:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: WebhookSender,
         leases: Leases,
         terms: Terms,
         *,
-        read: Callable[[Row], Awaitable[bytes | None]],
+        read: Callable[[OutboxRow], Awaitable[bytes | None]],
         wake: Callable[[], None],
         chance: random.Random | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class Dispatch:
         self._chance = chance or random.Random()
         self._endpoints: dict[str, Endpoint] = {}
         self._lanes_of: dict[str, set[Lane]] = {}
-        self._under_way: dict[asyncio.Task[None], Row] = {}
+        self._under_way: dict[asyncio.Task[None], OutboxRow] = {}
         #: lanes that wait for any request to end
         self._crowded: dict[Lane, None] = {}
         #: endpoints that will be looked at again when their pause ends
@@ -149,7 +149,7 @@ class Dispatch:
             task = asyncio.create_task(self._attempt(lane, endpoint, row))
             self._under_way[task] = row
 
-    async def _attempt(self, lane: Lane, endpoint: Endpoint, row: Row) -> None:
+    async def _attempt(self, lane: Lane, endpoint: Endpoint, row: OutboxRow) -> None:
         """One attempt, from the row to its result."""
         learned = False
         try:
@@ -188,7 +188,7 @@ class Dispatch:
         asked_s = min(result.retry_after_s or 0.0, self._terms.schedule.retry_after_max_s)
         endpoint.failed(time.monotonic(), asked_s)
 
-    def _ended(self, row: Row, result: Result, sent_at_ns: int) -> None:
+    def _ended(self, row: OutboxRow, result: Result, sent_at_ns: int) -> None:
         self.attempts[result.outcome] += 1
         if result.outcome == "gone":
             self.gone.add(row.trigger_id)
@@ -231,7 +231,9 @@ class Dispatch:
             self._endpoints.pop(url, None)
 
 
-def settlement_of(row: Row, result: Result, sent_at_ns: int, schedule: Schedule, chance: random.Random) -> Settlement:
+def settlement_of(
+    row: OutboxRow, result: Result, sent_at_ns: int, schedule: Schedule, chance: random.Random
+) -> Settlement:
     """Delivered, to be tried again, or dead."""
     if result.outcome == "delivered":
         return Settlement(row, result, sent_at_ns, "delivered", row.failures)

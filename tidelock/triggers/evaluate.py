@@ -50,7 +50,7 @@ _CROSSINGS = 1_000
 #: so many changes, and the range they are in, are evaluated in one transaction
 CHANGES_MAX = 20_000
 
-_ROWS = 10_000
+_MEMBERS = 10_000
 
 
 class Evaluator:
@@ -120,7 +120,7 @@ class ControlEvent(NamedTuple):
     said: Trigger | Deletion
 
 
-class Known(NamedTuple):
+class EnabledTriggers(NamedTuple):
     """The triggers that are enabled, as of a cursor."""
 
     position: int
@@ -142,7 +142,7 @@ class Evaluation:
         self._connection = connection
         self._beside = beside
         self._changes_max = changes_max
-        self._known: Known | None = None
+        self._known: EnabledTriggers | None = None
         #: what was told of, by type, for metrics
         self.transitions: dict[EventType, int] = {"MATCH": 0, "UNMATCH": 0}
         #: the same of the step that is under way
@@ -183,23 +183,23 @@ class Evaluation:
         self._known = known._replace(position=hi)
         return True
 
-    def _at(self, position: int) -> Known:
+    def _at(self, position: int) -> EnabledTriggers:
         """What holds at the cursor: remembered, unless another has moved it."""
         if self._known is not None and self._known.position == position:
             return self._known
         found = self._connection.execute(QUERIES["watches"]).fetchall()
         watches = [Watch(_trigger(text), trigger_id) for trigger_id, text in found]
-        return Known(position, tables_of(watches), TransitionBuilder(self._connection))
+        return EnabledTriggers(position, tables_of(watches), TransitionBuilder(self._connection))
 
     def _next_event(self, after: int, through: int) -> ControlEvent | None:
         row = self._connection.execute(QUERIES["next_event"], {"after": after, "through": through}).fetchone()
         return None if row is None else ControlEvent(row[0], row[1], read_event(json.loads(row[2])))
 
-    def _ranges(self, known: Known, lo: int, through: int) -> int:
+    def _ranges(self, known: EnabledTriggers, lo: int, through: int) -> int:
         """Evaluate ranges that end by a sequence, some at a time; gives the sequence that this is complete through."""
         if through == lo:
             return lo
-        counted = Counted()
+        counted = CountedChanges()
         last = lo
         for batch in read_batches(self._connection, after=lo, tables=list(known.tables)):
             if batch.last_sequence > through:
@@ -210,7 +210,7 @@ class Evaluation:
             last = batch.last_sequence
         return through
 
-    def _control(self, known: Known, event: ControlEvent) -> None:
+    def _control(self, known: EnabledTriggers, event: ControlEvent) -> None:
         """A trigger begins, changes or ends. The event's own range, in which windows may close, is after its end and
         before its beginning: the others see it, it does not."""
         self._end(known, event.said.name)
@@ -227,7 +227,7 @@ class Evaluation:
         with closing(self._first_members(begun, event)) as first:
             self._write(known, heapq.merge(crossings, first, key=lambda crossing: crossing.place))
 
-    def _end(self, known: Known, name: str) -> None:
+    def _end(self, known: EnabledTriggers, name: str) -> None:
         for table, watches in list(known.tables.items()):
             if (watch := watches.watches.get(name)) is not None:
                 watches.remove(name)
@@ -240,7 +240,7 @@ class Evaluation:
         for query in ("remove_trigger", "remove_secrets"):
             self._connection.execute(QUERIES[query], {"name": deletion.name})
 
-    def _begin(self, known: Known, sequence: int, trigger: Trigger) -> Watch | None:
+    def _begin(self, known: EnabledTriggers, sequence: int, trigger: Trigger) -> Watch | None:
         row = self._connection.execute(QUERIES["put_trigger"], _columns(trigger, sequence)).fetchone()
         assert row is not None, "it is inserted or updated"
         if not trigger.enabled:
@@ -264,7 +264,7 @@ class Evaluation:
                     yield crossing
         members.write()
 
-    def _crossings(self, known: Known, changes: Iterable[Change]) -> Iterator[Crossing]:
+    def _crossings(self, known: EnabledTriggers, changes: Iterable[Change]) -> Iterator[Crossing]:
         """What changes are to the triggers, in order: those of one source timestamp are sorted."""
         remaining = iter(changes)
         found: list[Crossing] = []
@@ -288,45 +288,13 @@ class Evaluation:
                 found = [crossing for crossing in found if crossing.source_timestamp == last]
         yield from sorted(found, key=lambda crossing: crossing.place)
 
-    def _write(self, known: Known, crossings: Iterable[Crossing]) -> None:
+    def _write(self, known: EnabledTriggers, crossings: Iterable[Crossing]) -> None:
         def transitions() -> Iterator[Any]:
             for crossing in crossings:
                 self._found[crossing.event_type] += 1
                 yield known.builder.transition(crossing)
 
         append(self._connection, transitions())
-
-
-class Counted:
-    """Counts changes on their way."""
-
-    def __init__(self) -> None:
-        self.changes = 0
-
-    def count(self, changes: Iterator[Change]) -> Iterator[Change]:
-        for change in changes:
-            self.changes += 1
-            yield change
-
-
-def _trigger(text: str) -> Trigger:
-    said = read_event(json.loads(text))
-    assert isinstance(said, Trigger)
-    return said
-
-
-def _columns(trigger: Trigger, sequence: int) -> dict[str, object]:
-    return {
-        "name": trigger.name,
-        "tenant_id": trigger.tenant_id,
-        "table": trigger.table,
-        "match": trigger.match,
-        "unmatch": trigger.unmatch,
-        "webhook": trigger.webhook,
-        "enabled": trigger.enabled,
-        "snapshot": trigger.snapshot,
-        "sequence": sequence,
-    }
 
 
 class Members:
@@ -359,7 +327,7 @@ class Members:
     def enter(self, crossing: Crossing) -> None:
         """One of many that are in from the beginning: they are not looked up before they are written."""
         self._changed[crossing.watch.id, crossing.key] = crossing.source_timestamp
-        if len(self._changed) >= _ROWS:
+        if len(self._changed) >= _MEMBERS:
             self.write()
 
     def write(self) -> None:
@@ -374,3 +342,35 @@ class Members:
             named = dict(zip(("triggers", "keys", "times"), columns, strict=True))
             self._connection.execute(QUERIES["add_members"], named)
         self._changed.clear()
+
+
+class CountedChanges:
+    """Counts changes on their way."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+    def count(self, changes: Iterator[Change]) -> Iterator[Change]:
+        for change in changes:
+            self.changes += 1
+            yield change
+
+
+def _trigger(text: str) -> Trigger:
+    said = read_event(json.loads(text))
+    assert isinstance(said, Trigger)
+    return said
+
+
+def _columns(trigger: Trigger, sequence: int) -> dict[str, object]:
+    return {
+        "name": trigger.name,
+        "tenant_id": trigger.tenant_id,
+        "table": trigger.table,
+        "match": trigger.match,
+        "unmatch": trigger.unmatch,
+        "webhook": trigger.webhook,
+        "enabled": trigger.enabled,
+        "snapshot": trigger.snapshot,
+        "sequence": sequence,
+    }

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from tidelock.triggers.signatures import Signer
 
 # What an endpoint that nothing is known of is sent at a time.
-_START = 4.0
+_ALLOWANCE_START = 4.0
 _PAUSE_S = 1.0
 _JITTER = 0.2
 
@@ -49,7 +49,7 @@ class Endpoint:
         self.failures = 0
         self._care = care
         self._chance = chance
-        self._allowance = min(_START, care.concurrency_max)
+        self._allowance = min(_ALLOWANCE_START, care.concurrency_max)
         self._pauses = 0
 
     @property
@@ -103,7 +103,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OutboxRow:
     """A transition to be sent."""
 
     trigger_id: int
@@ -129,7 +129,7 @@ class Lane:
         self.target = target
         self.signer = Signer(target.secrets)
         self.endpoint = endpoint
-        self.ready: deque[Row] = deque()
+        self.ready: deque[OutboxRow] = deque()
         #: ids by key of what is ready, under way, or not settled yet
         self._active: dict[str, int] = {}
         #: how often it was rewound: what was being read meanwhile says nothing about what to read next
@@ -160,21 +160,21 @@ class Lane:
         """Whether it is worth reading: not for the sake of a few."""
         return 2 * self.room(rows_max) > min(rows_max, _AHEAD * self.endpoint.allowance)
 
-    def take(self, rows: Iterable[Row]) -> None:
+    def take(self, rows: Iterable[OutboxRow]) -> None:
         """Let rows in, each the first of its chain; those that are in already are not doubled."""
         for row in rows:
             if row.key not in self._active:
                 self._active[row.key] = row.id
                 self.ready.append(row)
 
-    def release(self, row: Row) -> None:
+    def release(self, row: OutboxRow) -> None:
         """A row is settled, or left to be read again."""
         if self._active.get(row.key) == row.id:
             del self._active[row.key]
 
     def drop(self, shards: Collection[int] | None = None) -> None:
         """Forget what is ready, of some shards or of all. What is under way stays known until it is settled."""
-        kept: deque[Row] = deque()
+        kept: deque[OutboxRow] = deque()
         for row in self.ready:
             if shards is None or row.shard in shards:
                 self.release(row)
@@ -182,7 +182,7 @@ class Lane:
                 kept.append(row)
         self.ready = kept
 
-    def expired(self, before_s: float) -> list[Row]:
+    def expired(self, before_s: float) -> list[OutboxRow]:
         """Take out those that were queued before a moment."""
         old = [row for row in self.ready if row.queued_at_s < before_s]
         if old:

@@ -18,6 +18,8 @@ import psycopg
 from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.triggers", "sql/outbox.sql")
+DELIVERIES = load("tidelock.triggers", "sql/deliveries.sql")
+RETENTION = load("tidelock.triggers", "sql/retention.sql")
 
 #: number of shards; as many rows does the table of leases have
 SHARDS = 16
@@ -29,15 +31,11 @@ _ROWS, _BYTES = 5_000, 8 << 20
 
 EventType = Literal["MATCH", "UNMATCH"]
 
-DELIVERIES = load("tidelock.triggers", "sql/deliveries.sql")
-
 Status = Literal["pending", "delivered", "dead"]
 STATUSES: tuple[Status, ...] = ("pending", "delivered", "dead")
 
 _POSITION_MAX = 2**63 - 1
 _ATTEMPTS_MAX = 100
-
-RETENTION = load("tidelock.triggers", "sql/retention.sql")
 
 # Rows looked at by one statement: none holds its locks for long.
 _PRUNE_ROWS = 5_000
@@ -60,43 +58,6 @@ class Transition(NamedTuple):
     def shard(self) -> int:
         """The same for all of a chain, in every version: who delivers may change between two of them."""
         return zlib.crc32(f"{self.trigger_id}:{self.key}".encode()) % SHARDS
-
-
-def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition]) -> int:
-    """Append transitions in the caller's transaction, in their order; gives how many were not there before.
-
-    With the first of them the transaction takes a lock that it keeps to its end, so append late. That is what makes
-    the order of positions the order of commits: who has read one has missed none before it.
-    """
-    appended = 0
-    for batch in _batches(transitions):
-        connection.execute(QUERIES["lock_order"], {"lock": ORDER})
-        appended += connection.execute(QUERIES["append"], {"transitions": _encoded(batch)}).rowcount
-        connection.execute(QUERIES["tell"], {"trigger_ids": list({transition.trigger_id for transition in batch})})
-    return appended
-
-
-def _batches(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
-    batch: list[Transition] = []
-    size = 0
-    for transition in transitions:
-        batch.append(transition)
-        size += len(transition.data)
-        if len(batch) >= _ROWS or size >= _BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _encoded(batch: Iterable[Transition]) -> str:
-    """One JSON text, in which rows stand as they are."""
-    return msgspec.json.encode(
-        [
-            {**transition._asdict(), "shard": transition.shard, "data": msgspec.Raw(transition.data)}
-            for transition in batch
-        ]
-    ).decode()
 
 
 class DeliveryRow(NamedTuple):
@@ -135,6 +96,20 @@ class Depth:
     pending: int
     dead: int
     oldest_pending_s: float
+
+
+def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition]) -> int:
+    """Append transitions in the caller's transaction, in their order; gives how many were not there before.
+
+    With the first of them the transaction takes a lock that it keeps to its end, so append late. That is what makes
+    the order of positions the order of commits: who has read one has missed none before it.
+    """
+    appended = 0
+    for batch in _batches(transitions):
+        connection.execute(QUERIES["lock_order"], {"lock": ORDER})
+        appended += connection.execute(QUERIES["append"], {"transitions": _encoded(batch)}).rowcount
+        connection.execute(QUERIES["tell"], {"trigger_ids": list({transition.trigger_id for transition in batch})})
+    return appended
 
 
 async def list_deliveries(
@@ -213,6 +188,29 @@ async def prune(connection: psycopg.AsyncConnection[Any], retention_ns: int, bat
     while orphans := await _prune_orphans(connection, batch):
         removed += orphans
     return removed
+
+
+def _batches(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
+    batch: list[Transition] = []
+    size = 0
+    for transition in transitions:
+        batch.append(transition)
+        size += len(transition.data)
+        if len(batch) >= _ROWS or size >= _BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _encoded(batch: Iterable[Transition]) -> str:
+    """One JSON text, in which rows stand as they are."""
+    return msgspec.json.encode(
+        [
+            {**transition._asdict(), "shard": transition.shard, "data": msgspec.Raw(transition.data)}
+            for transition in batch
+        ]
+    ).decode()
 
 
 async def _prune_orphans(connection: psycopg.AsyncConnection[Any], batch: int) -> int:

@@ -20,7 +20,7 @@ import psycopg
 from tidelock.instants import SECOND
 from tidelock.postgres.queries import load
 from tidelock.triggers.attempts import Result
-from tidelock.triggers.lanes import Lane, Row, Target
+from tidelock.triggers.lanes import Lane, OutboxRow, Target
 from tidelock.triggers.outbox import SHARDS
 
 LEASES = load("tidelock.triggers", "sql/leases.sql")
@@ -89,7 +89,7 @@ class Leases:
 class Settlement:
     """What an attempt means for its row."""
 
-    row: Row
+    row: OutboxRow
     result: Result
     sent_at_ns: int
     status: Literal["pending", "delivered", "dead"]
@@ -145,7 +145,7 @@ class Pending:
             lane.due_after = max(((values[10], values[1]) for values in mine), default=lane.due_after)
             lane.more_due = len(mine) >= room
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Row]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[OutboxRow]:
         """Write down what came of attempts; gives what comes next in their chains, when all of it is durable."""
         await self._connection.execute(QUERIES["settle"], {"settlements": _encoded(settlements)})
         chains = [settlement.row for settlement in settlements if settlement.status != "pending"]
@@ -162,7 +162,7 @@ class Pending:
         return await (await self._connection.execute(QUERIES[query], parameters, binary=True)).fetchall()
 
 
-async def read_data(connection: psycopg.AsyncConnection[Any], row: Row) -> bytes | None:
+async def read_data(connection: psycopg.AsyncConnection[Any], row: OutboxRow) -> bytes | None:
     """The data of a row that is too large to wait in memory; None: the row is gone."""
     found = await (await connection.execute(QUERIES["data"], (row.id,))).fetchone()
     return None if found is None else found[0].encode()
@@ -184,9 +184,9 @@ def _by_trigger(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ..
     return found
 
 
-def _row(values: tuple[Any, ...]) -> Row:
+def _row(values: tuple[Any, ...]) -> OutboxRow:
     trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures, age_s, _, data = values
-    return Row(
+    return OutboxRow(
         trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures,
         queued_at_s=time.monotonic() - age_s, data=None if data is None else data.encode(),
     )  # fmt: skip

@@ -52,6 +52,11 @@ def evaluate(expression: Expression, row: Mapping[str, Any]) -> bool | None:
             return _decided((evaluate(part, row) for part in parts), by=True)
 
 
+def compile_where(expression: Expression) -> Matches:
+    """A function that is true of the rows the filter is true of. Rows are as for `evaluate`."""
+    return _compiled("and", [expression])
+
+
 def _within(bound: Bound, value: Any) -> bool | None:
     if value is None:
         return None
@@ -68,11 +73,6 @@ def _decided(truths: Iterable[bool | None], *, by: bool) -> bool | None:
             return by
         unknown = unknown or truth is None
     return None if unknown else not by
-
-
-def compile_where(expression: Expression) -> Matches:
-    """A function that is true of the rows the filter is true of. Rows are as for `evaluate`."""
-    return _compiled("and", [expression])
 
 
 def _compiled(word: Literal["and", "or"], parts: Sequence[Expression]) -> Matches:

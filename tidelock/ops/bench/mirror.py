@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 
 from tidelock.errors import Difference
 from tidelock.mirror.broker import Broker
-from tidelock.mirror.cluster import Cluster
+from tidelock.mirror.cluster import KafkaCluster
 from tidelock.mirror.messages import LedgerPages, Message
 from tidelock.mirror.proof import MirrorProof
-from tidelock.mirror.runner import Runner, calm_collector
+from tidelock.mirror.runner import Mirror, calm_collector
 from tidelock.ops.bench import memory, scratch
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.rounds import Rounds, Say
@@ -96,7 +96,7 @@ class _Mirrors:
         with self._database.connect_sync() as connection:
             connection.execute("TRUNCATE mirrored")
             connection.execute("DELETE FROM cursors WHERE name = 'kafka'")
-        runner = Runner(self._database, self._settings, lambda _: None, patient=False)
+        runner = Mirror(self._database, self._settings, lambda _: None, patient=False)
         started = time.perf_counter()
         runner.run(threading.Event(), through=self._events)
         return time.perf_counter() - started
@@ -120,7 +120,7 @@ class _BareLoops:
     def run(self) -> float:
         self._number += 1
         kafka = replace(self._settings.kafka, topic_prefix=f"bare{self._number}.")
-        ((topic, _),) = Cluster(kafka, self._settings.event_bytes_max).topics(["events"]).values()
+        ((topic, _),) = KafkaCluster(kafka, self._settings.event_bytes_max).topics(["events"]).values()
         taken = 0
 
         def report(error: Any, _: Any) -> None:

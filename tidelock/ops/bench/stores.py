@@ -24,7 +24,7 @@ from tidelock.ops.bench.rounds import Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.groups import ClickHouse, Lake
+from tidelock.settings.groups import ClickHouseSettings, LakeSettings
 from tidelock.sinks.clickhouse import ClickHouseSink
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges
@@ -56,7 +56,7 @@ def measured(spark: Spark, backlog: Backlog, settings: Settings, say: Say, round
         found[name] = round(events / seconds)
         say(f"  {what}: {events / seconds:,.0f} ev/s")
 
-    lakes = [Lake(path=str(data / name), file_events=settings.lake.file_events) for name in ("first", "lake")]
+    lakes = [LakeSettings(path=str(data / name), file_events=settings.lake.file_events) for name in ("first", "lake")]
     for lake, name in zip(lakes, ("lakeFirstEventsPerSecond", "lakeEventsPerSecond"), strict=True):
         sink = LakeSink(spark, lake)
         tell(
@@ -73,7 +73,7 @@ def measured(spark: Spark, backlog: Backlog, settings: Settings, say: Say, round
             _duckdb_s(files, data / f"copy-{threads}", threads),
         )
     found["lakeRatioToDuckdb"] = round(_ratio(found, "lakeEventsPerSecond", "duckdbEventsPerSecond"), 3)
-    clickhouse = ClickHouseSink(ClickHouse(url=f"chdb:{data / 'chdb'}"))
+    clickhouse = ClickHouseSink(ClickHouseSettings(url=f"chdb:{data / 'chdb'}"))
     tell("clickhouseEventsPerSecond", "chDB", _load_s(spark, backlog.database, clickhouse, settings))
     for name, meter in _METERS.items():
         found |= _replayed(spark, backlog, settings, lakes[-1], say, name, meter, rounds)
@@ -105,7 +105,7 @@ def _replayed(
     spark: Spark,
     backlog: Backlog,
     settings: Settings,
-    lake: Lake,
+    lake: LakeSettings,
     say: Say,
     name: str,
     meter: dict[str, str],

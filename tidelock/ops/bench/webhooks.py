@@ -24,7 +24,7 @@ from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.settings import Settings
-from tidelock.triggers.attempts import Sender
+from tidelock.triggers.attempts import WebhookSender
 from tidelock.triggers.definition import event_id
 from tidelock.triggers.delivery import open_delivery
 from tidelock.triggers.outbox import Transition, append
@@ -111,7 +111,7 @@ class _Bench:
     async def _bare(self, url: str, count: int) -> _Taken:
         """The same requests, made and signed the same way, from a loop that does nothing else."""
         settings = self._settings
-        sender = Sender(
+        sender = WebhookSender(
             timeout_s=settings.webhook_timeout_s,
             response_bytes_max=settings.webhook_response_bytes_max,
             allow_private=True,

@@ -49,7 +49,7 @@ def mirror(
         threading.Thread(target=stop_with_parent, args=(stop,), daemon=True).start()
     from tidelock.mirror.proof import restart_from
     from tidelock.mirror.ranges import read_ledger_end
-    from tidelock.mirror.runner import Runner, calm_collector
+    from tidelock.mirror.runner import Mirror, calm_collector
 
     tell = teller("mirror", json)
     with made_ledger(settings) as database:
@@ -63,7 +63,7 @@ def mirror(
 
         through = database.patience.insist_sync(begin)
         calm_collector()
-        runner = Runner(database, settings, tell, patient=not once)
+        runner = Mirror(database, settings, tell, patient=not once)
         runner.run(stop, through=through)
         if once and not stop.is_set():
             tell(f"everything through sequence {runner.position} is in Kafka")

@@ -22,7 +22,7 @@ from tidelock.ops.connect.memory import EVENTS_MAX, Feed, Memory
 from tidelock.ops.connect.rows import Row, chunk, pages, rows
 from tidelock.ops.files.sender import Sender
 from tidelock.postgres.reconnect import database_errors
-from tidelock.settings.groups import Connect
+from tidelock.settings.groups import ConnectSettings
 
 T = TypeVar("T")
 Tell = Callable[[str], None]
@@ -58,7 +58,7 @@ class Connecting:
     """One run. `tell` is called with lines for people."""
 
     def __init__(
-        self, connector: Connector, feed: Feed, memory: Memory, sender: Sender, settings: Connect, tell: Tell
+        self, connector: Connector, feed: Feed, memory: Memory, sender: Sender, settings: ConnectSettings, tell: Tell
     ) -> None:
         self.result = Connected()
         #: set it to stop behind what is being recorded
