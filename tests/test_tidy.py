@@ -16,7 +16,22 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tidelock"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
-STAGES = ["postgres", "ingest", "ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "console"]
+STAGES = [
+    "where",
+    "definitions",
+    "settings",
+    "postgres",
+    "ingest",
+    "ledger",
+    "fold",
+    "changes",
+    "live",
+    "triggers",
+    "mirror",
+    "sinks",
+    "ops",
+    "console",
+]
 #: above every stage
 TOP = {"app", "cli", "client", "eventtimes", "reference", "spark", "__main__"}
 #: a module is a chapter

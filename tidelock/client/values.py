@@ -97,9 +97,13 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
         for each in answer["items"]
     ]
     return Usage(
-        answer["metric"], answer["customerRef"], answer["aggregation"], answer["period"], items,
-        answer["throughSequence"],
-    )  # fmt: skip
+        metric=answer["metric"],
+        customer_ref=answer["customerRef"],
+        aggregation=answer["aggregation"],
+        period=answer["period"],
+        items=items,
+        through_sequence=answer["throughSequence"],
+    )
 
 
 def instant(given: datetime | str | None) -> str | None:

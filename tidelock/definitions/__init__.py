@@ -1,4 +1,8 @@
-"""Definitions: the streams, meters and windows of one installation, as values that have been checked together."""
+"""Definitions: the streams, meters and windows of one installation, as values that have been checked together.
+
+In come tables of tidelock.toml; out go frozen values with one canonical form each, whose hash decides whether a table
+is rebuilt, or an error that names the key. Nothing here does I/O, and nothing knows how a definition is folded.
+"""
 
 from __future__ import annotations
 

@@ -81,7 +81,15 @@ async def list_keys(connection: psycopg.AsyncConnection[Any]) -> list[ApiKey]:
     """Every key that was ever made, revoked ones too."""
     found = await (await connection.execute(QUERIES["list_keys"])).fetchall()
     return [
-        ApiKey(key_id, tenant_id, tuple(scopes), None if streams is None else tuple(streams), label, created, revoked)
+        ApiKey(
+            id=key_id,
+            tenant_id=tenant_id,
+            scopes=tuple(scopes),
+            streams=None if streams is None else tuple(streams),
+            label=label,
+            created_at=created,
+            revoked_at=revoked,
+        )
         for key_id, tenant_id, scopes, streams, label, created, revoked in found
     ]
 

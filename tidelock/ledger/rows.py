@@ -150,9 +150,24 @@ def original(row: Sequence[Any]) -> Event:
         absent = content_hash(tenant_id, stream, customer_ref, resource_id, None, normal, op, encoded)
         sent_at = None if absent == stored_hash else occurred_at
     return Event(
-        tenant_id, stream, customer_ref, resource_id, row_key, op, sent_at, normal, encoded, causality_key,
-        correlation_id, causation_id, source, () if key is None else (key,), (), KEY_SOURCES[key_source], stored_hash,
-    )  # fmt: skip
+        tenant_id=tenant_id,
+        stream=stream,
+        customer_ref=customer_ref,
+        resource_id=resource_id,
+        row_key=row_key,
+        op=op,
+        occurred_at=sent_at,
+        quantity=normal,
+        data=encoded,
+        causality_key=causality_key,
+        correlation_id=correlation_id,
+        causation_id=causation_id,
+        source=source,
+        keys=() if key is None else (key,),
+        digests=(),
+        key_source=KEY_SOURCES[key_source],
+        content_hash=stored_hash,
+    )
 
 
 def _bytes(value: bytes) -> bytes:

@@ -62,7 +62,7 @@ class Link(NamedTuple):
         return f"commit {self.commit_id} ({span})"
 
 
-_BEFORE_FIRST = Link(0, 0, 0, 0, False, bytes(32), 0)
+_BEFORE_FIRST = Link(commit_id=0, first=0, last=0, source_timestamp=0, control=False, digest=bytes(32), skipped=0)
 
 
 class Verification(NamedTuple):

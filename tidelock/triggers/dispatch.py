@@ -78,10 +78,6 @@ class Dispatch:
     def under_way(self) -> int:
         return len(self._under_way)
 
-    @property
-    def open_circuits(self) -> int:
-        return sum(endpoint.open for endpoint in self._endpoints.values())
-
     def busy_shards(self) -> set[int]:
         """Shards of which something is under way or not settled."""
         return {row.shard for row in self._under_way.values()} | {settled.row.shard for settled in self.done}
@@ -242,7 +238,9 @@ def settlement_of(
         return Settlement(row, result, sent_at_ns, "pending", row.failures)
     failures = row.failures + 1
     delay_s = None if result.outcome == "expired" else schedule.delay_s(failures, result.retry_after_s, chance)
-    return Settlement(row, result, sent_at_ns, "dead" if delay_s is None else "pending", failures, delay_s)
+    return Settlement(
+        row, result, sent_at_ns, status="dead" if delay_s is None else "pending", failures=failures, delay_s=delay_s
+    )
 
 
 def expiry() -> Result:

@@ -187,9 +187,18 @@ def _by_trigger(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ..
 def _row(values: tuple[Any, ...]) -> OutboxRow:
     trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures, age_s, _, data = values
     return OutboxRow(
-        trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures,
-        queued_at_s=time.monotonic() - age_s, data=None if data is None else data.encode(),
-    )  # fmt: skip
+        trigger_id=trigger_id,
+        id=id_,
+        position=position,
+        key=key,
+        shard=shard,
+        event_id=event_id,
+        event_type=event_type,
+        source_timestamp=source_timestamp,
+        failures=failures,
+        queued_at_s=time.monotonic() - age_s,
+        data=None if data is None else data.encode(),
+    )
 
 
 def _encoded(settlements: Sequence[Settlement]) -> str:

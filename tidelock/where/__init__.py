@@ -7,7 +7,8 @@
     evaluate(expression, row)                     true, false or None for unknown
     compile_where(expression)                     a function of rows: whether it is true, quickly
 
-Logic is SQL's, three-valued: a comparison with null is unknown, and only true matches.
+Logic is SQL's, three-valued: a comparison with null is unknown, and only true matches. Nothing here does I/O, and
+nothing knows whose columns these are.
 """
 
 from tidelock.where.evaluation import compile_where, evaluate
