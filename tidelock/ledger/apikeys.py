@@ -120,7 +120,7 @@ def hash_key(key: bytes) -> bytes:
 
 
 class KeyNews:
-    """Listens for as long as the server runs."""
+    """Hears when a key is made or revoked, for as long as the server runs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -29,6 +29,8 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import reason
 
+log = logging.getLogger(__name__)
+
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 
 #: what is written in the transaction of a commit, given its head
@@ -40,8 +42,7 @@ _ORIGINALS_AT_ONCE = 16
 # After a failure to connect, requests are answered at once for this long instead of waiting for the next try.
 _RECONNECT_PAUSE_S = 0.5
 
-log = logging.getLogger(__name__)
-
+# How often the partitions ahead of the head are looked at.
 _PARTITIONS_TURN_S = 30.0
 # Making a partition locks the default one, and whoever reads behind it waits: give up early, try again later.
 # Until it is made, the default partition takes the rows.

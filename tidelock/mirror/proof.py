@@ -223,7 +223,7 @@ def _sequence(received: Any) -> int | None:
 
 
 class Readback:
-    """A consumer of whole partitions."""
+    """A consumer of whole partitions, which leaves no trace: it joins no group and commits nothing."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._brokers = brokers_of(kafka)
@@ -289,7 +289,7 @@ class Readback:
 
 
 class Seen:
-    """Sequences, in blocks that are there where there is something."""
+    """A set of sequences that takes a bit for each, in blocks, for ledgers of any length."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, bytearray] = {}

@@ -144,7 +144,9 @@ def _translated(error: psycopg.Error) -> TidelockError:
 
 
 class SingleFlight(Generic[T]):
-    """Whoever asks gets an answer that was looked up after it asked; all who wait for it get the same one.
+    """A question that many ask at a time is put to the database once for all of them.
+
+    Each gets an answer that was looked up after it asked; all who wait for it get the same one.
 
     So a thousand clients that come back at once put the question twice: once for who came first, and once for the rest.
     """

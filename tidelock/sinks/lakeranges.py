@@ -1,7 +1,8 @@
 """Ranges of the ledger out of the lake, for a fold that is done again: files are read faster than tables.
 
-Members of events' data are taken as Postgres gives them: by a regular expression from flat data, an object with nothing
-nested and no backslash in it, by parsing from any other.
+Members of events' data stay the texts that were sent; Spark's own JSON functions would send numbers through doubles.
+Most events' data is flat, an object with nothing nested and no backslash in it: from that, executors take members in
+parallel, by a regular expression that finds them exactly. The driver takes them from any other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The loader: brings every store on by steps, each whole or not at all, for as long as it runs."""
+"""The loader: brings every store on by steps, each whole or not at all, for as long as it runs.
+
+A step is staged aside, then published while the cursor's row is locked for its new position: a loader that has lost the
+cursor publishes nothing. Killed between publishing and the commit it is done again, which changes nothing.
+"""
 
 from __future__ import annotations
 

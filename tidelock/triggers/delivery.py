@@ -35,6 +35,8 @@ from tidelock.triggers.registry import ControlRecorder, disable
 
 logger = logging.getLogger(__name__)
 
+QUERIES = load("tidelock.triggers", "sql/delivery.sql")
+
 LEASE_S = 10.0
 POLL_S = 1.0
 # Whatever notifications were lost, triggers are looked at and lanes read anew this often.
@@ -46,14 +48,12 @@ _GATHER_S = 0.004
 _SETTLED_MAX = 500
 _FINISH_S = 5.0
 
-QUERIES = load("tidelock.triggers", "sql/delivery.sql")
-
 #: records that a trigger of this name is disabled; gives the control event's sequence
 Disable = Callable[[str], Awaitable[int]]
 
 
 class TriggerWorkers:
-    """From `start` to `close`."""
+    """What a server does for triggers, from `start` to `close`: the evaluator on a thread, and delivery."""
 
     def __init__(self, settings: Settings, database: Database, recorder: ControlRecorder) -> None:
         self._database = database

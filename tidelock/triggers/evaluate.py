@@ -33,6 +33,8 @@ from tidelock.triggers.watches import Crossing, TableWatches, Watch, remembered,
 
 log = logging.getLogger(__name__)
 
+QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
+
 #: name of its cursor
 CURSOR = "triggers"
 #: the fold announces here how far it is
@@ -42,14 +44,13 @@ _POLL_S = 2.0
 _PATIENCE_S = 0.25
 _PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 
-QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
-
 # Changes whose memberships are looked up at a time, and crossings that are written at a time.
 _CHANGES = 1_000
 _CROSSINGS = 1_000
 #: so many changes, and the range they are in, are evaluated in one transaction
 CHANGES_MAX = 20_000
 
+# Memberships that are written at a time, of those that a trigger begins with.
 _MEMBERS = 10_000
 
 
@@ -298,7 +299,7 @@ class Evaluation:
 
 
 class Members:
-    """Those that were looked up, with what has become of them; written in the caller's transaction."""
+    """Which keys are in the condition of triggers with `unmatch`; written in the caller's transaction."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
