@@ -1,6 +1,9 @@
 """Kafka against the ledger: the proof that it holds all events, in the ledger's order, byte by byte, and the repair.
 
-The topics are read back by a consumer that leaves no trace. A repair mirrors again from a sequence on.
+Every message is compared with the event it is of. What counts as there is what lies in recorded ranges; beside them
+there are only repeats after a crash, which must be right as well, and what a repair has replaced, which need not be.
+Messages of a tail that the ledger has lost, where that was accepted, are counted and no difference. A repair mirrors
+again from a sequence on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lake's files: which sequences each is for, by its name; listed, published by one rename, removed.
+"""The lake's files: which sequences each is for, by its name; in a directory of this machine or behind a URL.
 
 A file's name says which sequences belong in it, not which have come yet: the last file is written again, in place, as
 it fills. So a file is replaced by one rename, no events are ever in two files, and there is nothing to join later.

@@ -1,7 +1,9 @@
 """The loader: brings every store on by steps, each whole or not at all, for as long as it runs.
 
-A step is staged aside, then published while the cursor's row is locked for its new position: a loader that has lost the
-cursor publishes nothing. Killed between publishing and the commit it is done again, which changes nothing.
+One thread and one Spark for all stores. A store that fails waits, longer each time, and holds up no other. All that is
+known is in the database and in the stores, so it can be killed at any moment: a step is staged aside, then published
+while the cursor's row is locked for its new position, and a loader that has lost the cursor publishes nothing. Killed
+between publishing and the commit it is done again, which changes nothing.
 """
 
 from __future__ import annotations
