@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@without=$$($(BIN)/python -m tidelock.fold.java 2>/dev/null && echo --no-extra java); \
+	@without=$$($(BIN)/python -m tidelock.spark.java 2>/dev/null && echo --no-extra java); \
 		node=$$(command -v npm >/dev/null || echo --group node); \
 		$(BIN)/uv sync --frozen --all-extras $$without $$node --inexact --quiet
 # Clients in JavaScript that the tests subscribe with: tests say so where they are missing, and fail for it with CI=true.

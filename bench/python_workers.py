@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tidelock.fold.session import Spark
-from tidelock.fold.workers import DAEMON, warm_workers
 from tidelock.ops.bench import memory
 from tidelock.settings import Spark as Settings
+from tidelock.spark.runtime import Spark
+from tidelock.spark.workers import DAEMON, warm_workers
 
 _WAYS = {"no Python": None, "PySpark's daemon": "pyspark.daemon", "ours": DAEMON}
 _WARM = 20

@@ -22,14 +22,14 @@ from tests.ledgers import write_ledger
 from tests.spark.definition_changes import BASE, ledger
 from tests.spark.folding import Folding
 from tidelock import settings
-from tidelock.fold import jvm
-from tidelock.fold.java import java_home
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror import broker
 from tidelock.sinks.kafkasource import kafka_jars
+from tidelock.spark import jvm
+from tidelock.spark.java import java_home
+from tidelock.spark.runtime import Spark
 
 _ROOT = Path(__file__).parent.parent
 #: to write an archive takes longer than to stop

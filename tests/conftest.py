@@ -25,15 +25,15 @@ from tests.budgets import examples
 from tests.kept.opening import restore
 from tests.stack import stack
 from tidelock import settings
-from tidelock.fold.jars import jdbc_driver
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SUBMIT
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror.broker import Broker, broker_jars
 from tidelock.sinks.kafkasource import kafka_jars
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SUBMIT
+from tidelock.spark.packages import jdbc_driver
+from tidelock.spark.runtime import Spark
 
 __all__ = ["stack"]
 

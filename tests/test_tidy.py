@@ -16,14 +16,14 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tidelock"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
-STAGES = ["ingest", "ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "console"]
+STAGES = ["ingest", "ledger", "spark", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "console"]
 #: above every stage
-TOP = {"app", "cli", "client", "eventtimes", "reference", "spark", "__main__"}
+TOP = {"app", "cli", "client", "eventtimes", "reference", "__main__"}
 #: a module is a chapter
 LINES_MAX = 600
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "app"},
+    "psycopg": {"ledger", "spark", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "app"},
     "fastapi": {"ops", "console", "app"},
     "starlette": {"ops", "console", "app"},
     "nicegui": {"console"},

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from tests.conftest import Databases
 from tidelock.cli import app
 from tidelock.errors import Difference
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ops.bench import latency
 from tidelock.ops.bench.backlog import Backlog
@@ -18,6 +17,7 @@ from tidelock.ops.bench.fold import STEPS, measure_ledger
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.ops.commands import bench
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: more than the driver reads by itself: the steps are those of a backlog
 EVENTS = 12_000

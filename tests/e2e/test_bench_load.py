@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.conftest import Databases
-from tidelock.fold.session import Spark
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.stores import measured
 from tidelock.ops.commands import bench_stores
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: more than the driver reads by itself
 EVENTS = 12_000

@@ -8,7 +8,6 @@ import pytest
 
 from tests.conftest import Databases
 from tidelock.errors import Difference
-from tidelock.fold.session import Spark
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
 from tidelock.ops.bench.backlog import Backlog, Pace
@@ -16,6 +15,7 @@ from tidelock.ops.bench.judgement import judged
 from tidelock.ops.bench.windows import STEPS, measure_ledger
 from tidelock.ops.commands import bench
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: a range that Spark reads, and one that goes on from what is stored
 EVENTS = 30_000

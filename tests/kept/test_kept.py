@@ -15,7 +15,7 @@ from tests.kept import opening
 from tests.kept.opening import difference, expected
 from tests.triggers.receiver import receiving
 from tidelock.app import open_server
-from tidelock.fold.catalog import unit_hashes
+from tidelock.fold.redefine.catalog import unit_hashes
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate, status
 

@@ -11,10 +11,10 @@ from tests.kept import events as made
 from tests.kept.opening import ANCHOR, FORMULAS, definitions, expected
 from tests.spark.definition_changes import change, control, fold_all, leftovers, modelled, picture, send
 from tests.spark.folding import differences
-from tidelock.fold.recomputation import recompute
-from tidelock.fold.session import Spark
+from tidelock.fold.redefine.recomputation import recompute
 from tidelock.ledger.database import Database
 from tidelock.ledger.verify import verify
+from tidelock.spark.runtime import Spark
 from tidelock.triggers.evaluation import Evaluation
 
 FIRST, LAST = definitions("first.toml"), definitions("tidelock.toml")

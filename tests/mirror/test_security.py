@@ -13,13 +13,13 @@ from tests.mirror.mirrors import consume, mirror_once, settings_for
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestLake, loading
 from tidelock.errors import Unreachable
-from tidelock.fold.java import java_home
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.mirror import cluster
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.cluster import Cluster
 from tidelock.mirror.proof import MirrorProof
+from tidelock.spark.java import java_home
+from tidelock.spark.runtime import Spark
 
 PASSWORD = 'se"cr\\et;1'
 _ESCAPED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')

@@ -11,7 +11,6 @@ import clickhouse_connect
 import duckdb
 
 from tests.recording import record, sequencing
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
@@ -26,6 +25,7 @@ from tidelock.sinks.lakereader import LakeReader
 from tidelock.sinks.loading import Loading, Sink
 from tidelock.sinks.proof import StoreProof
 from tidelock.sinks.source import LedgerSource
+from tidelock.spark.runtime import Spark
 
 EVERY_FIELD = {
     "tenantId": "acme", "stream": "calls", "customerRef": 'cus_ü"\\', "resourceId": "", "quantity": "-1.50",

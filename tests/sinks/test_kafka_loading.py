@@ -11,7 +11,6 @@ from tests.mirror.mirrors import consume, first_of_each, mirror_once, settings_f
 from tests.recording import record, rows, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
@@ -20,6 +19,7 @@ from tidelock.settings import Settings
 from tidelock.settings.kafka import Kafka
 from tidelock.sinks.kafkasource import KafkaSource, java_options, not_mirrored
 from tidelock.sinks.loading import Loading
+from tidelock.spark.runtime import Spark
 
 
 def loading(spark: Spark, database: Database, store: Any, settings: Settings) -> Loading:

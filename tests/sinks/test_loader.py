@@ -20,7 +20,6 @@ from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import lease
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
@@ -30,6 +29,7 @@ from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
 from tidelock.sinks.loader import REPAIRS, Lane, Loader
 from tidelock.sinks.loading import Loading, Sink
 from tidelock.sinks.source import LedgerSource
+from tidelock.spark.runtime import Spark
 
 QUICK = replace(Load(), interval=10_000_000, pause_max=200_000_000)
 

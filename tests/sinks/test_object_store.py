@@ -18,7 +18,6 @@ from tests.sinks.stores import fill, proven
 from tests.sinks.test_replay_from_lake import PLAIN, Counting
 from tests.spark.folding import Folding
 from tidelock import settings
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
@@ -28,6 +27,7 @@ from tidelock.sinks.lakeranges import LakeRanges
 from tidelock.sinks.lakereader import LakeReader
 from tidelock.sinks.loading import Loading
 from tidelock.sinks.source import LedgerSource
+from tidelock.spark.runtime import Spark
 
 ENDPOINT = os.environ.get("S3_ENDPOINT", "")
 BUCKET = "tidelock-test"

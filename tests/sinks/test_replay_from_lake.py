@@ -9,10 +9,10 @@ from tests.recording import record, sequencing
 from tests.sinks.stores import TestLake, loading
 from tests.spark.folding import Folding
 from tidelock.errors import Difference, SettingsError
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.settings.stores import Lake
 from tidelock.sinks.lakeranges import LakeRanges
+from tidelock.spark.runtime import Spark
 
 PLAIN = {
     "meters": {

@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.sinks.stores import TestLake, loading
 from tests.spark.folding import Folding
 from tidelock import settings
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
 from tidelock.ops.bench.standalone import CONF
+from tidelock.spark.runtime import Spark
 
 
 def main(master: str, data: str) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.spark.folding import Folding
 from tidelock import settings
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark
 
 
 def main(url: str, data: str, toml: str, ranges: str) -> None:

@@ -22,13 +22,13 @@ from tests.spark.times import BAD, TIMES, TYPES, Toml, events, model_times, stre
 from tidelock.definitions import parse_definitions
 from tidelock.eventtimes import eventtime_types
 from tidelock.fold.eventtimes import BuiltIn
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import slots_of
 from tidelock.fold.source import Source
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.fold.timing import Timing
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark
 
 MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=examples(2))
 

@@ -27,13 +27,13 @@ from tests.spark.ledgers import COMPUTED, Ledger, Toml
 from tests.spark.packs import Pack, drawn, pack
 from tests.spark.timelines import timed_definitions, timed_ledgers
 from tidelock.definitions import Meter, parse_definitions
-from tidelock.fold.session import Spark
 from tidelock.live.shapes import Shapes
 from tidelock.ops.explain.explaining import Asked, Explaining, Limits
 from tidelock.ops.explain.shapes import ExplainedEvent, Explanation
 from tidelock.ops.paging import Paging
 from tidelock.ops.usage import UsageItem, Wanted, read_usage
 from tidelock.periods import period_end
+from tidelock.spark.runtime import Spark
 
 _MINUTE = 60 * 10**9
 #: sequences at which a pack is looked at, and at most so many counters and customers each time

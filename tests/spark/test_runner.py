@@ -31,12 +31,12 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import lease, runner
 from tidelock.fold.folder import Folder
 from tidelock.fold.runner import Runner
-from tidelock.fold.session import Spark
 from tidelock.fold.tables import tables_of
 from tidelock.ledger.database import Database
 from tidelock.ledger.migrate import migrate
 from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 TOML: dict[str, Any] = {"meters": {"calls": {"aggregation": "count"}}}
 DEFINITIONS = parse_definitions(TOML)
@@ -155,7 +155,7 @@ def test_a_fold_through_the_end_outlives_a_connection_dropped_at_any_moment(
     spark: Spark, databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int | None
 ) -> None:
     # The command would start a Spark of its own for every drop.
-    monkeypatch.setattr("tidelock.fold.session.Spark", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("tidelock.spark.runtime.Spark", lambda *_: nullcontext(spark))
     anchors = (tmp_path / f"anchor{number}.jsonl" for number in itertools.count())
 
     def folded(drop: Drop | None) -> Dropping:

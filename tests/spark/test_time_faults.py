@@ -24,13 +24,13 @@ from tidelock.errors import SettingsError
 from tidelock.eventtimes import EventtimeTypeRegistry, Parser
 from tidelock.fold.folder import Folder
 from tidelock.fold.plugins import load_plugins
-from tidelock.fold.session import Spark
-from tidelock.fold.shadow import Plan
+from tidelock.fold.redefine.shadow import Plan
 from tidelock.fold.slots import slots_of
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.fold.timing import Timing
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark
 
 PLUGIN = "tests.spark.plugin_times"
 

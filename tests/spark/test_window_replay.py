@@ -27,10 +27,10 @@ from tests.spark.definition_changes import (
 )
 from tests.spark.folding import differences
 from tidelock.definitions import parse_definitions
-from tidelock.fold.recomputation import recompute
-from tidelock.fold.session import Spark
+from tidelock.fold.redefine.recomputation import recompute
 from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.spark.runtime import Spark
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")

@@ -18,12 +18,12 @@ from tests.spark.packs import Pack
 from tidelock.definitions import parse_definitions
 from tidelock.errors import NotFound, SettingsError
 from tidelock.fold.folder import Folder
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.ledger.database import Database
 from tidelock.live.shapes import Shape
 from tidelock.model import CONTROL
+from tidelock.spark.runtime import Spark
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")

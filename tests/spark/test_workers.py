@@ -16,9 +16,9 @@ import pytest
 from tests.spark.test_law import ROOT
 from tests.spark.test_session import ended
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import workers
-from tidelock.fold.session import Spark
 from tidelock.ops.bench import memory
+from tidelock.spark import workers
+from tidelock.spark.runtime import Spark
 
 
 def looked_at(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,8 +65,8 @@ def test_executors_that_do_not_answer_are_not_waited_for(spark: Spark, monkeypat
 _PROGRAM = """
 import json, os, signal, sys, threading, time
 from pathlib import Path
-from tidelock.fold.session import Spark
-from tidelock.fold.workers import DAEMON
+from tidelock.spark.runtime import Spark
+from tidelock.spark.workers import DAEMON
 from tidelock.ops.bench import memory
 from tidelock.settings import Spark as Settings
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import SettingsError
-from tidelock.fold.sparkconf import check, cores, grows_with_cluster, is_local, spark_conf, spark_environment
 from tidelock.settings import Spark, load
+from tidelock.spark.configuration import check, cores, grows_with_cluster, is_local, spark_conf, spark_environment
 
 
 @pytest.mark.parametrize(

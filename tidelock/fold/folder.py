@@ -28,7 +28,6 @@ from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
 from tidelock.fold.ranges import Range
 from tidelock.fold.readings import readings, sql_text
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import slots_of
 from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
 from tidelock.fold.store import Store
@@ -41,6 +40,7 @@ from tidelock.fold.windows.due import waits_for_time, write_due_sql
 from tidelock.fold.windows.outputs import outputs_of
 from tidelock.fold.windows.steps import WindowSteps
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark
 
 #: what a rehearsal takes where Java has compiled the steps, and how long to wait for that at most
 _QUICK_S = 0.25

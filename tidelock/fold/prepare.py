@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.readings import objection_sql
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots
 from tidelock.fold.source import Source
-from tidelock.fold.sparkconf import SHUFFLE_PARTITIONS, grows_with_cluster
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows.carried import Carried
+from tidelock.spark.configuration import SHUFFLE_PARTITIONS, grows_with_cluster
+from tidelock.spark.runtime import Spark
 
 logger = logging.getLogger(__name__)
 

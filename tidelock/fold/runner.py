@@ -17,17 +17,25 @@ import psycopg
 from tidelock.definitions import Definitions
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import lease
-from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.folder import Folder
-from tidelock.fold.proposals import definition_event, pending_definitions, read_definition_event, refusal
 from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
-from tidelock.fold.session import Spark, reason
-from tidelock.fold.shadow import Plan, Shadow
-from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.redefine.catalog import (
+    Catalog,
+    changed_units,
+    check_columns,
+    drop,
+    read_catalog,
+    reshape,
+    unit_hashes,
+    write_catalog_sql,
+)
+from tidelock.fold.redefine.proposals import definition_event, pending_definitions, read_definition_event, refusal
+from tidelock.fold.redefine.shadow import Plan, Shadow
+from tidelock.fold.redefine.swap import swap
 from tidelock.fold.store import CursorMoved, Store
-from tidelock.fold.swap import swap
 from tidelock.fold.tables import ALWAYS, SCHEMA
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark, reason
 
 log = logging.getLogger(__name__)
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from typing import Protocol
-from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelock.columns import STRING
 from tidelock.fold.ranges import extent
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import QUANTITY_TEXT, Slots
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
+from tidelock.spark.configuration import jdbc_options
+from tidelock.spark.runtime import Spark
 from tidelock.where.sql import literal
 
 #: ranges up to so many events are read by the driver: a job that connects and partitions costs more than that
@@ -27,8 +26,6 @@ _POSITIVE = 2**31 - 1
 _QUANTITY = pa.decimal128(38, 9)
 #: of a range that does not come from Postgres, as Spark SQL
 _DERIVED = ("op = 'delete' AS deleted", f"CAST(quantity AS STRING) AS {QUANTITY_TEXT}")
-# What libpq and the Java driver call the same.
-_SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
 
 
 class Elsewhere(Protocol):
@@ -126,15 +123,3 @@ class Source:
 
 def single_partition(session: SparkSession, rows: pa.Table) -> DataFrame:
     return session.createDataFrame(rows).coalesce(1)
-
-
-def jdbc_options(url: str) -> dict[str, str] | None:
-    """How Java connects to the same database; None where it cannot (a Unix socket)."""
-    parts = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
-    host = parts.get("host", "127.0.0.1")
-    if host.startswith("/"):
-        return None
-    shared = {name: parts[name] for name in _SHARED if name in parts}
-    address = f"jdbc:postgresql://{host}:{parts.get('port', '5432')}/{parts.get('dbname', parts.get('user', ''))}"
-    options = {"url": address + (f"?{urlencode(shared)}" if shared else ""), "driver": "org.postgresql.Driver"}
-    return options | {name: value for name, value in parts.items() if name in ("user", "password")}

@@ -20,13 +20,13 @@ from pathlib import Path
 import psycopg
 
 from tidelock.errors import TidelockError
-from tidelock.fold import jars
-from tidelock.fold.java import ask, find_java
-from tidelock.fold.session import Spark
-from tidelock.fold.sparkconf import check, is_local
-from tidelock.fold.workers import NEEDED, Environment, environment
 from tidelock.ledger.binaries import find_binaries
 from tidelock.settings import Settings
+from tidelock.spark import packages as jars
+from tidelock.spark.configuration import check, is_local
+from tidelock.spark.java import ask, find_java
+from tidelock.spark.runtime import Spark
+from tidelock.spark.workers import NEEDED, Environment, environment
 
 #: less free space than this is a reason to worry
 _DISK_BYTES = 2 * 1024**3

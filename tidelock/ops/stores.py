@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from tidelock.errors import SettingsError
-from tidelock.fold.java import check_java
 from tidelock.ledger.database import Database
 from tidelock.settings import Settings
+from tidelock.spark.java import check_java
 
 if TYPE_CHECKING:
     # Spark's modules, and ClickHouse's, only when something is loaded.
-    from tidelock.fold.session import Spark
     from tidelock.ledger.findings import Check
     from tidelock.sinks.lakeranges import LakeRanges
     from tidelock.sinks.loading import Loading, Sink
     from tidelock.sinks.proof import Copy
+    from tidelock.spark.runtime import Spark
 
 LAKE, CLICKHOUSE = "lake", "clickhouse"
 STORES = (CLICKHOUSE, LAKE)
@@ -68,9 +68,9 @@ def load(
     tell: Callable[[str], None],
 ) -> None:
     """Load stores until told to stop, or through a sequence; `since`: what was loaded from there on is replaced."""
-    from tidelock.fold.session import Spark
-    from tidelock.fold.sparkconf import check as check_spark
     from tidelock.sinks.loader import Loader
+    from tidelock.spark.configuration import check as check_spark
+    from tidelock.spark.runtime import Spark
 
     check_spark(settings.spark, settings.database_url)
     tell("starting Spark ...")

@@ -31,7 +31,7 @@ from tidelock.triggers.sender import Sender
 from tidelock.triggers.signatures import Signer
 
 if TYPE_CHECKING:
-    from tidelock.fold.refolding import Refolding
+    from tidelock.fold.redefine.refolding import Refolding
 
 QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
@@ -116,7 +116,7 @@ def replay(
             yield from found.transitions(connection, KeptPast(connection))
             return
     # Here, because whoever needs no Spark should not wait for its modules.
-    from tidelock.fold.refolding import read_refolded, refolding
+    from tidelock.fold.redefine.refolding import read_refolded, refolding
 
     with refolding(database, found.since, last) as folding:
         if refold(folding):

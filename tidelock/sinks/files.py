@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 from py4j.protocol import Py4JJavaError
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold.session import Spark, reason
 from tidelock.ledger.account import belong_to_parent
+from tidelock.spark.runtime import Spark, reason
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://.*", re.IGNORECASE | re.DOTALL)
 #: where an object is there when it was written to its end, and no rename is more than a copy and a removal

@@ -19,16 +19,16 @@ from pyspark.sql import DataFrame
 
 from tidelock import settings
 from tidelock.errors import SettingsError, TidelockError
-from tidelock.fold.jars import jar_set
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SUBMIT
-from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
 from tidelock.settings.kafka import Kafka
 from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE, Column
 from tidelock.sinks.source import QUERIES, LedgerSource, Range
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SUBMIT
+from tidelock.spark.packages import jar_set
+from tidelock.spark.runtime import Spark
 
 #: Spark's source of the version whose parts can all be fetched; what it needs beside that Spark does not have
 PACKAGES = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)

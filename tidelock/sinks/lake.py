@@ -11,12 +11,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tidelock.errors import SettingsError
-from tidelock.fold.session import Spark
 from tidelock.settings.stores import Lake
 from tidelock.sinks.columns import NAMES, SEQUENCE, SPARK_SCHEMA
 from tidelock.sinks.files import LocalFiles, SparkFiles, local_path
 from tidelock.sinks.source import Source
 from tidelock.sinks.spans import Piece, Span, overlapping, pieces, span_of
+from tidelock.spark.runtime import Spark
 
 _COMPRESSION = "zstd"
 _FRESH, _MERGED = "fresh", "merged"

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidelock.errors import Difference, SettingsError
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import BASE, Slots
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.ledger.database import Database
@@ -19,6 +18,7 @@ from tidelock.sinks.flatdata import is_flat, is_simple, slot_columns
 from tidelock.sinks.lakereader import Damaged, LakeReader
 from tidelock.sinks.members import member_texts
 from tidelock.sinks.source import QUERIES
+from tidelock.spark.runtime import Spark
 from tidelock.where.sql import SPARK
 
 _REPAIR = "`tidelock verify` names the first that differs, and how it is repaired; or replay from the ledger"

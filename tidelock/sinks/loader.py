@@ -16,7 +16,6 @@ import psycopg
 
 from tidelock.errors import SettingsError, TidelockError, Unreachable
 from tidelock.fold import lease
-from tidelock.fold.session import Spark, reason
 from tidelock.fold.store import CursorMoved
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
@@ -24,6 +23,7 @@ from tidelock.ledger.outage import lost
 from tidelock.settings.stores import Load
 from tidelock.sinks.kafkasource import not_mirrored
 from tidelock.sinks.loading import Loading
+from tidelock.spark.runtime import Spark, reason
 
 log = logging.getLogger(__name__)
 

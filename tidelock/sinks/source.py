@@ -7,14 +7,15 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from tidelock.fold.session import Spark
-from tidelock.fold.source import SMALL_EVENTS, jdbc_options, single_partition
+from tidelock.fold.source import SMALL_EVENTS, single_partition
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
 from tidelock.ledger.losttail import QUERIES as LOSSES
 from tidelock.ledger.losttail import Loss, losses_of
 from tidelock.ledger.queries import load
 from tidelock.sinks.columns import COLUMNS, SEQUENCE, Column, conformed, select_sql
+from tidelock.spark.configuration import jdbc_options
+from tidelock.spark.runtime import Spark
 
 QUERIES = load("tidelock.sinks", "sql/load.sql")
 

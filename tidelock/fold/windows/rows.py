@@ -12,7 +12,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from tidelock.fold.readings import sql_text
-from tidelock.fold.session import Spark
 from tidelock.fold.source import single_partition
 from tidelock.fold.windows.carried import Carried
 from tidelock.fold.windows.entries import ENVELOPE, TAKEN, entries, rows_of, taken
@@ -21,6 +20,7 @@ from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.pieces import Pieces
 from tidelock.fold.windows.progress import Progress
 from tidelock.fold.windows.stretches import pieces_of
+from tidelock.spark.runtime import Spark
 
 _BY = ("stream", "tenant_id", "source_timestamp")
 

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from tidelock.definitions import Count
 from tidelock.fold.arrow import column
 from tidelock.fold.kernel.outcomes import Outcome
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, LATE_ROWS, WATERMARKS
 from tidelock.fold.versions import appended
@@ -38,6 +37,7 @@ from tidelock.fold.windows.progress import (
 )
 from tidelock.fold.windows.raises import arrived, reached
 from tidelock.fold.windows.rows import HereRows, Rows, SparkRows
+from tidelock.spark.runtime import Spark
 
 
 class WindowSteps:

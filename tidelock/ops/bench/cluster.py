@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidelock.fold.session import Spark
 from tidelock.ledger.database import Database
+from tidelock.ledger.opening import migrate_ledger, open_database
 from tidelock.ops.bench import runs, scratch
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.fold import definitions, watched
 from tidelock.ops.bench.rounds import Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.ops.bench.standalone import CONF, Cluster
-from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 _CUSTOMERS = 10_000
 #: what is folded before, in every JVM: Java compiles what runs often

@@ -9,7 +9,6 @@ from pathlib import Path
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold import executors
 from tidelock.fold.folder import Folder
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.ledger.database import Database
 from tidelock.ops.bench import runs
@@ -19,6 +18,7 @@ from tidelock.ops.bench.rounds import Rounds, Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: what is timed of a fold, in its order, and what the figures call it
 STEPS = {

@@ -16,9 +16,9 @@ import msgspec
 
 from tidelock.errors import Difference
 from tidelock.ledger.database import Database
+from tidelock.ledger.opening import open_database
 from tidelock.model import Accepted, Answer
 from tidelock.ops.bench import load, memory, scratch
-from tidelock.ops.place import open_database
 from tidelock.settings import Settings
 
 Say = Callable[[str], None]

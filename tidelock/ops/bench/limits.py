@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold.session import Spark
-from tidelock.fold.source import jdbc_options
 from tidelock.ledger.database import Database
+from tidelock.spark.configuration import jdbc_options
+from tidelock.spark.runtime import Spark
 
 _FETCH_ROWS = 10_000
 _COLUMNS = "ingress_sequence, tenant_id, customer_ref, occurred_at, quantity::numeric(38, 9) AS quantity"

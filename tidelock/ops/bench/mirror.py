@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from tidelock.errors import Difference
 from tidelock.ledger.database import Database
+from tidelock.ledger.opening import migrate_ledger, open_database
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.cluster import Cluster
 from tidelock.mirror.messages import Message
@@ -25,7 +26,6 @@ from tidelock.ops.bench import memory, scratch
 from tidelock.ops.bench.backlog import Backlog
 from tidelock.ops.bench.rounds import Rounds, Say
 from tidelock.ops.bench.runs import Figures
-from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.settings import Settings
 
 ROWS = {

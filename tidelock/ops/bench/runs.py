@@ -12,16 +12,16 @@ from pathlib import Path
 from tidelock.definitions import Definitions
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import next_range
-from tidelock.fold.session import Spark
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
+from tidelock.ledger.opening import migrate_ledger, open_database
 from tidelock.ops.bench import memory, scratch
 from tidelock.ops.bench.backlog import Backlog, only_row
 from tidelock.ops.bench.stopwatch import Stopwatch
-from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: names and values of one column of the result
 Figures = dict[str, float | int | None]

@@ -14,9 +14,9 @@ from urllib.request import urlopen
 
 import tidelock
 from tidelock.errors import Unreachable
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SPARK_HOME
 from tidelock.ops.bench.memory import descendants
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SPARK_HOME
 
 _HOST = "127.0.0.1"
 _SOURCE = Path(tidelock.__file__).parent.parent

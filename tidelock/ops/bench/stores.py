@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tidelock.definitions import parse_definitions
 from tidelock.errors import Difference, Unreachable
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
@@ -30,6 +29,7 @@ from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges
 from tidelock.sinks.loading import Loading, Sink
 from tidelock.sinks.source import LedgerSource
+from tidelock.spark.runtime import Spark
 
 _CUSTOMERS = 10_000
 #: of folds from either side, the first of which only warms up

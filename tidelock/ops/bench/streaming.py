@@ -7,7 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
-from tidelock.fold.session import Spark
+from tidelock.spark.runtime import Spark
 
 _WINDOWS = """
     SELECT tenant_id, customer_ref, window.start AS window_start, window.end AS window_end, events, quantity

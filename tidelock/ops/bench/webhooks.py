@@ -20,9 +20,9 @@ import uvloop
 from tidelock.errors import Unreachable
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
+from tidelock.ledger.opening import migrate_ledger, open_database
 from tidelock.ledger.queries import load
 from tidelock.ops.bench import scratch
-from tidelock.ops.place import migrate_ledger, open_database
 from tidelock.settings import Settings
 from tidelock.triggers.delivery import open_delivery
 from tidelock.triggers.ids import event_id

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.durations import format_duration
 from tidelock.fold.folder import Folder
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.windows.rows import SparkRows
 from tidelock.instants import SECOND
@@ -28,6 +27,7 @@ from tidelock.ops.bench.runs import Figures, Run
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.ops.bench.streaming import Streaming
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: what is timed of a fold, in its order, and what the figures call it
 STEPS = {

@@ -19,7 +19,7 @@ from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, found
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:
-    from tidelock.fold.recomputation import Recomputation
+    from tidelock.fold.redefine.recomputation import Recomputation
     from tidelock.ledger.database import Database
     from tidelock.ledger.findings import Check
 

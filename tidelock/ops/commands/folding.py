@@ -27,7 +27,7 @@ from tidelock.ops.commands.session import (
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:
-    from tidelock.fold.recomputation import Recomputation
+    from tidelock.fold.redefine.recomputation import Recomputation
     from tidelock.ledger.database import Database
 
 app = typer.Typer()

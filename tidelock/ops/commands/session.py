@@ -15,10 +15,10 @@ from tidelock.settings import TABLE, Settings, load
 
 if TYPE_CHECKING:
     # Only when a command needs them: help must not wait for a database driver.
-    from tidelock.fold.recomputation import Recomputation
-    from tidelock.fold.session import Spark
+    from tidelock.fold.redefine.recomputation import Recomputation
     from tidelock.ingest.intake import Recorder
     from tidelock.ledger.database import Database
+    from tidelock.spark.runtime import Spark
 
 
 _PANEL = "Settings"
@@ -118,13 +118,13 @@ def read_settings(config: Path | None, **flags: object) -> Settings:
 
 def made_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database, with a ledger in it when there was none."""
-    from tidelock.ops import place
+    from tidelock.ledger import opening as place
 
     return place.made_ledger(settings)
 
 
 def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database of a ledger that is there."""
-    from tidelock.ops import place
+    from tidelock.ledger import opening as place
 
     return place.found_ledger(settings)

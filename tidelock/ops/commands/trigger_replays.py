@@ -20,7 +20,7 @@ from tidelock.ops.commands.session import Config, Data, DatabaseUrl, Json, compo
 from tidelock.ops.commands.triggers import Name
 
 if TYPE_CHECKING:
-    from tidelock.fold.refolding import Refolding
+    from tidelock.fold.redefine.refolding import Refolding
     from tidelock.settings import Settings
     from tidelock.triggers.outbox import Transition
 

@@ -6,7 +6,7 @@ import shutil
 
 from tidelock.errors import SettingsError
 from tidelock.ledger import postmaster
-from tidelock.ops.place import open_database
+from tidelock.ledger.opening import open_database
 from tidelock.settings import Settings
 
 _ELSEWHERE = "name another place with --data"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: for `spark.python.daemon.module`
-DAEMON = "tidelock.fold.workers"
+DAEMON = "tidelock.spark.workers"
 #: what a worker computes with, imported once and shared by all that are forked
 _PRELOADED = ("numpy", "pandas", "pyarrow", "pyarrow.compute", "tidelock.fold.executors")
 #: packages that workers need, and how one that is missing is told

@@ -1,4 +1,4 @@
-"""The place of the ledger: the database that the settings name, and whether a ledger is in it."""
+"""Opening the ledger: the database that the settings name, and whether a ledger is in it."""
 
 from __future__ import annotations
 

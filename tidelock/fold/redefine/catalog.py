@@ -1,17 +1,18 @@
-"""The catalog: by which definitions the tables were made, and what they look like."""
+"""The catalog: by which definitions the tables were made, what they look like, and what gives them that shape."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tidelock.canonical import canonical_hash
 from tidelock.columns import STRING
 from tidelock.definitions import Definitions, Meter, Stream, Window, parse_definitions
 from tidelock.errors import SettingsError
+from tidelock.fold import statements
 from tidelock.fold.store import Store
-from tidelock.fold.tables import Table, read_tables
+from tidelock.fold.tables import ALWAYS, SCHEMA, Table, read_tables
 from tidelock.where.sql import literal
 
 
@@ -60,6 +61,28 @@ def write_catalog_sql(version: int, definitions: Definitions, tables: Iterable[T
         "ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, definitions = excluded.definitions, "
         "hashes = excluded.hashes, tables = excluded.tables"
     )
+
+
+def reshape(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator[str]:
+    """From the tables there are to those there should be; tables that are gone stay for `drop`."""
+    for name, table in after.items():
+        if name in ALWAYS:
+            continue
+        if name in before and table.internal and table != before[name]:
+            # Nobody but the fold reads it, and its rows are made anew.
+            yield f"DROP TABLE {statements.placed(SCHEMA, name)}"
+        elif name in before:
+            yield from _altered(before[name], table)
+            continue
+        yield statements.create_table(SCHEMA, table)
+        yield from statements.create_indexes(SCHEMA, table)
+
+
+def drop(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator[str]:
+    """Tables that nothing makes any more."""
+    for name in before:
+        if name not in after:
+            yield f"DROP TABLE {statements.placed(SCHEMA, name)}"
 
 
 def unit_hashes(definitions: Definitions) -> dict[str, str]:
@@ -170,3 +193,13 @@ def _time_form(stream: Stream) -> dict[str, object]:
     assert declared is not None
     type_ = stream.columns.get(declared.column)
     return {"column": declared.column, "type": declared.type, "of": None if type_ is None else str(type_)}
+
+
+def _altered(before: Table, after: Table) -> Iterator[str]:
+    target = statements.placed(SCHEMA, after.name)
+    for name, type_ in before.stored.items():
+        if after.stored.get(name) != type_:
+            yield f"ALTER TABLE {target} DROP COLUMN {statements.quoted(name)}"
+    for name, type_ in after.stored.items():
+        if before.stored.get(name) != type_:
+            yield f"ALTER TABLE {target} ADD COLUMN {statements.quoted(name)} {statements.column_type(type_)}"

@@ -15,11 +15,11 @@ from tidelock.errors import TidelockError
 from tidelock.fold import statements
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Range, next_range
-from tidelock.fold.session import Spark
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Log, Store
 from tidelock.fold.tables import ALWAYS, SCHEMA, Table
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark
 from tidelock.where.sql import literal
 
 #: number of the advisory lock under which shadows are made and given up

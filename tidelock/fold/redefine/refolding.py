@@ -16,15 +16,15 @@ import psycopg
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import Unreachable
 from tidelock.fold import lease
-from tidelock.fold.catalog import Catalog, changed_definitions, read_catalog
 from tidelock.fold.ranges import commit_end, definition_events
+from tidelock.fold.redefine.catalog import Catalog, changed_definitions, read_catalog
+from tidelock.fold.redefine.scopes import makes
+from tidelock.fold.redefine.shadow import Place, Plan, Shadow
 from tidelock.fold.runner import CURSOR
-from tidelock.fold.scopes import makes
-from tidelock.fold.session import Spark
-from tidelock.fold.shadow import Place, Plan, Shadow
 from tidelock.fold.store import Log, Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark
 
 REPLAYED = Place("tidelock_replayed", "fold:replayed:")
 #: apart from the tables, which may have any name: readers look for the log by its own

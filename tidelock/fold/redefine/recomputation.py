@@ -12,15 +12,15 @@ import psycopg
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import lease, statements
-from tidelock.fold.catalog import Catalog, read_catalog
-from tidelock.fold.replaying import paths
+from tidelock.fold.redefine.catalog import Catalog, read_catalog
+from tidelock.fold.redefine.replay import paths
+from tidelock.fold.redefine.scopes import scopes
+from tidelock.fold.redefine.shadow import Place, Plan, Shadow
 from tidelock.fold.runner import CURSOR
-from tidelock.fold.scopes import scopes
-from tidelock.fold.session import Spark
-from tidelock.fold.shadow import Place, Plan, Shadow
 from tidelock.fold.store import Store
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.ledger.database import Database
+from tidelock.spark.runtime import Spark
 
 CHECK = Place("tidelock_check", "fold:check:")
 #: of each table so many rows that differ are told of

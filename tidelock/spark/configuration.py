@@ -7,10 +7,13 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlencode
+
+from psycopg.conninfo import conninfo_to_dict
 
 from tidelock.errors import SettingsError
-from tidelock.fold.workers import DAEMON
 from tidelock.settings import Spark
+from tidelock.spark.workers import DAEMON
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
@@ -19,6 +22,8 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Shuffle partitions where the number of cores is not known when the session starts.
 _CLUSTER_PARTITIONS = 16
 _MEBIBYTE = 1 << 20
+# What libpq and the Java driver call the same.
+_SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
 
 # By measurement (bench/spark.md): collectors differ little; stopping at the first compiler would start a second sooner
 # and then group three times as slowly.
@@ -147,3 +152,15 @@ def spark_environment(spark: Spark, java_home: Path, directory: Path) -> Mapping
 def _quoted(path: Path) -> str:
     """As Spark's launcher splits options."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def jdbc_options(url: str) -> dict[str, str] | None:
+    """How Java connects to the same database; None where it cannot (a Unix socket)."""
+    parts = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
+    host = parts.get("host", "127.0.0.1")
+    if host.startswith("/"):
+        return None
+    shared = {name: parts[name] for name in _SHARED if name in parts}
+    address = f"jdbc:postgresql://{host}:{parts.get('port', '5432')}/{parts.get('dbname', parts.get('user', ''))}"
+    options = {"url": address + (f"?{urlencode(shared)}" if shared else ""), "driver": "org.postgresql.Driver"}
+    return options | {name: value for name, value in parts.items() if name in ("user", "password")}

@@ -1,9 +1,4 @@
-"""The ledger as a DataFrame, for Spark jobs of your own.
-
-from tidelock.spark import ledger, session
-
-events = ledger(session(), streams="api_calls")
-"""
+"""The ledger as a DataFrame, and sessions that can read it, for your own Spark jobs."""
 
 from __future__ import annotations
 
@@ -19,15 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelock.columns import STRING
 from tidelock.errors import SettingsError
-from tidelock.fold.jars import jdbc_driver
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SUBMIT
-from tidelock.fold.session import Spark, has_jdbc
-from tidelock.fold.source import jdbc_options
-from tidelock.fold.sparkconf import check
 from tidelock.ledger.database import Database
-from tidelock.ops.place import found_ledger
+from tidelock.ledger.opening import found_ledger
 from tidelock.settings import Settings, load
+from tidelock.spark.configuration import check, jdbc_options
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SUBMIT
+from tidelock.spark.packages import jdbc_driver
+from tidelock.spark.runtime import Spark, has_jdbc
 from tidelock.where.sql import literal
 
 __all__ = ["jars", "ledger", "session"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidelock.columns import STRING
-from tidelock.fold.shadow import Plan
+from tidelock.fold.redefine.shadow import Plan
 from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, ERROR_ROWS, LATE_ROWS, WATERMARKS, Table
 from tidelock.where.sql import literal
 

@@ -1,10 +1,12 @@
-"""The Spark session: started quietly, ended completely, and started anew when its JVM is gone."""
+"""The running Spark: a session started quietly, ended completely, and started again when its JVM is gone."""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -21,12 +23,13 @@ from pyspark.sql import SparkSession, SQLContext
 
 import tidelock.settings
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold.jars import jdbc_driver
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SUBMIT, Jvm, JvmKilled, environment
-from tidelock.fold.rundirectory import RunDirectory
-from tidelock.fold.sparkconf import cores, spark_conf, spark_environment
-from tidelock.fold.workers import Environment, environments, failure, warm_workers
+from tidelock.ledger.account import belong_to_parent, make_directory
+from tidelock.ledger.locks import FileLock
+from tidelock.spark.configuration import cores, spark_conf, spark_environment
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SUBMIT, Jvm, JvmKilled, environment
+from tidelock.spark.packages import jdbc_driver
+from tidelock.spark.workers import Environment, environments, failure, warm_workers
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +191,39 @@ class Spark:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class RunDirectory:
+    """Where a running Spark keeps what it spills. A killed process leaves its own; the next start sweeps it up."""
+
+    def __init__(self, above: Path) -> None:
+        make_directory(above.parent)
+        make_directory(above)
+        belong_to_parent(above)
+        self._above = above
+        self._sweep()
+        self.path = Path(tempfile.mkdtemp(dir=above, prefix="run-"))
+        self._lock = FileLock(self.path.with_suffix(".lock"))
+        self._lock.take()
+
+    def fresh(self) -> Path:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(mode=0o700)
+        return self.path
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.path.unlink(missing_ok=True)
+        self._lock.release()
+
+    def _sweep(self) -> None:
+        for path in self._above.glob("run-*.lock"):
+            left = FileLock(path)
+            with suppress(OSError):
+                if left.take():
+                    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                    path.unlink(missing_ok=True)
+                    left.release()
 
 
 def lost(error: BaseException | None) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import SettingsError
-from tidelock.fold.catalog import (
+from tidelock.fold.ranges import control_events, ledger_end
+from tidelock.fold.redefine.catalog import (
     Catalog,
     changed_definitions,
     changed_units,
@@ -14,8 +15,7 @@ from tidelock.fold.catalog import (
     read_catalog,
     unit_hashes,
 )
-from tidelock.fold.ranges import control_events, ledger_end
-from tidelock.fold.shadow import Plan
+from tidelock.fold.redefine.shadow import Plan
 from tidelock.fold.store import Store
 
 
