@@ -88,10 +88,12 @@ def test_memory_is_that_of_the_beginning_and_of_the_end_after_the_warm_up() -> N
 
 @pytest.mark.soak
 def test_latency_is_measured_through_a_server_and_its_fold(jars: Path, tmp_path: Path) -> None:
-    figures = latency.measure(Settings(data=jars), 5, 20, print, place=tmp_path)
+    figures = latency.measure(Settings(data=jars), 5, 20, print, idle=5, place=tmp_path)
     assert set(bench._LATENCY_ROWS) < set(figures)
     assert figures["events"] == 100
     assert 0 < float(str(figures["visibleP50Ms"])) <= float(str(figures["visibleP99Ms"]))
+    assert 0 < float(str(figures["firstP50Ms"])) <= float(str(figures["firstP99Ms"]))
+    assert 0 < float(str(figures["idlePercent"])) < 100
     assert figures["driverMb"]
     assert figures["jvmMb"]
     assert list(tmp_path.iterdir()) == []

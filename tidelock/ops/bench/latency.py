@@ -1,4 +1,4 @@
-"""`bench latency`: how long after its acknowledgement an event is in its counter, at a steady rate."""
+"""`bench latency`: how soon after its acknowledgement an event is in its counter, and what idling costs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from tidelock.settings import Settings
 Say = Callable[[str], None]
 Figures = dict[str, object]
 
-WARM_UP_S = 30
+WARM_UP_S = 60
+#: after a start, told apart from what is measured after the warm-up
+_FIRST_S = 15
+#: from the last event to where it counts as idle
+_SETTLED_S = 5.0
 _CONNECTIONS = 8
 _CUSTOMERS = 100
 #: how long the last events may take to become visible
@@ -51,23 +55,34 @@ class Acknowledged(NamedTuple):
     took_s: float
 
 
-class _Watcher:
+class Watcher:
     """Looks at the counters whenever the fold says that it has moved, and notes how many events they count."""
 
     def __init__(self, database: Database) -> None:
+        """`database`: of a ledger whose definitions have `METER`."""
         #: when so many events were seen first; ascending
         self.seen: list[tuple[float, int]] = []
         self._database = database
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
-    def __enter__(self) -> _Watcher:
+    def __enter__(self) -> Watcher:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+    def wait(self, events: int) -> None:
+        """Until so many were seen, or something is wrong."""
+        deadline = time.perf_counter() + _LAST_S
+        while self.seen[-1][1] < events and time.perf_counter() < deadline:
+            time.sleep(_LOOK_S)
+
+    def delays_s(self, sent: Sequence[Acknowledged]) -> list[float]:
+        """From acknowledgement to visibility, of events in ledger order."""
+        return _delays({each.verdict.ingress_sequence: each.at_s for each in sent}, self.seen)
 
     def _run(self) -> None:
         with self._database.connect_sync() as listening, self._database.connect_sync() as looking:
@@ -82,9 +97,17 @@ class _Watcher:
 
 
 def measure(
-    settings: Settings, seconds: int, rate: int, say: Say, *, config: Path | None = None, place: Path | None = None
+    settings: Settings,
+    seconds: int,
+    rate: int,
+    say: Say,
+    *,
+    idle: int = 0,
+    config: Path | None = None,
+    place: Path | None = None,
 ) -> Figures:
-    """Figures of a server and a fold of their own in `place`, with the settings of a file."""
+    """Figures of a server and a fold of their own in `place`, with the settings of a file; then of as many idle
+    seconds."""
     with scratch.directory(place) as data:
         scratch.take_jars(settings.data, data)
         own = data / "bench.toml"
@@ -93,7 +116,11 @@ def measure(
         with scratch.server(data, own, {}) as served:
             processes = _processes(served.pid)
             with open_database(replace(settings, data=data, database_url=None)) as database:
-                return _measure(database, served, processes, seconds, rate, say)
+                found = _measure(database, served, processes, seconds, rate, say)
+            if idle:
+                say(f"idling for {idle} s")
+            found["idlePercent"] = _idle_percent([processes["driver"], processes["jvm"]], idle) if idle else None
+            return found
 
 
 def _measure(
@@ -101,26 +128,34 @@ def _measure(
 ) -> Figures:
     say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
     requests = [load.request(served.host, [event]) for event in events((WARM_UP_S + seconds) * rate)]
-    with _Watcher(database) as watcher, _memories(processes) as memories:
+    with Watcher(database) as watcher, _memories(processes) as memories:
         sent = asyncio.run(send(served, requests, rate))
-        deadline = time.perf_counter() + _LAST_S
-        while watcher.seen[-1][1] < len(requests) and time.perf_counter() < deadline:
-            time.sleep(_LOOK_S)
-    acknowledged_s = {each.verdict.ingress_sequence: each.at_s for each in sent}
-    delays = _delays(acknowledged_s, watcher.seen)[WARM_UP_S * rate :]
+        watcher.wait(len(requests))
+    delays = watcher.delays_s(sent)
     took = [each.took_s for each in sent[WARM_UP_S * rate :]]
     found: Figures = {
-        "events": len(delays),
+        "events": len(took),
         "eventsPerSecond": rate,
         "ackP50Ms": percentile_ms(took, 0.5),
         "ackP99Ms": percentile_ms(took, 0.99),
-        "visibleP50Ms": percentile_ms(delays, 0.5),
-        "visibleP95Ms": percentile_ms(delays, 0.95),
-        "visibleP99Ms": percentile_ms(delays, 0.99),
+        **visible_figures("first", delays[: _FIRST_S * rate]),
+        **visible_figures("visible", delays[WARM_UP_S * rate :]),
     }
     for name in ("server", "driver", "jvm"):
         found |= _memory_figures(name, memories.get(name, []))
     return found
+
+
+def visible_figures(name: str, delays_s: Sequence[float]) -> Figures:
+    return {f"{name}P{percent}Ms": percentile_ms(delays_s, percent / 100) for percent in (50, 95, 99)}
+
+
+def _idle_percent(pids: Sequence[int], seconds: int) -> float:
+    """How much of a core processes use while nothing happens."""
+    time.sleep(_SETTLED_S)
+    worked, began = sum(map(memory.processor_s, pids)), time.perf_counter()
+    time.sleep(seconds)
+    return round((sum(map(memory.processor_s, pids)) - worked) / (time.perf_counter() - began) * 100, 2)
 
 
 def events(count: int) -> Iterator[dict[str, object]]:

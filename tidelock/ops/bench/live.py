@@ -53,5 +53,6 @@ def rows(subscribers: Sequence[int], seconds: int) -> dict[str, str]:
             "liveP50Ms": "p50 from acknowledgement to subscriber, ms",
             "liveP95Ms": "    p95",
             "liveP99Ms": "    p99",
+            "visibleP50Ms": "p50 from acknowledgement to visible counter meanwhile, ms",
         }
     return found

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,8 @@ from websockets.typing import Subprotocol
 
 from tidelock.errors import Difference
 from tidelock.ops.bench import load, scratch
-from tidelock.ops.bench.latency import METER, WARM_UP_S, Acknowledged, events, percentile_ms, send
+from tidelock.ops.bench.latency import METER, WARM_UP_S, Acknowledged, Watcher, events, send, visible_figures
+from tidelock.ops.place import open_database
 from tidelock.settings import Settings
 
 Say = Callable[[str], None]
@@ -95,15 +97,17 @@ def measure(
     """Figures of a server and a fold of their own in `place`, with the settings of a file."""
     with scratch.directory(place) as data:
         scratch.take_jars(settings.data, data)
+        own_settings = replace(settings, data=data, database_url=None)
         own = data / "bench.toml"
         own.write_text((config.read_text() if config is not None else "") + METER)
         say("starting a server and its fold")
         with scratch.server(data, own, {}) as served:
             say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
-            return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate))
+            with open_database(own_settings) as database, Watcher(database) as watcher:
+                return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate, watcher))
 
 
-async def _measure(served: scratch.Served, count: int, rate: int) -> Figures:
+async def _measure(served: scratch.Served, count: int, rate: int, watcher: Watcher) -> Figures:
     sample = list(events(count))
     requests = [load.request(served.host, [event]) for event in sample]
     subscriber = _Subscriber()
@@ -120,7 +124,10 @@ async def _measure(served: scratch.Served, count: int, rate: int) -> Figures:
                 await following
         except TimeoutError:
             pass  # what is missing is told below
-    return _figures(sent[WARM_UP_S * rate :], [str(event["customerRef"]) for event in sample], subscriber)
+    watcher.wait(count)
+    delays = watcher.delays_s(sent)[WARM_UP_S * rate :]
+    got = _figures(sent[WARM_UP_S * rate :], [str(event["customerRef"]) for event in sample], subscriber)
+    return {**got, **visible_figures("visible", delays)}
 
 
 def _figures(sent: Sequence[Acknowledged], customers: Sequence[str], subscriber: _Subscriber) -> Figures:
@@ -130,7 +137,5 @@ def _figures(sent: Sequence[Acknowledged], customers: Sequence[str], subscriber:
     ]
     return {
         "latencyEvents": len(delays),
-        "liveP50Ms": percentile_ms(delays, 0.5),
-        "liveP95Ms": percentile_ms(delays, 0.95),
-        "liveP99Ms": percentile_ms(delays, 0.99),
+        **visible_figures("live", delays),
     }

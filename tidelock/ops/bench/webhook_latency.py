@@ -6,23 +6,29 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from tidelock.errors import Difference
 from tidelock.ops.bench import load, scratch
-from tidelock.ops.bench.latency import WARM_UP_S, percentile_ms, send
+from tidelock.ops.bench.latency import WARM_UP_S, Watcher, send, visible_figures
 from tidelock.ops.bench.webhook_receiver import Receiving
+from tidelock.ops.place import open_database
 from tidelock.settings import Settings
 
 Say = Callable[[str], None]
-Figures = dict[str, float | int]
+Figures = dict[str, object]
 
 _STREAM = """
 [streams.bench_alerts]
 key = "k"
 columns = { k = "bigint", level = "int" }
+
+[meters.bench_latency]
+stream = "bench_alerts"
+aggregation = "count"
 """
 #: how long the last webhooks may take
 _LAST_S = 60.0
@@ -43,15 +49,17 @@ def measure(settings: Settings, seconds: int, rate: int, say: Say, *, place: Pat
     """Figures of a server, a fold and a delivery of their own, and a receiver in this process."""
     with scratch.directory(place) as data:
         scratch.take_jars(settings.data, data)
+        own_settings = replace(settings, data=data, database_url=None)
         config = data / "bench.toml"
         config.write_text(_STREAM)
         say("starting a server and its fold")
         with scratch.server(data, config, {"TIDELOCK_WEBHOOK_ALLOW_PRIVATE": "true"}) as served:
             say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
-            return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate))
+            with open_database(own_settings) as database, Watcher(database) as watcher:
+                return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate, watcher))
 
 
-async def _measure(served: scratch.Served, count: int, rate: int) -> Figures:
+async def _measure(served: scratch.Served, count: int, rate: int, watcher: Watcher) -> Figures:
     got_s: dict[int, float] = {}
     complete = asyncio.Event()
 
@@ -70,7 +78,10 @@ async def _measure(served: scratch.Served, count: int, rate: int) -> Figures:
     port = receiver.sockets[0].getsockname()[1]
     await asyncio.to_thread(_make_trigger, served, f"http://127.0.0.1:{port}/hook")
     requests = [
-        load.request(served.host, [{"stream": "bench_alerts", "data": {"k": number, "level": number % 7}}])
+        load.request(
+            served.host,
+            [{"stream": "bench_alerts", "customerRef": "cus_1", "data": {"k": number, "level": number % 7}}],
+        )
         for number in range(count)
     ]
     sent = await send(served, requests, rate)
@@ -85,12 +96,12 @@ async def _measure(served: scratch.Served, count: int, rate: int) -> Figures:
             each.close()
         # They end in the loop's next round.
         await asyncio.sleep(0)
+    watcher.wait(count)
     delays = [max(0.0, got_s[each.turn] - each.at_s) for each in sent[WARM_UP_S * rate :]]
     return {
         "latencyEvents": len(delays),
-        "acknowledgedToDeliveredP50Ms": percentile_ms(delays, 0.5),
-        "acknowledgedToDeliveredP95Ms": percentile_ms(delays, 0.95),
-        "acknowledgedToDeliveredP99Ms": percentile_ms(delays, 0.99),
+        **visible_figures("acknowledgedToDelivered", delays),
+        **visible_figures("visible", watcher.delays_s(sent)[WARM_UP_S * rate :]),
     }
 
 
