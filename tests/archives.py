@@ -74,7 +74,7 @@ def main(data: Path) -> None:
 def _archive_spark(data: Path, place: Path, archive: Path) -> None:
     """Of one that has folded, as the driver does and as executors do."""
     conf = {"spark.driver.extraJavaOptions": f'-XX:ArchiveClassesAtExit="{archive}"'}
-    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, rehearsals=0, conf=conf)
+    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, conf=conf)
     server = EmbeddedPostgres(place / "data", None, {"fsync": "off"})
     database = Database(server.ensure())
     with database.connect_sync() as connection:

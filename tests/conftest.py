@@ -43,8 +43,6 @@ Copies = Callable[[Database], AbstractContextManager[Database]]
 _ROOT = Path(__file__).parent.parent
 #: fixtures that start a JVM, or fetch what one needs
 _HEAVY = frozenset({"spark", "jars", "broker", "stack"})
-# Rehearsals would only take time from the tests that run meanwhile; every server that a test starts reads this.
-os.environ["TIDELOCK_SPARK_REHEARSALS"] = "0"
 # Java's second compiler pays off after minutes of the same steps. The tests run many different steps, each a few times,
 # in many processes: without that compiler they need half the processor time. By default the code of the first one
 # alone has too little room for Spark's.
@@ -198,7 +196,7 @@ def jars(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def spark(jars: Path) -> Iterator[Spark]:
     """Spark as it is in production, on two cores and with less memory."""
-    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, rehearsals=0)
+    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30)
     with Spark(wanted, jars, kafka_jars(jars, wanted)) as started:
         yield started
 

@@ -38,7 +38,7 @@ def process(*arguments: object, cwd: Path, fold: bool = False, **options: Any) -
     return subprocess.Popen(
         [sys.executable, "-m", "tidelock.cli", *map(str, arguments)],
         cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**clean, "NO_COLOR": "1", "TIDELOCK_FOLD_ENABLED": str(fold).lower(), "TIDELOCK_SPARK_REHEARSALS": "0"},
+        env={**clean, "NO_COLOR": "1", "TIDELOCK_FOLD_ENABLED": str(fold).lower()},
         **options,
     )  # fmt: skip
 

@@ -279,21 +279,6 @@ def test_a_fold_is_warmed_up_before_there_are_tables(spark: Spark, database: Dat
     store.close()
 
 
-def test_a_rehearsal_leaves_windows_and_ordered_rows_as_they_are(spark: Spark, database: Database) -> None:
-    windows = {
-        "tumbling": window(eventtime={}), "timed": window(), "counts": window(window={"count": 2}),
-        "sessions": window(window={"session": "2s"}),
-    }  # fmt: skip
-    toml = {"streams": {"rows": STREAM | {"ordered": True}}, "windows": windows}
-    events = recorded((1, [row(3, q=3), row(1, q=4)]), (2, [row(2), row(9)]), (3, [row(21)]), (4, [row(2)]))
-    write_ledger(database, events)
-    with Folding(spark, database, toml) as folding:
-        before = folding.fold([(0, 5), (5, 6)])
-        for lo, hi in [(0, 0), (0, 6), (2, 6)]:
-            folding.folder.rehearse(lo, hi)
-        assert folding.picture() == before
-
-
 def test_a_range_without_rows_for_windows_folds_the_rest(ledger: Ledger) -> None:
     toml = {"meters": {"others": {"aggregation": "count"}}, "windows": {"w": window(eventtime={}), "timed": window()}}
     ledger.fold(toml, (1, [{"stream": "others"}]), (2, [row(1)]), (11, [{"stream": "others"}]))

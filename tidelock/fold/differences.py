@@ -9,12 +9,11 @@ import pyarrow.compute as pc
 
 from tidelock.fold import statements
 from tidelock.fold.arrow import arrow_type
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.scopes import scopes
 from tidelock.fold.shadow import Shadow
 from tidelock.fold.store import Store
 from tidelock.fold.tables import KEY, SCHEMA, Table
-from tidelock.fold.versions import chained, row_schema
 
 
 def differences(store: Store, shadow: Shadow, before: Mapping[str, Table], source_timestamp: int) -> list[Outcome]:

@@ -5,9 +5,9 @@ The steps are the same for small and large ranges; they differ in who reads the 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import TypeAlias
@@ -19,10 +19,9 @@ from tidelock.fold import executors
 from tidelock.fold.calculations import compile_calculations
 from tidelock.fold.executors import Task
 from tidelock.fold.kernel.counters import count
-from tidelock.fold.kernel.entries import entries
-from tidelock.fold.kernel.errors import error_rows
+from tidelock.fold.kernel.entries import entries, error_rows
 from tidelock.fold.kernel.latest import keep
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
@@ -34,7 +33,6 @@ from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ERROR_ROWS, KEY, Table, tables_of
 from tidelock.fold.timing import Timing
-from tidelock.fold.versions import appended
 from tidelock.fold.windows.carried import Carried
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
@@ -42,9 +40,9 @@ from tidelock.fold.windows.outputs import outputs_of
 from tidelock.fold.windows.steps import WindowSteps
 from tidelock.ledger.database import Database
 
-#: what a rehearsal takes where Java has compiled the steps, and how long to wait for that at most
-_QUICK_S = 0.25
-_WARM_UP_S = 3.0
+#: a range that stored so many rows is followed by ranges that are counted in so many parts
+_MANY_ROWS = 100_000
+_PARTS = 2
 
 #: what makes a prepared range, once
 Prepared: TypeAlias = Callable[[], DataFrame]
@@ -75,6 +73,8 @@ class Folder:
             if reading.stream.calculated
         }
         self._streams = list(slots.streams)
+        #: rows that the last range stored
+        self._stored = 0
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
         self._timing = Timing(spark.session, slots)
@@ -92,12 +92,14 @@ class Folder:
         """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
         try:
             small = self._source.small(lo, hi)
-            outcomes = list(self._here(lo, hi) if small else self._spread(lo, hi))
-            self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
+            with closing(self._here(lo, hi) if small else self._spread(lo, hi)) as found:
+                # Rows of a large range are written as they come; windows read their tables again on the way.
+                outcomes = list(found) if small or self._windows.outputs else found
+                self._stored = self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
         except BaseException:
             self._store.rollback()
             raise
-        return sum(outcome.rows.num_rows + outcome.fresh.num_rows + outcome.removed.num_rows for outcome in outcomes)
+        return self._stored
 
     def control(self, event: Range) -> None:
         """Apply a control event: it closes windows, and may drain them. Raises CursorMoved."""
@@ -120,30 +122,13 @@ class Folder:
         return write_due_sql(self._store.schema, outputs) if read and waits_for_time(outputs) else None
 
     def warm_up(self) -> None:
-        """Rehearse over nothing, as there may be no tables yet, until that is quick, or for some seconds.
-
-        The first run of a step in a JVM takes long, and no event should wait for that. Where nothing is to be
-        rehearsed, once is enough: that finds definitions that cannot work.
-        """
-        began = started = time.monotonic()
-        while True:
-            self.rehearse(0, 0)
-            ended = time.monotonic()
-            wanted = self._spark.settings.rehearsals > 0
-            if not wanted or ended - started < _QUICK_S or ended - began > _WARM_UP_S:
-                return
-            started = ended
-
-    def rehearse(self, lo: int, hi: int) -> None:
-        """Run every step over a small range that was folded before, or over nothing, and forget what comes of it.
-
-        Java compiles what runs often; where there is nothing to fold, this is how it comes to run often.
-        """
-        for _ in self._here(lo, hi):
+        """Run every step over nothing, as there may be no tables yet: the first run in a JVM takes long, no event
+        should wait for it, and it finds definitions that cannot work."""
+        for _ in self._here(0, 0):
             pass
         self._store.rollback()
 
-    def _here(self, lo: int, hi: int) -> Iterator[Outcome]:
+    def _here(self, lo: int, hi: int) -> Generator[Outcome, None, None]:
         """A small range: Spark prepares it, and everything else is done here."""
         events = self._preparation.small(lo, hi)
         if not events.num_rows and hi > lo:
@@ -159,7 +144,7 @@ class Folder:
         if self._windows.outputs:
             yield from self._windows.outcomes(lo, hi, events)
 
-    def _spread(self, lo: int, hi: int) -> Iterator[Outcome]:
+    def _spread(self, lo: int, hi: int) -> Generator[Outcome, None, None]:
         """A large range: it is prepared and folded where Spark has it."""
         with self._view(lo, hi) as prepared:
             yield from self._counted(lo, hi, prepared)
@@ -169,18 +154,25 @@ class Folder:
                 yield from self._windows.outcomes(lo, hi, None)
 
     def _counted(self, lo: int, hi: int, prepared: Prepared) -> Iterator[Outcome]:
-        """All counters of a customer are counted by one worker."""
-        if self._meters.meters:
-            task = replace(self._task, meters=self._meters.kernel())
-            columns = (*EVENT, *FAULTS, *self._meters.columns)
-            # What windows keep is at hand already.
-            events = None if self._windows.outputs else self._preparation.by_customer(lo, hi)
-            if events is None:
-                events = prepared().where(_in(self._meters.streams)).select(*columns)
-                events = events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")
-            else:
-                events = events.where(_in(self._meters.streams)).select(*columns)
-            yield from executors.run(events, task, self.tables)
+        """All counters of a customer are counted by one worker. Where there are many, one part of the range is written
+        while the next is counted."""
+        if not self._meters.meters:
+            return
+        task = replace(self._task, meters=self._meters.kernel())
+        columns = (*EVENT, *FAULTS, *self._meters.columns)
+        parts = _PARTS if self._stored > _MANY_ROWS else 1
+        # What windows keep is at hand already.
+        apart = [] if self._windows.outputs else [self._preparation.by_customer(lo, hi, n, parts) for n in range(parts)]
+        jobs = [events.where(_in(self._meters.streams)).select(*columns) for events in apart if events is not None]
+        if not jobs:
+            events = prepared().where(_in(self._meters.streams)).select(*columns)
+            jobs = [events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")]
+        thread = ThreadPoolExecutor(1, thread_name_prefix="counting")
+        try:
+            for coming in [thread.submit(executors.run, job, task, self.tables) for job in jobs]:
+                yield from coming.result()
+        finally:
+            thread.shutdown(cancel_futures=True)
 
     def _kept(self, prepared: Prepared) -> Iterator[Outcome]:
         """All events of a key are kept by one worker. A stream that is counted too objects there."""

@@ -74,10 +74,10 @@ class Preparation:
         self._compile(True)
         return self._prepared(self._source.read(lo, hi))
 
-    def by_customer(self, lo: int, hi: int) -> DataFrame | None:
-        """The same with all events of a customer in one partition, where the source can give them so."""
+    def by_customer(self, lo: int, hi: int, part: int, parts: int) -> DataFrame | None:
+        """A part of them with all events of a customer in one partition, where the source can give them so."""
         self._compile(True)
-        events = self._source.by_customer(lo, hi)
+        events = self._source.by_customer(lo, hi, part, parts)
         return None if events is None else self._prepared(events)
 
     def _plan(self) -> DataFrame | None:

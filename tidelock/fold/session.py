@@ -58,8 +58,6 @@ class Spark:
         self._directory = RunDirectory(data.absolute() / "spark")
         #: the PostgreSQL driver is there, so executors can read the ledger themselves
         self.jdbc = False
-        #: how often the steps were rehearsed in this JVM
-        self.rehearsals = 0
         self._workers_warm = False
         try:
             self._start()
@@ -144,7 +142,6 @@ class Spark:
         return self._start_once()
 
     def _start_once(self) -> None:
-        self.rehearsals = 0
         self._workers_warm = False
         directory = self._directory.fresh()
         conf = spark_conf(self.settings, directory, self._jars)

@@ -57,14 +57,17 @@ class Source:
         self._elsewhere = elsewhere
         self._select = slots.postgres_sql()
         self._small_events = small_events
+        #: the last range that Postgres was asked about, and what it said
+        self._known: tuple[tuple[int, int], tuple[int, int]] | None = None
         self._jdbc = jdbc_options(database.url) if spark.jdbc else None
 
     def small(self, lo: int, hi: int) -> bool:
         """Whether the driver reads the range. It then has one partition, and no step needs an exchange."""
         return self._jdbc is None or hi - lo <= self._small_events or self._extent(lo, hi)[1] <= self._small_events
 
-    def by_customer(self, lo: int, hi: int) -> DataFrame | None:
-        """A large range with all events of a customer in one partition; None where that has to be Spark's work.
+    def by_customer(self, lo: int, hi: int, part: int = 0, parts: int = 1) -> DataFrame | None:
+        """A part of a large range with all events of a customer in one partition; None where that has to be Spark's
+        work.
 
         Every partition goes through the whole range in Postgres. With few of them that is cheaper than moving rows
         between tasks.
@@ -73,11 +76,11 @@ class Source:
         if self._jdbc is None or self._elsewhere is not None or count > _SCANS_MAX:
             return None
         options = dict(self._jdbc)
-        customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count}, 0)"
+        customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count * parts}, 0)"
         return self._spark.session.read.options(fetchsize=str(_FETCH_ROWS)).jdbc(
             options.pop("url"),
             f"({self._bounded(lo, hi)}) AS range",
-            predicates=[f"{customer} = {number}" for number in range(count)],
+            predicates=[f"{customer} = {number}" for number in range(part * count, (part + 1) * count)],
             properties=options,
         )
 
@@ -118,7 +121,9 @@ class Source:
         ).load()
 
     def _extent(self, lo: int, hi: int) -> tuple[int, int]:
-        return extent(self._store, lo, hi)
+        if self._known is None or self._known[0] != (lo, hi):
+            self._known = (lo, hi), extent(self._store, lo, hi)
+        return self._known[1]
 
     def _bounded(self, lo: int, hi: int) -> str:
         return f"{self._select} AND ingress_sequence > {lo} AND ingress_sequence <= {hi}"

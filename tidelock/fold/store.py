@@ -17,10 +17,9 @@ from tidelock.columns import STRING
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.fold import statements
 from tidelock.fold.arrow import column, typed
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, row_schema
 from tidelock.fold.segments import Segment, encode
 from tidelock.fold.tables import KEY, Table
-from tidelock.fold.versions import row_schema
 from tidelock.ledger.database import Database
 from tidelock.ledger.outage import Away
 from tidelock.where.sql import literal
@@ -115,23 +114,28 @@ class Store:
 
     def apply(
         self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: str | None = None
-    ) -> None:
-        """Tables, changes and cursor, in one transaction, with a statement at its end. Raises CursorMoved."""
+    ) -> int:
+        """Tables, changes and cursor, in one transaction, with a statement at its end; says how many rows were stored
+        or removed. Raises CursorMoved."""
         self.move(lo, hi)
-        self.write(hi, outcomes, changes=changes)
+        rows = self.write(hi, outcomes, changes=changes)
         if afterwards is not None:
             self.execute(afterwards)
         self.finish(hi)
+        return rows
 
-    def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:
+    def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> int:
         """Tables and changes, after the cursor was moved: its lock lets one fold write at a time, as MERGE needs."""
         lanes: Counter[str] = Counter()
+        rows = 0
         for outcome in outcomes:
+            rows += outcome.rows.num_rows + outcome.fresh.num_rows + outcome.removed.num_rows
             self._write(outcome)
             if changes:
                 # Several steps of a range may each have rows for one table.
                 name = outcome.table.name
                 lanes[name] += self._record(hi, outcome, lanes[name])
+        return rows
 
     def record_segments(self, hi: int, table_name: str, lane: int, segments: Sequence[Segment]) -> None:
         """The changes of a table in one lane of the range that ends with `hi`: its parts, in order."""

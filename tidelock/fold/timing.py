@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from tidelock.definitions import Stream
 from tidelock.fold import casts
 from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, eventtime_types, stream_parser
-from tidelock.fold.kernel.errors import FUTURE, INVALID, TimeFaults
+from tidelock.fold.kernel.entries import FUTURE, INVALID, TimeFaults
 from tidelock.fold.parsers import check_parser
 from tidelock.fold.readings import Reading, by_stream, decoded_sql, no_instant, readings, sql_text
 from tidelock.fold.slots import Slots

@@ -77,12 +77,6 @@ class Spark:
         "Further properties, passed to Spark as they are.",
         example='{ "spark.executor.memory" = "4g" }',
     )
-    rehearsals: int = options.integer(
-        100,
-        "How often the fold rehearses while there is nothing to do, so that Java has it compiled. With 0 it also "
-        "starts without waiting until it is quick.",
-        minimum=0,
-    )
 
 
 @dataclass(frozen=True, slots=True)

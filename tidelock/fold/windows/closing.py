@@ -7,10 +7,9 @@ import pyarrow.compute as pc
 
 from tidelock.definitions import Count, Session
 from tidelock.fold.arrow import column, identities
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, appended, row_schema
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, KEY, Table
-from tidelock.fold.versions import appended, row_schema
 from tidelock.fold.windows.groups import group_values, identity, keys_of, row_keys, start_keys
 from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.states import results

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from tidelock.definitions import Count
 from tidelock.fold.arrow import column
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, KEY, WATERMARKS
-from tidelock.fold.versions import appended
 from tidelock.fold.windows.closing import close, closed, gather, kept
 from tidelock.fold.windows.counts import counted
 from tidelock.fold.windows.due import all_due, closes_by_arrival, idle_sql, of_tenants

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.fold.arrow import column
+from tidelock.fold.kernel.outcomes import row_schema
 from tidelock.fold.tables import KEY
-from tidelock.fold.versions import row_schema
 from tidelock.fold.windows.counts import AT, places_within
 from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.raises import reached

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.tables import KEY, WATERMARKS
-from tidelock.fold.versions import chained, row_schema
 from tidelock.fold.windows.lateness import judgement_table, judgements
 from tidelock.fold.windows.outputs import Output
 from tidelock.fold.windows.raises import raises_of, table_of

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 
 from tidelock.definitions import Count
 from tidelock.fold.arrow import column
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, LATE_ROWS, WATERMARKS
-from tidelock.fold.versions import appended
 from tidelock.fold.windows.carried import Carried
 from tidelock.fold.windows.closing import close, closed, gather, kept
 from tidelock.fold.windows.counts import counted
