@@ -18,7 +18,7 @@ from tidelock.changes.reader import Change
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold.catalog import write_catalog_sql
 from tidelock.fold.kernel.outcomes import chained, first_versions, row_schema
-from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.ledger.connections import Connections

@@ -18,7 +18,7 @@ from tests.triggers.histories import DEFINITIONS
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold.catalog import write_catalog_sql
 from tidelock.fold.kernel.outcomes import chained, first_versions, row_schema
-from tidelock.fold.shapes import reshape
+from tidelock.fold.statements import reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.ledger.database import Database

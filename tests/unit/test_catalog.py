@@ -13,9 +13,8 @@ from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.catalog import Catalog, changed_units, check_columns, unit_hashes
 from tidelock.fold.proposals import definition_event, read_definition_event
-from tidelock.fold.scopes import makes
-from tidelock.fold.shadow import Plan
-from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.shadow import Plan, makes
+from tidelock.fold.statements import drop, reshape
 from tidelock.fold.tables import ALWAYS, Table, read_tables, tables_of
 
 COLUMNS = {"n": "bigint", "region": "string"}

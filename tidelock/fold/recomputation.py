@@ -15,9 +15,8 @@ from tidelock.fold import lease, statements
 from tidelock.fold.catalog import Catalog, read_catalog
 from tidelock.fold.replaying import paths
 from tidelock.fold.runner import CURSOR
-from tidelock.fold.scopes import scopes
 from tidelock.fold.session import Spark
-from tidelock.fold.shadow import Place, Plan, Shadow
+from tidelock.fold.shadow import Place, Plan, Shadow, scopes
 from tidelock.fold.store import Store
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.ledger.database import Database

@@ -19,9 +19,8 @@ from tidelock.fold import lease
 from tidelock.fold.catalog import Catalog, changed_definitions, read_catalog
 from tidelock.fold.ranges import commit_end, definition_events
 from tidelock.fold.runner import CURSOR
-from tidelock.fold.scopes import makes
 from tidelock.fold.session import Spark
-from tidelock.fold.shadow import Place, Plan, Shadow
+from tidelock.fold.shadow import Place, Plan, Shadow, makes
 from tidelock.fold.store import Log, Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.database import Database

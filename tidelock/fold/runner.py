@@ -23,8 +23,8 @@ from tidelock.fold.proposals import definition_event, pending_definitions, read_
 from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
 from tidelock.fold.session import Spark, reason
 from tidelock.fold.shadow import Plan, Shadow
-from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.source import SMALL_EVENTS
+from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import CursorMoved, Store
 from tidelock.fold.swap import swap
 from tidelock.fold.tables import ALWAYS, SCHEMA

@@ -1,11 +1,12 @@
 """The shadow: tables of changed definitions, built from sequence 1 beside those that are read, until they take over.
 
 It lives in a schema of its own with a cursor of its own, so it survives a crash, and any process may go on with it.
+What belongs to a plan is known by the scopes of its definitions: which rows of the tables they make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidelock.canonical import canonical_hash
@@ -18,9 +19,31 @@ from tidelock.fold.ranges import Range, next_range
 from tidelock.fold.session import Spark
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Log, Store
-from tidelock.fold.tables import ALWAYS, SCHEMA, Table
+from tidelock.fold.tables import (
+    ADJUSTMENTS,
+    ALWAYS,
+    COUNTER_GROUPS,
+    COUNTERS,
+    ERROR_ROWS,
+    LATE_ROWS,
+    SCHEMA,
+    WATERMARKS,
+    Table,
+)
 from tidelock.ledger.database import Database
 from tidelock.where.sql import literal
+
+#: codes of the error rows that streams make; the others are made by meters
+_STREAM_CODES = ("invalid_column", "invalid_event_time", "future_event_time")
+
+#: kinds of definitions that make the tables that several share
+_MAKERS = {
+    COUNTERS.name: ("meters",),
+    COUNTER_GROUPS.name: ("meters",),
+    ADJUSTMENTS.name: ("meters",),
+    ERROR_ROWS.name: ("meters", "streams"),
+    LATE_ROWS.name: ("windows", "streams"),
+}
 
 #: number of the advisory lock under which shadows are made and given up
 _MAKING = int.from_bytes(b"tideshad")
@@ -177,3 +200,36 @@ class Shadow:
         name = literal(STRING, self.store.cursor)
         found = self.store.query(f"SELECT sequence FROM cursors WHERE name = {name}")
         return int(found["sequence"][0].as_py()) if found.num_rows else None
+
+
+def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
+    """The tables that have rows of a plan's units, each with the condition that these rows meet."""
+    meters, streams, windows = plan.names("meters"), plan.names("streams"), plan.names("windows")
+    # A window may be called like a stream's ordered output, where that stream has none.
+    ordered = [name for stream in streams if _is_ordered(tables.get(name := f"{stream}_ordered"))]
+    own = [table for name in (*windows, *ordered) for table in (name, f"{name}$open", f"{name}$held")]
+    codes = _either("code", _STREAM_CODES)
+    of_meters = f"{_either('source', meters)} AND NOT {codes}"
+    of_streams = f"{_either('source', streams)} AND {codes}"
+    return [
+        *((table, _either("metric", meters)) for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)),
+        (ERROR_ROWS, f"({of_meters} OR {of_streams})"),
+        *((table, _either('"window"', [*windows, *ordered])) for table in (LATE_ROWS, WATERMARKS)),
+        *((tables[name], "TRUE") for name in (*streams, *own) if name in tables),
+    ]
+
+
+def makes(path: str, table: str) -> bool:
+    """Whether a definition makes rows of a table, if there is such a definition; of some it is said that do not."""
+    kind, _, name = path.partition(".")
+    if table in _MAKERS:
+        return kind in _MAKERS[table]
+    return (kind == "windows" and table == name) or (kind == "streams" and table in (name, f"{name}_ordered"))
+
+
+def _is_ordered(table: Table | None) -> bool:
+    return table is not None and table.key == ("ingress_sequence",)
+
+
+def _either(column: str, names: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join(literal(STRING, name) for name in names)})" if names else "FALSE"

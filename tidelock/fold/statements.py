@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tidelock.canonical import canonical_hash
 from tidelock.columns import STRING, ColumnType
-from tidelock.fold.tables import KEY, Table
+from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table
 from tidelock.where.sql import POSTGRES, literal
 
 _TYPES = {
@@ -49,6 +49,38 @@ def create_indexes(schema: str, table: Table) -> list[str]:
     return [
         f"CREATE INDEX ON {placed(schema, table.name)} ({', '.join(map(quoted, index))})" for index in table.indexes
     ]
+
+
+def reshape(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator[str]:
+    """From the tables there are to those there should be; tables that are gone stay for `drop`."""
+    for name, table in after.items():
+        if name in ALWAYS:
+            continue
+        if name in before and table.internal and table != before[name]:
+            # Nobody but the fold reads it, and its rows are made anew.
+            yield f"DROP TABLE {placed(SCHEMA, name)}"
+        elif name in before:
+            yield from _reshaped(before[name], table)
+            continue
+        yield create_table(SCHEMA, table)
+        yield from create_indexes(SCHEMA, table)
+
+
+def drop(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator[str]:
+    """Tables that nothing makes any more."""
+    for name in before:
+        if name not in after:
+            yield f"DROP TABLE {placed(SCHEMA, name)}"
+
+
+def _reshaped(before: Table, after: Table) -> Iterator[str]:
+    target = placed(SCHEMA, after.name)
+    for name, type_ in before.stored.items():
+        if after.stored.get(name) != type_:
+            yield f"ALTER TABLE {target} DROP COLUMN {quoted(name)}"
+    for name, type_ in after.stored.items():
+        if before.stored.get(name) != type_:
+            yield f"ALTER TABLE {target} ADD COLUMN {quoted(name)} {column_type(type_)}"
 
 
 def stage_of(schema: str, table: Table) -> str:

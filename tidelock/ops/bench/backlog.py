@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tidelock.errors import Difference
-from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.statements import drop, reshape
 from tidelock.fold.tables import ALWAYS, Table
 from tidelock.instants import SECOND, parse_rfc3339
 from tidelock.ledger.database import Database
