@@ -7,6 +7,7 @@ and encoded segments. So what the driver does does not grow with the events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +79,22 @@ class Task:
             yield keep(events, latest, store.rows, changes=self.changes)
 
 
-def run(events: DataFrame, task: Task, tables: Mapping[str, Table]) -> list[Outcome]:
-    """What a range does, whose events are apart by key."""
+def run(parts: Iterable[DataFrame], task: Task, tables: Mapping[str, Table]) -> Iterator[Outcome]:
+    """What parts of a range do, whose events are apart by key: one is folded while what another did is written."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="executors")
+    try:
+        for coming in [thread.submit(_run, events, task, tables) for events in parts]:
+            yield from awaited(coming)
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+def awaited(coming: Future[list[Outcome]]) -> list[Outcome]:
+    """What executors do; a function of its own so that benchmarks can time the wait."""
+    return coming.result()
+
+
+def _run(events: DataFrame, task: Task, tables: Mapping[str, Table]) -> list[Outcome]:
     found = events.mapInArrow(task, _RETURNED).toArrow()
     names = found["table_name"].combine_chunks()
     return [_outcome(tables[name], found.filter(pc.equal(names, name))) for name in pc.unique(names).to_pylist()]

@@ -6,7 +6,6 @@ The steps are the same for small and large ranges; they differ in who reads the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -167,12 +166,7 @@ class Folder:
         if not jobs:
             events = prepared().where(_in(self._meters.streams)).select(*columns)
             jobs = [events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")]
-        thread = ThreadPoolExecutor(1, thread_name_prefix="counting")
-        try:
-            for coming in [thread.submit(executors.run, job, task, self.tables) for job in jobs]:
-                yield from coming.result()
-        finally:
-            thread.shutdown(cancel_futures=True)
+        yield from executors.run(jobs, task, self.tables)
 
     def _kept(self, prepared: Prepared) -> Iterator[Outcome]:
         """All events of a key are kept by one worker. A stream that is counted too objects there."""
@@ -183,7 +177,7 @@ class Folder:
                 events = prepared().where(_in([each.stream for each in latest]))
                 events = events.select(*EVENT, *FAULTS, f"`{KEY}`", *self._latest.columns)
                 parted = events.repartition(self._spark.parallelism, "stream", "tenant_id", f"`{KEY}`")
-                yield from executors.run(parted, task, self.tables)
+                yield from executors.run([parted], task, self.tables)
 
     def _objected(self, prepared: Prepared) -> Iterator[Outcome]:
         """What streams object to that are neither counted nor kept."""

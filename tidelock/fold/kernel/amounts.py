@@ -2,6 +2,11 @@
 
 A range is counted in 64-bit numbers of its smallest decimal place where every value and every sum of it fits, and in
 numbers of any size otherwise. Which of the two is decided by the data, and both give the same rows.
+
+Numbers of any size are Python's, in columns of objects, and an event then takes the kernel 5.0 µs instead of 1.0. Only
+a range pays for it in which one quantity, or a sum, does not fit into 62 bits at the decimal places that the range has:
+10^18, or 10^9 where there are nine places. Running sums, extremes and averages in two 64-bit words would be a second
+arithmetic, larger than this one, for ranges that hardly occur.
 """
 
 from __future__ import annotations

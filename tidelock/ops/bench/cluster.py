@@ -27,9 +27,9 @@ _CUSTOMERS = 10_000
 _WARM_EVENTS = 500_000
 #: steps in which the driver waits for executors, is busy itself, and waits for Postgres
 _PHASES = {
-    "spark": ("read", "counters"),
-    "driver": ("versions", "record", "rest"),
-    "postgres": ("stored", "write"),
+    "spark": ("executors",),
+    "driver": ("record", "rest"),
+    "postgres": ("write",),
 }
 #: who works for a cluster's executors, and is none of them
 _OUTSIDE = ("jvm", "python", "postgres")

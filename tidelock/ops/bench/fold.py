@@ -89,7 +89,7 @@ def definitions(*, live: bool) -> Definitions:
 def watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
     """What Spark and its workers do is one step: prepare, sort by key, fold and encode."""
     with ExitStack() as stack:
-        stack.enter_context(watch.watching(executors, {"run": "executors"}))
+        stack.enter_context(watch.watching(executors, {"awaited": "executors"}))
         stack.enter_context(watch.watching(store, {"apply": "write", "_record": "record"}))
         yield
 
