@@ -246,10 +246,11 @@ class Runner:
         if found is None:
             self._store.rollback()
             return worked
+        started = time.monotonic()
         if not self._apply(found):
             return False
         self.position = found.hi
-        self._pace.succeeded()
+        self._pace.succeeded(found.hi - found.lo, time.monotonic() - started)
         return True
 
     def _apply(self, found: Range) -> bool:
