@@ -138,5 +138,6 @@ def test_odd_messages_have_the_time_that_the_model_reads(spark: Spark, database:
     data = [f'{{"t": {t}, "at": {{"t": {t}}}, "messages": {m}}}' for m in ODD_MESSAGES for t in ('"7"', '"x"')]
     data += ['{"messages": [{"stream": "string", "data": {"t": "1"}}], "messages": 5}', '[{"messages": []}]', '"m"']
     data += ['{"messages": 5, "m\\u0065ssages": [{"stream": "string", "data": {"t": "1"}}]}', " { } ", "null"]
+    data += ['{"m\\u0065ssages": [{"stream": "string", "data": {"t": "1"}}]}', '{"a": "\\u0041", "t": "7"}']
     owns = ("None", "string", "occurred", "timeless")
     check_times(spark, database, events([(own, each) for own in owns for each in data]), toml)
