@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from tidelock.columns import ColumnType
 
-FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
-ALLOWED = "count(*) or one of count sum min max avg first last over a column, such as sum(quantity)"
+#: by name, of a hundred values the rank of the one that it is
+PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "unique_count", *PERCENTILES)
+ALLOWED = f"count(*) or one of {' '.join(FUNCTIONS)} over a column, such as sum(quantity)"
 
 #: of sums and averages, and so of the decimals that can be added up without loss
 AMOUNT_DECIMALS = 9
 
-_CALL = re.compile(r"\s*([A-Za-z]+)\s*\(\s*(\S+)\s*\)\s*")
+_CALL = re.compile(r"\s*([A-Za-z_0-9]+)\s*\(\s*(\S+)\s*\)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,12 @@ class Aggregate:
     def objection(self, column: ColumnType) -> str | None:
         """Why the function cannot be over a column of that type; None: it can."""
         added = self.function in ("sum", "avg")
-        if (added and not column.numeric) or (self.function in ("min", "max") and column.name == "json"):
+        calculates = added or self.function in PERCENTILES
+        compares = self.function in ("min", "max", "unique_count")
+        if (calculates and not column.numeric) or (compares and column.name == "json"):
             return f'{self.function} has no meaning for column "{self.column}", which is {column}'
+        if self.function == "unique_count" and column.name == "double":
+            return f'unique_count needs values with one text, and column "{self.column}" is {column}'
         if added and column.name == "decimal" and column.scale > AMOUNT_DECIMALS:
             return (
                 f'{self.function} is exact to {AMOUNT_DECIMALS} decimals, and column "{self.column}" is {column}; '

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from tidelock.fold.arrow import read_table, written_table
 from tidelock.fold.kernel.counters import Meters, count
 from tidelock.fold.kernel.entries import entries
 from tidelock.fold.kernel.errors import TimeFaults, error_rows
@@ -87,7 +88,7 @@ def run(events: DataFrame, task: Task, tables: Mapping[str, Table]) -> list[Outc
 
 def _outcome(table: Table, parts: pa.Table) -> Outcome:
     def returned(kind: str, none: pa.Table) -> pa.Table:
-        found = [_read(part) for part in parts.filter(pc.equal(parts["kind"], kind))["data"]]
+        found = [read_table(part) for part in parts.filter(pc.equal(parts["kind"], kind))["data"]]
         return pa.concat_tables(found) if found else none
 
     nothing = row_schema(table).empty_table()
@@ -101,7 +102,7 @@ def _outcome(table: Table, parts: pa.Table) -> Outcome:
 def _returned(outcome: Outcome, lane: int) -> Iterator[pa.RecordBatch]:
     for kind, rows in (("rows", outcome.rows), ("fresh", outcome.fresh), ("removed", outcome.removed)):
         if rows.num_rows:
-            yield _batch(outcome, lane, kind, rows.num_rows, 0, 0, _written(rows))
+            yield _batch(outcome, lane, kind, rows.num_rows, 0, 0, written_table(rows))
     if outcome.changes is not None:
         for each in encode(outcome.changes):
             first, last = each.first_source_timestamp, each.last_source_timestamp
@@ -113,15 +114,3 @@ def _batch(outcome: Outcome, *values: Any) -> pa.RecordBatch:
         [pa.array([value], field.type) for value, field in zip((outcome.table.name, *values), _SCHEMA, strict=True)],
         schema=_SCHEMA,
     )
-
-
-def _written(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
-
-
-def _read(data: pa.Scalar) -> pa.Table:
-    with pa.ipc.open_stream(data.as_buffer()) as reader:
-        return reader.read_all()

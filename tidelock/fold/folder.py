@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from tidelock.definitions import Definitions
@@ -23,6 +25,8 @@ from tidelock.fold.kernel.entries import entries
 from tidelock.fold.kernel.errors import error_rows
 from tidelock.fold.kernel.latest import keep
 from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outputs import outputs_of
+from tidelock.fold.kernel.takings import ENVELOPE
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
@@ -35,11 +39,11 @@ from tidelock.fold.store import Store
 from tidelock.fold.tables import ERROR_ROWS, KEY, Table, tables_of
 from tidelock.fold.timing import Timing
 from tidelock.fold.versions import appended
-from tidelock.fold.windows.carried import Carried
+from tidelock.fold.windows.carried import Carrying
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
-from tidelock.fold.windows.outputs import outputs_of
-from tidelock.fold.windows.steps import WindowSteps
+from tidelock.fold.windows.slices import Slices
+from tidelock.fold.windows.steps import HereRows, WindowSteps
 from tidelock.ledger.database import Database
 
 #: what a rehearsal takes where Java has compiled the steps, and how long to wait for that at most
@@ -74,17 +78,20 @@ class Folder:
             for name, reading in readings(slots).items()
             if reading.stream.calculated
         }
-        self._streams = list(slots.streams)
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
+        #: streams whose events are counted or kept, and objected to there; and the others
+        self._told = {*self._meters.streams, *self._latest.latest}
+        self._others = [stream for stream in slots.streams if stream not in self._told]
         self._timing = Timing(spark.session, slots)
         types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
         outputs = outputs_of(definitions, types)
-        carried = Carried(outputs, slots, calculated)
-        self._windows = WindowSteps(spark, store, outputs, carried)
+        carrying = Carrying(outputs, slots, calculated)
+        self._carried = carrying.kernel()
+        self._windows = WindowSteps(store, outputs)
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
         self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
-        self._preparation = Preparation(spark, self._source, slots, self._meters, self._latest, self._timing, carried)
+        self._preparation = Preparation(spark, self._source, slots, self._meters, self._latest, self._timing, carrying)
         #: every table that these definitions make
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 
@@ -92,7 +99,7 @@ class Folder:
         """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
         try:
             small = self._source.small(lo, hi)
-            outcomes = list(self._here(lo, hi) if small else self._spread(lo, hi))
+            outcomes = self._here(lo, hi) if small else self._spread(lo, hi)
             self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
         except BaseException:
             self._store.rollback()
@@ -139,34 +146,40 @@ class Folder:
 
         Java compiles what runs often; where there is nothing to fold, this is how it comes to run often.
         """
-        for _ in self._here(lo, hi):
-            pass
+        self._here(lo, hi)
         self._store.rollback()
 
-    def _here(self, lo: int, hi: int) -> Iterator[Outcome]:
+    def _here(self, lo: int, hi: int) -> list[Outcome]:
         """A small range: Spark prepares it, and everything else is done here."""
         events = self._preparation.small(lo, hi)
         if not events.num_rows and hi > lo:
-            yield from self._windows.passed(lo, hi)
-            return
+            return list(self._windows.passed(lo, hi))
         faults, kept, changes = self._timing.faults(), self._store.rows, self._changes
         meters = self._meters.kernel() if self._meters.meters else None
-        yield appended(ERROR_ROWS, error_rows(events, meters, faults))
+        outcomes = [appended(ERROR_ROWS, error_rows(events, meters, faults))]
         if meters is not None:
-            yield from count(entries(events, meters), meters, kept, changes=changes)
-        for latest in self._latest.kernel():
-            yield keep(events, latest, kept, changes=changes)
+            outcomes += count(entries(events, meters), meters, kept, changes=changes)
+        outcomes += [keep(events, latest, kept, changes=changes) for latest in self._latest.kernel()]
         if self._windows.outputs:
-            yield from self._windows.outcomes(lo, hi, events)
+            outcomes += self._windows.outcomes(lo, hi, HereRows(events, self._carried), list(outcomes))
+        return outcomes
 
-    def _spread(self, lo: int, hi: int) -> Iterator[Outcome]:
+    def _spread(self, lo: int, hi: int) -> list[Outcome]:
         """A large range: it is prepared and folded where Spark has it."""
         with self._view(lo, hi) as prepared:
-            yield from self._counted(lo, hi, prepared)
-            yield from self._kept(prepared)
-            yield from self._objected(prepared)
-            if self._windows.outputs:
-                yield from self._windows.outcomes(lo, hi, None)
+            outcomes = [*self._counted(lo, hi, prepared), *self._kept(prepared)]
+            if not self._windows.outputs:
+                return [*outcomes, *self._objected(prepared)]
+            streams = {*self._others, *(output.stream for output in self._windows.outputs)}
+            columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._carried.names])
+            events = prepared().where(_in(sorted(streams))).select(*columns)
+            singly = any(output.singly for output in self._windows.outputs)
+            with closing(Slices(events, self._carried, singly=singly)) as slices:
+                others = pa.array(self._others, pa.string())
+                wrong = [each.filter(pc.is_in(each["stream"], others)) for each in slices.wrong]
+                outcomes += [appended(ERROR_ROWS, error_rows(each, None, self._timing.faults())) for each in wrong]
+                outcomes += self._windows.outcomes(lo, hi, slices, list(outcomes))
+            return outcomes
 
     def _counted(self, lo: int, hi: int, prepared: Prepared) -> Iterator[Outcome]:
         """All counters of a customer are counted by one worker."""
@@ -195,21 +208,19 @@ class Folder:
 
     def _objected(self, prepared: Prepared) -> Iterator[Outcome]:
         """What streams object to that are neither counted nor kept."""
-        told = {*self._meters.streams, *self._latest.latest}
-        others = [stream for stream in self._streams if stream not in told]
-        if others:
-            wrong = prepared().where(_in(others)).where("objection IS NOT NULL OR time_fault IS NOT NULL")
+        if self._others:
+            wrong = prepared().where(_in(self._others)).where("objection IS NOT NULL OR time_fault IS NOT NULL")
             events = wrong.select(*EVENT, *FAULTS).toArrow()
             yield appended(ERROR_ROWS, error_rows(events, None, self._timing.faults()))
 
     @contextmanager
     def _view(self, lo: int, hi: int) -> Iterator[Prepared]:
-        """The prepared range, made when a step asks for it. Windows go over it several times: for them it is kept."""
+        """The prepared range, made when a step asks for it, and kept where several go over it."""
         prepared = cache(partial(self._preparation.large, lo, hi))
-        if not self._windows.outputs:
+        if not (self._windows.outputs and self._told):
             yield prepared
             return
-        prepared().persist().createOrReplaceTempView("prepared")
+        prepared().persist()
         try:
             yield prepared
         finally:

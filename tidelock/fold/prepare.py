@@ -11,7 +11,7 @@ import logging
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
@@ -21,7 +21,7 @@ from tidelock.fold.slots import Slots
 from tidelock.fold.source import Source
 from tidelock.fold.sparkconf import SHUFFLE_PARTITIONS, grows_with_cluster
 from tidelock.fold.timing import Timing
-from tidelock.fold.windows.carried import Carried
+from tidelock.fold.windows.carried import Carrying
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,12 @@ class Preparation:
         meters: MeterSteps,
         latest: LatestSteps,
         timing: Timing,
-        carried: Carried,
+        carried: Carrying,
     ) -> None:
         self._spark = spark
         self._source = source
         self._timing = timing
+        self._streams = list(slots.streams)
         rows = latest.prepared() if latest.latest else []
         columns = [*meters.prepared(), *timing.prepared(), *rows, *carried.prepared()]
         self._sql = f"""
@@ -89,6 +90,9 @@ class Preparation:
         return self._kept
 
     def _prepared(self, events: DataFrame) -> DataFrame:
+        if len(self._streams) == 1:
+            # A constant is not read, and what depends on it is decided before any row comes.
+            events = events.withColumn("stream", functions.lit(self._streams[0]))
         self._timing.parsed(events).createOrReplaceTempView("events")
         return self._spark.session.sql(self._sql)
 

@@ -104,8 +104,8 @@ class Store:
         self._stage_keys(keys)
         return self._read(table, statements.select_keys(schema or self.schema, table))
 
-    def matching(self, table: Table, keys: pa.Table | None, due: str | None, column: str = KEY) -> pa.Table:
-        """The stored rows of some keys, or groups, and those that a join with what is due finds."""
+    def matching(self, table: Table, keys: pa.Table | None, due: statements.Due | None, column: str = KEY) -> pa.Table:
+        """The stored rows of some keys, or groups, and those that are due."""
         if keys is None or not keys.num_rows:
             if due is None:
                 return row_schema(table).empty_table()
@@ -175,6 +175,8 @@ class Store:
 
     def _write(self, outcome: Outcome) -> None:
         table = outcome.table
+        if outcome.due is not None:
+            self.execute(statements.delete_due(self.schema, table, outcome.due))
         if outcome.removed.num_rows:
             self._stage_keys(outcome.removed)
             self.execute(statements.delete_keys(self.schema, table))
@@ -182,7 +184,9 @@ class Store:
             self._stage(table, outcome.rows)
             self.execute(statements.merge(self.schema, table))
         if outcome.fresh.num_rows:
-            self._ingest(table.name, _sorted(outcome.fresh), self.schema)
+            # By sequence they are nearly in order, however their texts compare.
+            fresh = outcome.fresh if table.key == ("ingress_sequence",) else _sorted(outcome.fresh)
+            self._ingest(table.name, fresh, self.schema)
             self._count(table, outcome.fresh.num_rows)
 
     def _count(self, table: Table, added: int) -> None:

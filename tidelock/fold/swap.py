@@ -12,13 +12,13 @@ from tidelock.fold.catalog import Catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.differences import differences
 from tidelock.fold.folder import Folder
 from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outputs import outputs_of
 from tidelock.fold.ranges import Range
 from tidelock.fold.shadow import Shadow
 from tidelock.fold.shapes import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, WATERMARKS, tables_of
 from tidelock.fold.windows.due import write_due_sql
-from tidelock.fold.windows.outputs import outputs_of
 
 #: whoever asks for a table that the swap waits for waits behind it: it gives up, and is tried again
 _LOCK_S = 2

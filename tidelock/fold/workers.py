@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 #: for `spark.python.daemon.module`
 DAEMON = "tidelock.fold.workers"
 #: what a worker computes with, imported once and shared by all that are forked
-_PRELOADED = ("numpy", "pandas", "pyarrow", "pyarrow.compute", "tidelock.fold.executors")
+_PRELOADED = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyarrow.compute",
+    "tidelock.fold.executors",
+    "tidelock.fold.windows.slices",
+)
 #: packages that workers need, and how one that is missing is told
 NEEDED = {
     "tidelock": f"tidelock {__version__}",

@@ -126,6 +126,15 @@ def choose(quantities: pa.Array, stored: Sequence[pa.Array], counts: int, *, ave
     return anything
 
 
+def average(sums: pa.Array, counts: pa.Array) -> pa.Array:
+    """Sums divided by counts, half away from zero at the ninth decimal; null where there is no sum."""
+    largest = _fitted(sums, PLACES)
+    narrow = largest is not None and largest < _BOUND
+    amounts = Amounts(PLACES, np.dtype(np.int64 if narrow else object))
+    quotients = amounts.averages(amounts.of_decimals(sums), pc.fill_null(counts, 0).to_numpy())
+    return amounts.decimals(quotients, sums.is_valid().to_numpy(False))
+
+
 def _fitted(values: pa.Array, scale: int) -> int | None:
     """The greatest of decimals in 64 bits at a scale; None where one does not fit."""
     try:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidelock.fold.kernel.runs import Flags
 from tidelock.fold.segments import Changes, Segment
+from tidelock.fold.statements import Due
 from tidelock.fold.tables import KEY, Table
 
 __all__ = ["Changes", "Outcome", "appended_rows", "no_keys"]
@@ -31,6 +32,8 @@ class Outcome:
     changes: Changes | pa.Table | None
     #: changes that were encoded where they were made: segments, in order, by lane
     lanes: Sequence[Sequence[Segment]] = ()
+    #: rows to remove before anything is stored, beside those in `removed`
+    due: Due | None = None
 
     def unwatched(self) -> Outcome:
         """Without its changes."""

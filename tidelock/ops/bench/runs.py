@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidelock.definitions import Definitions
 from tidelock.fold.folder import Folder
-from tidelock.fold.ranges import next_range
+from tidelock.fold.ranges import Pace, next_range
 from tidelock.fold.session import Spark
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Store
@@ -46,6 +46,8 @@ class Run:
     jvm_mb: int | None
     #: what the processes that took part have worked, by who it was
     processor_s: Mapping[str, float] = field(default_factory=dict)
+    #: of the range that took longest
+    longest_s: float = 0.0
 
     def microseconds(self, events: int) -> Figures:
         """Processor time of an event, by who worked."""
@@ -98,47 +100,70 @@ def fold(
     """Fold everything, in the ranges that the runner would take; `executors` are those of a cluster's."""
     processors = memory.Processors(spark.pid, _postmaster(backlog.database), executors)
     before = processors.worked()
-    run = _fold(spark, backlog, definitions, events_max, watched, None, elsewhere)
+    run = _fold(spark, backlog, definitions, Pace(events_max, events_max), watched, None, elsewhere)
     return replace(run, processor_s=processors.since(before))
+
+
+def first_range(
+    spark: Spark,
+    backlog: Backlog,
+    definitions: Definitions,
+    events_max: int,
+    watched: Watched,
+    waiting: Callable[[Database], None],
+) -> Run:
+    """The first range only, in tables that something waits in already."""
+    return _fold(spark, backlog, definitions, Pace(events_max, events_max), watched, 1, waiting=waiting)
+
+
+def burst(spark: Spark, backlog: Backlog, definitions: Definitions, pace: Pace, watched: Watched) -> Run:
+    """Everything, at the pace at which a runner takes it: that of a backlog that came all at once."""
+    return _fold(spark, backlog, definitions, pace, watched, None)
 
 
 def warm(
     spark: Spark, backlog: Backlog, definitions: Definitions, watched: Watched, events: int = _WARM_EVENTS
 ) -> None:
     """Every step once, over a range that is large enough to be read as the large ones are."""
-    _fold(spark, backlog, definitions, min(events, backlog.events), watched, 1)
+    most = min(events, backlog.events)
+    _fold(spark, backlog, definitions, Pace(most, most), watched, 1)
 
 
 def _fold(
     spark: Spark,
     backlog: Backlog,
     definitions: Definitions,
-    events_max: int,
+    pace: Pace,
     watched: Watched,
     ranges_max: int | None,
     elsewhere: Elsewhere | None = None,
+    waiting: Callable[[Database], None] = lambda _: None,
 ) -> Run:
     store = Store(backlog.database, SCHEMA, "fold")
-    watch, event_s = Stopwatch(), list[float]()
+    watch, event_s, range_s = Stopwatch(), list[float](), list[float]()
     try:
         folder = Folder(spark, store, backlog.database, definitions, elsewhere=elsewhere)
         backlog.forget(folder.tables)
+        waiting(backlog.database)
         for pid in (os.getpid(), spark.pid):
             memory.forget_peak(pid)
         position = store.position()
         started = before = time.perf_counter()
         with watch.running("rest"):
-            while (found := next_range(store, position, events_max)) and len(event_s) != ranges_max:
+            while (found := next_range(store, position, pace.events)) and len(event_s) != ranges_max:
                 with watched(watch, folder, store):
                     folder.fold(found.lo, found.hi)
                 now = time.perf_counter()
-                event_s.append((now - before) / (found.hi - found.lo))
+                range_s.append(now - before)
+                event_s.append(range_s[-1] / (found.hi - found.lo))
+                pace.succeeded(found.hi - found.lo, range_s[-1])
                 position, before = found.hi, now
         seconds = time.perf_counter() - started
     finally:
         store.rollback()
         store.close()
-    return Run(seconds, watch.seconds, tuple(event_s), memory.peak_mb(os.getpid()), memory.peak_mb(spark.pid))
+    peaks = memory.peak_mb(os.getpid()), memory.peak_mb(spark.pid)
+    return Run(seconds, watch.seconds, tuple(event_s), *peaks, longest_s=max(range_s, default=0.0))
 
 
 def _postmaster(database: Database) -> int:

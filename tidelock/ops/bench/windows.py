@@ -14,23 +14,25 @@ from typing import NamedTuple
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.durations import format_duration
 from tidelock.fold.folder import Folder
+from tidelock.fold.ranges import Pace as RangePace
 from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
-from tidelock.fold.windows.rows import SparkRows
+from tidelock.fold.windows.slices import Slices
 from tidelock.instants import SECOND
 from tidelock.ledger.database import Database
 from tidelock.ops.bench import runs
 from tidelock.ops.bench.backlog import Backlog, Pace
-from tidelock.ops.bench.judgement import Judgement, Made, judged
+from tidelock.ops.bench.judgement import QUERIES, Judgement, Made, judged
 from tidelock.ops.bench.limits import Limits, check_duckdb
 from tidelock.ops.bench.rounds import Rounds, Say
 from tidelock.ops.bench.runs import Figures, Run
 from tidelock.ops.bench.stopwatch import Stopwatch
 from tidelock.ops.bench.streaming import Streaming
-from tidelock.settings import Settings
+from tidelock.settings import Fold, Settings
 
 #: what is timed of a fold, in its order, and what the figures call it
 STEPS = {
+    "read": "shareRead",
     "gather": "shareGather",
     "stored": "shareStored",
     "write": "shareWrite",
@@ -44,6 +46,9 @@ _FAR_EVERY = 1_000
 _FAR_BEHIND_S = 60
 #: a quarter of a backlog at a time, so that there is something stored to go on from; but no range that the driver reads
 _LEAST_RANGE_EVENTS = 20_000
+#: rows that wait already, and how often each is folded
+_FEW, _OPEN_SOME, _OPEN_MANY, _HELD_MANY = 10, 1_000, 100_000, 1_500_000
+_FLAT_RUNS = 3
 _QUARTERS = 4
 # The limits, as they are told.
 _JDBC, _EXPORT, _STREAMING, _DUCKDB = "Spark from Postgres", "export to Parquet", "Spark's streaming", "DuckDB"
@@ -105,9 +110,10 @@ def measure_ledger(
         if again:
             bases.append(ledger.windows("windows again", _TOLERANCE_S * SECOND))
             rounds.run()
+        flat = ledger.flat() | ledger.burst(settings.fold)
     seconds = statistics.mean(base.run.seconds for base in bases)
     found: Figures = {"keys": keys, "events": events, **_base_figures(events, seconds, rounds, bases[-1])}
-    return found | _growth(events, seconds, cases)
+    return found | _growth(events, seconds, cases) | flat
 
 
 class _Ledger:
@@ -140,6 +146,41 @@ class _Ledger:
         run = self._run(name, _ordered(tolerance_ns))
         with self._judged(tolerance_ns) as judgement:
             return _Case(run, judgement.ordered())
+
+    def flat(self) -> Figures:
+        """What an event of the first range costs with this much waiting already, against with next to nothing."""
+        found: Figures = {}
+        tolerance = _TOLERANCE_S * SECOND
+        for name, kind, definitions, rows in (
+            ("openSome", "open", _windows(tolerance), _OPEN_SOME),
+            ("openMany", "open", _windows(tolerance), _OPEN_MANY),
+            ("heldMany", "held", _ordered(tolerance), _HELD_MANY),
+        ):
+            # Fewer where the backlog is small, too.
+            many = min(rows, self._backlog.events)
+            ratio = round(self._cost(kind, definitions, many) / self._cost(kind, definitions, _FEW), 3)
+            found |= {name: many, f"{name}CostRatio": ratio}
+            self._say(f"  with {many:,} {kind} an event costs {ratio} of what it costs with {_FEW}")
+        return found
+
+    def burst(self, fold: Fold) -> Figures:
+        """How long a reader waits for the cursor to move, while the fold takes the backlog at its own pace."""
+        pace = RangePace(fold.range_events_start, fold.range_events_max)
+        run = runs.burst(self._spark, self._backlog, _windows(_TOLERANCE_S * SECOND), pace, _watched)
+        self._say(f"  the cursor moved every {run.longest_s:.1f} s at least")
+        return {"burstLongestSeconds": round(run.longest_s, 2), "burstRanges": len(run.event_s)}
+
+    def _cost(self, kind: str, definitions: Definitions, rows: int) -> float:
+        def wait(database: Database) -> None:
+            with database.connect_sync() as connection:
+                connection.execute(QUERIES[f"wait_{kind}"], {"rows": rows})
+                connection.execute(QUERIES[f"analyze_{kind}"])
+
+        costs = [
+            runs.first_range(self._spark, self._backlog, definitions, self.range_events, _watched, wait).event_s[0]
+            for _ in range(_FLAT_RUNS)
+        ]
+        return statistics.median(costs)
 
     def _run(self, name: str, definitions: Definitions) -> Run:
         run = runs.fold(self._spark, self._backlog, definitions, self.range_events, _watched)
@@ -181,10 +222,10 @@ def _limits(spark: Spark, backlog: Backlog, range_events: int, directory: Path) 
 
 @contextmanager
 def _watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
-    """The first job that gathers reads the range and prepares it. What is left is the driver's, in Arrow."""
+    """What is left is the driver's, in Arrow."""
     with ExitStack() as stack:
         watched = watch.watching
-        stack.enter_context(watched(SparkRows, {"_run": "gather"}))
+        stack.enter_context(watched(Slices, {"__init__": "read", "take": "gather"}))
         stack.enter_context(watched(store, {"matching": "stored", "rows": "stored"}))
         stack.enter_context(watched(store, {"apply": "write", "_record": "record"}))
         yield

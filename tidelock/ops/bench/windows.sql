@@ -54,6 +54,29 @@ FROM (
 SELECT (SELECT count(*) FROM tidelock_tables."api_calls_ordered$held"), count(*)
 FROM judged WHERE NOT late AND occurred_at > %(reached)s::bigint;
 
+-- name: wait_open
+-- Windows that are open and stay so.
+INSERT INTO tidelock_tables."per_customer$open" (tenant_id, "$key", source_timestamp, "$group", group_0, window_start,
+    window_end, count_0, sum_1)
+SELECT 'default', format('["waits %%s","2200-01-01T00:00:00Z"]', n), 0, format('["waits %%s"]', n),
+    format('waits %%s', n), 7258118400000000000, 7258118410000000000, 1, 1
+FROM generate_series(1, %(rows)s) AS n;
+
+-- name: wait_held
+-- Rows that are held back and stay so.
+INSERT INTO tidelock_tables."api_calls_ordered$held" (tenant_id, "$key", source_timestamp, ingress_sequence, event_time,
+    customer_ref, occurred_at, quantity)
+SELECT 'default', (-n)::text, 0, -n, 7258118400000000000 + n, format('waits %%s', n), 7258118400000000000 + n, 1
+FROM generate_series(1, %(rows)s) AS n;
+
+-- name: analyze_open
+-- As autovacuum would have done by then.
+ANALYZE tidelock_tables."per_customer$open";
+
+-- name: analyze_held
+-- As autovacuum would have done by then.
+ANALYZE tidelock_tables."api_calls_ordered$held";
+
 -- name: within
 -- How many events that are not late closed windows hold, and how many with the late ones.
 SELECT count(*) FILTER (WHERE NOT late), count(*)

@@ -74,7 +74,8 @@ _WINDOWS_ROWS = {
     "foldRatioToSparkExportAndStreaming": "    against Spark's streaming with its export",
     "foldRatioToDuckdb": "    against DuckDB",
     "foldRatioToSparkSums": "    against plain Spark sums from Postgres",
-    "shareGather": "    share of its time: read, prepare, gather windows and late rows",
+    "shareRead": "    share of its time: read and prepare",
+    "shareGather": "    ... judge rows and gather windows",
     "shareStored": "    ... stored windows and watermarks",
     "shareWrite": "    ... write the tables",
     "shareRecord": "    ... record the changes",
@@ -106,6 +107,10 @@ _WINDOWS_ROWS = {
     "heldGrowth": "    cost of an event, last range against the first",
     "heldDriverPeakMb": "    peak of the Python driver's memory, MB",
     "heldJvmPeakMb": "    peak of the JVM's memory, MB",
+    "burstLongestSeconds": "longest time between two moves of the cursor, the backlog taken at the fold's own pace",
+    "openSomeCostRatio": "cost of an event with 1,000 windows open, against with 10",
+    "openManyCostRatio": "    with 100,000 windows open",
+    "heldManyCostRatio": "cost of an event of ordered output with 1,500,000 rows held, against with 10",
 }
 _LATENCY_ROWS = {
     "events": "events",
