@@ -117,12 +117,28 @@ def _names_spark(path: str) -> bool:
     return "spark: Spark" in (_ROOT / path).read_text()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make check` imports nothing of what it leaves out."""
+    if not config.option.markexpr.startswith("check"):
+        return None
+    files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    return True if not any(map(_may_be_checked, files)) else None
+
+
+def _may_be_checked(path: Path) -> bool:
+    return _pure(path) or "pytest.mark.check" in path.read_text()
+
+
+def _pure(path: Path) -> bool:
+    return path.is_relative_to(_ROOT / "tests" / "unit") or path.is_relative_to(_ROOT / "tests" / "contract")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Pure rules and contracts are `make check`, as is what says so itself; none of it may start more than Postgres."""
     heavy = []
     for item in items:
-        if item.path.is_relative_to(_ROOT / "tests" / "unit") or item.path.is_relative_to(_ROOT / "tests" / "contract"):
+        if _pure(item.path):
             item.add_marker(pytest.mark.check)
         if item.get_closest_marker("check") and not item.get_closest_marker("soak"):
             heavy += [f"{item.nodeid} needs {name}" for name in _HEAVY.intersection(getattr(item, "fixturenames", ()))]
