@@ -391,7 +391,7 @@ async def test_at_the_limit_a_new_connection_replaces_one_that_does_not_read_the
             request = b"GET /closed/4000000 HTTP/1.1\r\nconnection: close\r\n\r\n"
             await clients.enter_async_context(deaf(port, request))
         await until(lambda: len(gate.closing) == 10)
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client, asyncio.timeout(10):
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client, asyncio.timeout(HANG_S):
             while (await client.get("/closed/1")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert gate.closed["replaced"] == 1
@@ -476,7 +476,7 @@ async def test_who_has_shown_no_key_may_send_little_by_websocket(start: Start) -
                     assert b"ingressSequence" in await client.reader.read(1000)
                 padded = b'{"type":"ping","payload":{"a":"' + b"a" * 100_000 + b'"}}'
                 await client.send(frame(0x81, padded) + frame(0x89, b"still here"))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(HANG_S):
                     await client.reader.readuntil(b"still here")
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.budgets import HANG_S
 from tests.e2e.conftest import Start
 from tests.e2e.test_connections import client_of
 from tests.live.sockets import connected
 from tidelock.app import Serving
 from tidelock.errors import Unreachable
-from tidelock.ledger import postmaster
+from tidelock.ledger import connections, postmaster
 from tidelock.ops import problems
 from tidelock.ops.operations import Operations
 from tidelock.ops.problems import Outages
@@ -68,6 +69,8 @@ async def test_a_full_disk_that_stops_postgres_is_told_without_its_insides(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(problems, "outages", Outages())
+    # On a busy machine it takes longer to see that Postgres does not start.
+    monkeypatch.setattr(connections, "_ANSWER_S", HANG_S)
     cluster = tmp_path / "data" / "postgres"
     async with start(data=tmp_path / "data", database_url=None) as server, client_of(server) as client:
         assert (await client.post("/v1/events", json={"stream": "s"})).status_code == 200

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.budgets import HANG_S
 from tests.spark.test_law import ROOT
 from tests.spark.test_session import ended
 from tidelock.errors import SettingsError, Unreachable
@@ -143,5 +144,5 @@ def test_a_daemon_ends_when_nobody_holds_its_input() -> None:
     )  # fmt: skip
     assert daemon.stdout is not None
     assert len(daemon.stdout.read(4)) == 4, "the port that it listens on"
-    daemon.communicate(timeout=20)
+    daemon.communicate(timeout=HANG_S)
     assert daemon.returncode in (0, 1, -signal.SIGHUP)

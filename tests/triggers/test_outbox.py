@@ -70,7 +70,7 @@ def test_a_transaction_that_is_rolled_back_leaves_and_tells_nothing(database: Da
         assert list(listening.notifies(timeout=0.2)) == []
         append(connection, chains(BIG, "ab", 2) + chains((7, "other"), "ab", 2))
         connection.commit()
-        told = [notification.payload for notification in listening.notifies(timeout=2, stop_after=2)]
+        told = [notification.payload for notification in listening.notifies(timeout=HANG_S, stop_after=2)]
     assert sorted(told) == ["1", "7"]
 
 
