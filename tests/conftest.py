@@ -148,9 +148,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Under `make coverage` every line knows the tests that ran it."""
+    """Under `make coverage` every line knows the tests that ran it, by themselves or in a process that they started."""
     if (measuring := Coverage.current()) is not None:
         measuring.switch_context(item.nodeid)
+        measuring.config.context = item.nodeid
+        os.environ["COVERAGE_PROCESS_CONFIG"] = measuring.config.serialize()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
