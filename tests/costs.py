@@ -4,7 +4,7 @@
 
 The processor time of a test is that of the tests' process and of all that it started, servers and JVMs included, while
 they run and after they ended; the embedded Postgres, which is nobody's child, is left out. `COSTS=path` keeps every
-figure as JSON.
+figure as it comes, as a line of JSON.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ def _measured(kind: str, name: str) -> Iterator[None]:
             _inside[-1][0] += took
             _inside[-1][1] += used
         _noted.append((kind, name, took - taken, used - spent))
+        if (kept := os.environ.get("COSTS")) is not None:
+            with Path(kept).open("a") as file:
+                file.write(json.dumps(_noted[-1]) + "\n")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -92,5 +95,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"processor time and time by {kind}")
         for name, (took_s, used_s) in sorted(by_file.items(), key=lambda each: -each[1][1])[:_ROWS]:
             terminalreporter.line(f"{used_s:8.1f} s {took_s:8.1f} s  {name}")
-    if (kept := os.environ.get("COSTS")) is not None:
-        Path(kept).write_text(json.dumps(_noted))
