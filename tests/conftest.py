@@ -195,7 +195,7 @@ def template(postgres: EmbeddedPostgres) -> str:
 
 
 @pytest.fixture(scope="session")
-def jars(pytestconfig: pytest.Config) -> Path:
+def jars(pytestconfig: pytest.Config) -> Iterator[Path]:
     """A data directory with all jars in it: resolved by the first run, kept for the next ones.
 
     Tests copy it, so one worker fetches everything before any other goes on: a copy made meanwhile would be a part.
@@ -206,11 +206,11 @@ def jars(pytestconfig: pytest.Config) -> Path:
         assert jdbc_driver(kept, SUBMIT, java_home(None, kept), {}) is not None
         kafka_jars(kept, settings.Spark())
         broker_jars(kept)
-        # Only here: it imports Spark, which most tests have no use for.
-        from tests import archives
+    # Only here: it imports Spark, which most tests have no use for.
+    from tests import archives
 
-        archives.use(kept)
-    return kept
+    with archives.using(kept):
+        yield kept
 
 
 @pytest.fixture(scope="session")
