@@ -43,6 +43,12 @@ def process(*arguments: object, cwd: Path, fold: bool = False, **options: Any) -
     )  # fmt: skip
 
 
+def recorded(database: Database) -> int:
+    """How many events there are: for who asks again and again."""
+    with database.connect_sync() as connection:
+        return int(connection.execute(b"SELECT count(*) FROM events").fetchall()[0][0])
+
+
 def events(database: Database, columns: str = "customer_ref") -> list[tuple[Any, ...]]:
     """Columns of every event in ledger order."""
     with database.connect_sync() as connection:

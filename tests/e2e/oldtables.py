@@ -53,6 +53,13 @@ def change(database: Database, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
+def count(database: Database) -> int:
+    """How many rows came by a backfill."""
+    with database.connect_sync() as connection:
+        query = "SELECT count(*) FROM events WHERE idempotency_key LIKE 'workflow_events:%'"
+        return int(connection.execute(query).fetchall()[0][0])
+
+
 def recorded(database: Database) -> list[tuple[Any, ...]]:
     """Key, received_at and collection of every row that came by a backfill, in ledger order."""
     with database.connect_sync() as connection:
