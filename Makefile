@@ -41,10 +41,10 @@ run: setup ## run Tidelock here with a live feed, on http://127.0.0.1:8080
 
 # Properties are tried on a third of the examples that they have in `make test`.
 check: lint ## lint, types, pure rules and what the database promises: seconds, before every commit
-	@EXAMPLES=0.3 $(BIN)/python -m pytest -m "check and not soak" -n 2
+	@EXAMPLES=0.3 $(BIN)/python -m pytest -m "check and not soak" -n 3
 
 test: lint ## check, and everything else a change can break: what CI runs
-	@$(BIN)/python -m pytest -m "not soak" -n 3
+	@$(BIN)/python -m pytest -m "not soak" -n 4
 
 coverage: setup ## which lines the tests run, and which test runs which line; slower than make test
 	@$(BIN)/coverage erase
