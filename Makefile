@@ -11,7 +11,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test coverage lint format bench soak docs pictures clean
+.PHONY: help setup run check checked test tested coverage lint format bench soak docs pictures clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,11 +39,18 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 run: setup ## run Tidelock here with a live feed, on http://127.0.0.1:8080
 	@$(BIN)/tidelock demo
 
+# What looks at the code and what runs it go side by side.
+check: setup ## lint, types, pure rules and what the database promises: seconds, before every commit
+	@$(MAKE) --no-print-directory -j 2 lint checked
+
 # Properties are tried on a third of the examples that they have in `make test`.
-check: lint ## lint, types, pure rules and what the database promises: seconds, before every commit
+checked: setup
 	@EXAMPLES=0.3 $(BIN)/python -m pytest -m "check and not soak" -n 3
 
-test: lint ## check, and everything else a change can break: what CI runs
+test: setup ## check, and everything else a change can break: what CI runs
+	@$(MAKE) --no-print-directory -j 2 lint tested
+
+tested: setup
 	@$(BIN)/python -m pytest -m "not soak" -n 4
 
 coverage: setup ## which lines the tests run, and which test runs which line; slower than make test
