@@ -11,7 +11,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test coverage lint format bench soak docs pictures clean
+.PHONY: help setup run check checked test tested coverage lint format bench soak docs pictures clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@without=$$($(BIN)/python -m tidelock.fold.java 2>/dev/null && echo --no-extra java); \
+	@without=$$($(BIN)/python -m tidelock.spark.java 2>/dev/null && echo --no-extra java); \
 		node=$$(command -v npm >/dev/null || echo --group node); \
 		$(BIN)/uv sync --frozen --all-extras $$without $$node --inexact --quiet
 # Clients in JavaScript that the tests subscribe with: tests say so where they are missing, and fail for it with CI=true.
@@ -39,11 +39,19 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 run: setup ## run Tidelock here with a live feed, on http://127.0.0.1:8080
 	@$(BIN)/tidelock demo
 
-check: lint ## lint, types, pure rules and what the database promises: seconds, before every commit
-	@$(BIN)/python -m pytest -m "check and not soak" -n 2
+# What looks at the code and what runs it go side by side.
+check: setup ## lint, types, pure rules and what the database promises: seconds, before every commit
+	@$(MAKE) --no-print-directory -j 2 lint checked
 
-test: lint ## check, and everything else a change can break: what CI runs
-	@$(BIN)/python -m pytest -m "not soak" -n 3
+# Properties are tried on a third of the examples that they have in `make test`.
+checked: setup
+	@EXAMPLES=0.3 $(BIN)/python -m pytest -m "check and not soak" -n 3
+
+test: setup ## check, and everything else a change can break: what CI runs
+	@$(MAKE) --no-print-directory -j 2 lint tested
+
+tested: setup
+	@$(BIN)/python -m pytest -m "not soak" -n 4
 
 coverage: setup ## which lines the tests run, and which test runs which line; slower than make test
 	@$(BIN)/coverage erase
@@ -61,15 +69,15 @@ format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff format .
 
 bench: setup ## measure everything that has a speed, beside its limits
-	@$(BIN)/tidelock bench ingest
-	@$(BIN)/tidelock bench fold
-	@$(BIN)/tidelock bench windows
-	@$(BIN)/tidelock bench latency
-	@$(BIN)/tidelock bench live
-	@$(BIN)/tidelock bench webhooks
-	@$(BIN)/tidelock bench mirror
-	@$(BIN)/tidelock bench load
-	@$(BIN)/tidelock bench cluster
+	@$(BIN)/python -m bench ingest
+	@$(BIN)/python -m bench fold
+	@$(BIN)/python -m bench windows
+	@$(BIN)/python -m bench latency
+	@$(BIN)/python -m bench live
+	@$(BIN)/python -m bench webhooks
+	@$(BIN)/python -m bench mirror
+	@$(BIN)/python -m bench load
+	@$(BIN)/python -m bench cluster
 
 soak: setup ## the long proofs: kills for minutes, thousands of examples; hours (docs/proofs.md)
 	@$(BIN)/python -m pytest -m soak -s

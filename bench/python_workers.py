@@ -1,4 +1,4 @@
-"""What a trivial task costs in a Python worker, by PySpark's own daemon and by ours: `python bench/python_workers.py`.
+"""What a trivial task costs in a Python worker, by PySpark's own daemon and by ours: `python -m bench.python_workers`.
 
 Both in one JVM, in turn, so that what else the machine does slows down both. Medians; figures in spark.md.
 """
@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tidelock.fold.session import Spark
-from tidelock.fold.workers import DAEMON, warm_workers
-from tidelock.ops.bench import memory
-from tidelock.settings import Spark as Settings
+from bench import memory
+from tidelock.settings.groups import SparkSettings
+from tidelock.spark.runtime import Spark
+from tidelock.spark.workers import DAEMON, warm_workers
 
 _WAYS = {"no Python": None, "PySpark's daemon": "pyspark.daemon", "ours": DAEMON}
 _WARM = 20
@@ -45,7 +45,7 @@ class Jobs:
 
 
 def main(rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as place, Spark(Settings(master="local[2]"), Path(place)) as spark:
+    with tempfile.TemporaryDirectory() as place, Spark(SparkSettings(master="local[2]"), Path(place)) as spark:
         jobs = Jobs(spark)
         for name, module in _WAYS.items():
             print(f"the first job, {name}: {jobs.run_s(module, 2):.2f} s", flush=True)

@@ -1,4 +1,4 @@
-"""What does it cost to keep identities in a table of their own? Run: .venv/bin/python bench/second_table.py
+"""What does it cost to keep identities in a table of their own? Run: .venv/bin/python -m bench.second_table
 
 Copies the same rows, 1,000 a transaction, in turns: into `events` and `identities` as they are; into `events` alone
 (no duplicate is found: a floor); and into one table that has the digest as a column with a unique index, which could
@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 
 from tidelock.ledger import rows
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
+from tidelock.postgres.database import Database
+from tidelock.postgres.migrate import migrate
 
 BATCH = 1000
 BATCHES = 50

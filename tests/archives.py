@@ -1,17 +1,22 @@
 """Archives of the Java classes that Spark and Kafka load: with them a JVM starts with two thirds of the processor time.
 
-Tests start many JVMs. The first run makes the archives, `python -m tests.archives DATA`, and the next ones find them.
-Java leaves out an archive that does not fit it, so none of this is needed for anything but speed.
+Tests start many JVMs. The first run makes the archives beside its tests, by `python -m tests.archives DATA`, and a JVM
+uses what there is when it starts. Java goes on without an archive that is missing or does not fit it, so none of this
+is needed for anything but speed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import IO
 from unittest import mock
 
 import pyspark
@@ -21,35 +26,50 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.ledgers import write_ledger
 from tests.spark.definition_changes import BASE, ledger
 from tests.spark.folding import Folding
-from tidelock import settings
-from tidelock.fold import jvm
-from tidelock.fold.java import java_home
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror import broker
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
+from tidelock.settings.groups import SparkSettings
 from tidelock.sinks.kafkasource import kafka_jars
+from tidelock.spark import jvm
+from tidelock.spark.java import java_home
+from tidelock.spark.runtime import Spark
 
 _ROOT = Path(__file__).parent.parent
+_LOG = "archiving.log"
 #: to write an archive takes longer than to stop
 _STOP_S = 300.0
 _WINDOWS = {"w": {"stream": "calls", "window": {"tumbling": "1h"}, "select": {"calls": "count(*)"}}}
 
 
-def use(data: Path) -> None:
-    """Have the JVMs of this process and of those it starts use the archives in `data`, made where there are none."""
-    spark, kafka = _places(data)
-    if not (spark.exists() and kafka.exists()):
-        made = subprocess.run(
-            [sys.executable, "-m", "tests.archives", data], cwd=_ROOT, capture_output=True, text=True, check=False
-        )
-        if made.returncode != 0:
-            print(f"tests go on without archives of Java's classes:\n{made.stderr[-2000:]}", file=sys.stderr)
-            return
-    # The options of a command line win over those of the environment, so a Spark uses its own.
-    os.environ["JDK_JAVA_OPTIONS"] += f' -XX:SharedArchiveFile="{kafka}" -Xlog:disable'
-    os.environ["SPARK_SUBMIT_OPTS"] = f'-XX:SharedArchiveFile="{spark}"'
+@contextmanager
+def using(data: Path) -> Iterator[None]:
+    """JVMs that are started meanwhile use the archives in `data`; where there are none, one process makes them."""
+    archives = _places(data)
+    with (data / "archiving.lock").open("w") as lock:
+        making = None if all(map(Path.exists, archives)) or not _alone(lock) else _make(data)
+        # The options of a command line win over those of the environment, so a Spark uses its own.
+        os.environ["JDK_JAVA_OPTIONS"] += f' -XX:SharedArchiveFile="{archives[1]}" -Xlog:disable'
+        os.environ["SPARK_SUBMIT_OPTS"] = f'-XX:SharedArchiveFile="{archives[0]}"'
+        yield
+        if making is not None and making.wait() != 0:
+            print(f"tests go on without archives of Java's classes: see {data / _LOG}", file=sys.stderr)
+
+
+def _alone(lock: IO[str]) -> bool:
+    """Whether no other worker makes them."""
+    with suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _make(data: Path) -> subprocess.Popen[bytes]:
+    """With what the tests leave of the processors."""
+    command = ["nice", "-n", "19", sys.executable, "-m", "tests.archives", str(data)]
+    with (data / _LOG).open("w") as log:
+        return subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _places(data: Path) -> tuple[Path, Path]:
@@ -74,7 +94,7 @@ def main(data: Path) -> None:
 def _archive_spark(data: Path, place: Path, archive: Path) -> None:
     """Of one that has folded, as the driver does and as executors do."""
     conf = {"spark.driver.extraJavaOptions": f'-XX:ArchiveClassesAtExit="{archive}"'}
-    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, rehearsals=0, conf=conf)
+    wanted = SparkSettings(master="local[2]", driver_memory=1 << 30, conf=conf)
     server = EmbeddedPostgres(place / "data", None, {"fsync": "off"})
     database = Database(server.ensure())
     with database.connect_sync() as connection:

@@ -24,16 +24,16 @@ from xdist.workermanage import WorkerController
 from tests.budgets import examples
 from tests.kept.opening import restore
 from tests.stack import stack
-from tidelock import settings
-from tidelock.fold.jars import jdbc_driver
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SUBMIT
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.mirror.broker import Broker, broker_jars
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
+from tidelock.settings.groups import SparkSettings
 from tidelock.sinks.kafkasource import kafka_jars
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SUBMIT
+from tidelock.spark.packages import jdbc_driver
+from tidelock.spark.runtime import Spark
 
 __all__ = ["stack"]
 
@@ -43,8 +43,6 @@ Copies = Callable[[Database], AbstractContextManager[Database]]
 _ROOT = Path(__file__).parent.parent
 #: fixtures that start a JVM, or fetch what one needs
 _HEAVY = frozenset({"spark", "jars", "broker", "stack"})
-# Rehearsals would only take time from the tests that run meanwhile; every server that a test starts reads this.
-os.environ["TIDELOCK_SPARK_REHEARSALS"] = "0"
 # Java's second compiler pays off after minutes of the same steps. The tests run many different steps, each a few times,
 # in many processes: without that compiler they need half the processor time. By default the code of the first one
 # alone has too little room for Spark's.
@@ -117,12 +115,28 @@ def _names_spark(path: str) -> bool:
     return "spark: Spark" in (_ROOT / path).read_text()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make check` imports nothing of what it leaves out."""
+    if not config.option.markexpr.startswith("check"):
+        return None
+    files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    return True if not any(map(_may_be_checked, files)) else None
+
+
+def _may_be_checked(path: Path) -> bool:
+    return _pure(path) or "pytest.mark.check" in path.read_text()
+
+
+def _pure(path: Path) -> bool:
+    return path.is_relative_to(_ROOT / "tests" / "unit") or path.is_relative_to(_ROOT / "tests" / "contract")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Pure rules and contracts are `make check`, as is what says so itself; none of it may start more than Postgres."""
     heavy = []
     for item in items:
-        if item.path.is_relative_to(_ROOT / "tests" / "unit") or item.path.is_relative_to(_ROOT / "tests" / "contract"):
+        if _pure(item.path):
             item.add_marker(pytest.mark.check)
         if item.get_closest_marker("check") and not item.get_closest_marker("soak"):
             heavy += [f"{item.nodeid} needs {name}" for name in _HEAVY.intersection(getattr(item, "fixturenames", ()))]
@@ -132,9 +146,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Under `make coverage` every line knows the tests that ran it."""
+    """Under `make coverage` every line knows the tests that ran it, by themselves or in a process that they started."""
     if (measuring := Coverage.current()) is not None:
         measuring.switch_context(item.nodeid)
+        measuring.config.context = item.nodeid
+        os.environ["COVERAGE_PROCESS_CONFIG"] = measuring.config.serialize()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
@@ -177,7 +193,7 @@ def template(postgres: EmbeddedPostgres) -> str:
 
 
 @pytest.fixture(scope="session")
-def jars(pytestconfig: pytest.Config) -> Path:
+def jars(pytestconfig: pytest.Config) -> Iterator[Path]:
     """A data directory with all jars in it: resolved by the first run, kept for the next ones.
 
     Tests copy it, so one worker fetches everything before any other goes on: a copy made meanwhile would be a part.
@@ -186,19 +202,19 @@ def jars(pytestconfig: pytest.Config) -> Path:
     with (kept / "fetching.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert jdbc_driver(kept, SUBMIT, java_home(None, kept), {}) is not None
-        kafka_jars(kept, settings.Spark())
+        kafka_jars(kept, SparkSettings())
         broker_jars(kept)
-        # Only here: it imports Spark, which most tests have no use for.
-        from tests import archives
+    # Only here: it imports Spark, which most tests have no use for.
+    from tests import archives
 
-        archives.use(kept)
-    return kept
+    with archives.using(kept):
+        yield kept
 
 
 @pytest.fixture(scope="session")
 def spark(jars: Path) -> Iterator[Spark]:
     """Spark as it is in production, on two cores and with less memory."""
-    wanted = settings.Spark(master="local[2]", driver_memory=1 << 30, rehearsals=0)
+    wanted = SparkSettings(master="local[2]", driver_memory=1 << 30)
     with Spark(wanted, jars, kafka_jars(jars, wanted)) as started:
         yield started
 

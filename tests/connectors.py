@@ -12,8 +12,8 @@ from tests.materialize import StandIn, standing_in
 from tidelock.columns import ColumnType
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ops.connect.connector import Change, Connector, KeyViolation, Part, PositionLost
-from tidelock.ops.connect.materialize import Materialize
+from tidelock.sources.connect.connector import Change, Connector, KeyViolation, Part, PositionLost
+from tidelock.sources.connect.materialize import Materialize
 
 #: what every source has: rows {"id": bigint, "v": text} by id
 STREAM = Stream("things", key=("id",), columns={"id": ColumnType("bigint"), "v": ColumnType("string")})

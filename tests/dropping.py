@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 #: before the server has the message; after it has acted on it; before, and the client is told why
 Way = Literal["before", "after", "told"]

@@ -7,7 +7,7 @@ from dataclasses import fields
 from itertools import groupby
 
 from tests.model import Event
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 _MODEL_COLUMNS = [field.name for field in fields(Event)]
 _EVENT_COLUMNS = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tidelock.app import open_ledger
 from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 _CUT = (

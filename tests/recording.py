@@ -13,11 +13,11 @@ from tidelock.definitions import Definitions
 from tidelock.ingest.admit import Admission
 from tidelock.ingest.body import JSON, decode
 from tidelock.ingest.identity import Salts
-from tidelock.ledger.database import Database
-from tidelock.ledger.partitions import ensure_partitions
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Limits, Sequencer
+from tidelock.ledger.writer import ensure_partitions
 from tidelock.model import Event, Rejected, Verdict
+from tidelock.postgres.database import Database
 
 HOUR = 3600 * 1_000_000_000
 LIMITS = Limits(

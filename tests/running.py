@@ -11,8 +11,8 @@ from typing import Any
 
 from tidelock.definitions import Definitions
 from tidelock.fold.runner import Runner
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 #: how often the folds of tests look for commits that nobody announced
 POLL_S = 0.1

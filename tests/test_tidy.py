@@ -16,31 +16,50 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tidelock"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
-STAGES = ["ingest", "ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "console"]
-#: above every stage
-TOP = {"app", "cli", "client", "eventtimes", "reference", "spark", "__main__"}
+STAGES = [
+    "where", "definitions", "settings", "postgres", "ingest", "ledger", "spark", "fold", "changes", "views", "triggers",
+    "mirror", "sinks", "http", "usage", "graphql", "sources", "api", "console",
+]  # fmt: skip
+#: above every stage, in this order: what opens them, what people type, what is run with it
+STAGES += ["children", "app", "cli", "demo"]
+TOP = {"client", "eventtimes", "reference", "__main__"}
 #: a module is a chapter
 LINES_MAX = 600
 #: a vendor is imported where its noun lives, and its errors are translated there
 VENDORS = {
-    "psycopg": {"ledger", "fold", "changes", "live", "triggers", "mirror", "sinks", "ops", "app"},
-    "fastapi": {"ops", "console", "app"},
-    "starlette": {"ops", "console", "app"},
+    "psycopg": {
+        "postgres",
+        "ledger",
+        "spark",
+        "fold",
+        "changes",
+        "views",
+        "triggers",
+        "mirror",
+        "sinks",
+        "usage",
+        "graphql",
+        "sources",
+        "api",
+        "app",
+        "cli",
+    },
+    "fastapi": {"http", "api", "console"},
+    "starlette": {"http", "graphql", "api", "console"},
     "nicegui": {"console"},
-    "uvicorn": {"ops", "app"},
-    "typer": {"ops", "cli", "reference"},
-    "rich": {"ops", "cli"},
-    "prometheus_client": {"ops", "app"},
-    "pyarrow": {"fold", "changes", "live", "sinks", "spark", "ops"},
-    "adbc_driver_postgresql": {"fold", "changes", "ops"},
+    "uvicorn": {"http"},
+    "typer": {"cli", "reference"},
+    "rich": {"cli", "demo"},
+    "prometheus_client": {"api", "http"},
+    "pyarrow": {"fold", "changes", "views", "sinks", "spark", "sources"},
+    "adbc_driver_postgresql": {"fold", "changes"},
     "pyspark": {"fold", "sinks", "spark"},
     "py4j": {"fold", "sinks", "spark"},
-    "graphql": {"live", "ops"},
-    "zstandard": {"ingest", "ops"},
-    "aiohttp": {"triggers", "ops"},
+    "graphql": {"graphql"},
+    "zstandard": {"ingest", "sources"},
+    "aiohttp": {"triggers", "demo"},
     "yarl": {"triggers"},
-    "confluent_kafka": {"mirror", "ops"},
-    "duckdb": {"ops"},
+    "confluent_kafka": {"mirror"},
     "clickhouse_connect": {"sinks"},
 }
 

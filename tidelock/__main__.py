@@ -7,7 +7,7 @@ _WRONG_USE = 2
 
 def main() -> None:
     try:
-        from tidelock import cli
+        from tidelock.cli.main import main as run
     except ModuleNotFoundError as missing:
         # The base install is the client; whoever types the command should hear more than the name of a module.
         print(
@@ -15,7 +15,7 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(_WRONG_USE) from None
-    cli.main()
+    run()
 
 
 if __name__ == "__main__":

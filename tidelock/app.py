@@ -20,41 +20,47 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import uvloop
 
+from tidelock.api.health import fold_probe, reader_probe, tail_probe, triggers_probe
+from tidelock.api.server import Parts, make_app
+from tidelock.api.verification import Verifying
 from tidelock.changes.retention import prune
+from tidelock.children import keep_running
 from tidelock.clock import Clock, database_clock
 from tidelock.console.site import Site
 from tidelock.errors import SettingsError
-from tidelock.fold.java import check_java
 from tidelock.fold.plugins import check_event_times, load_plugins
+from tidelock.http.access import check_binding
+from tidelock.http.listener import bind, listen, open_gate, url_of
 from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.apikeys import keys_exist
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
+from tidelock.ledger.apikeys import KeyNews, keys_exist
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.losttail import accept as accept_loss
 from tidelock.ledger.losttail import find_lost_tail, refuse_lost_tail
-from tidelock.ledger.outage import Steady
-from tidelock.ledger.partitions import keep_partitions
+from tidelock.ledger.opening import (
+    found_ledger,
+    limits_of,
+    migrate_ledger,
+    numbers_of,
+    open_database,
+    prepare_ledger,
+    record_control,
+)
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
-from tidelock.live.hub import Hub
-from tidelock.ops.access import check_binding
-from tidelock.ops.child import keep_running
-from tidelock.ops.control import limits_of, numbers_of, record_control
-from tidelock.ops.health import fold_probe, reader_probe, tail_probe, triggers_probe
-from tidelock.ops.listener import bind, listen, open_gate, url_of
-from tidelock.ops.place import found_ledger, migrate_ledger, open_database, prepare_ledger
-from tidelock.ops.server import Parts, make_app
-from tidelock.ops.stores import check_stores, configured, lake_ranges
-from tidelock.ops.verifying import Verifying
+from tidelock.ledger.writer import keep_partitions
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
+from tidelock.postgres.reconnect import Steady
 from tidelock.settings import Settings
-from tidelock.triggers.workers import TriggerWorkers
+from tidelock.sinks.stores import check_stores, configured, lake_ranges
+from tidelock.spark.java import check_java
+from tidelock.triggers.delivery import TriggerWorkers
+from tidelock.views.hub import Hub
 
 if TYPE_CHECKING:
-    from tidelock.fold.recomputation import Recomputation
-    from tidelock.fold.session import Spark
+    from tidelock.fold.redefine.recomputation import Recomputation
+    from tidelock.spark.runtime import Spark
 
 logger = logging.getLogger(__name__)
 
@@ -168,9 +174,21 @@ async def open_server(
         stack.push_async_callback(site.close)
         stack.push_async_callback(verifying.close)
         parts = Parts(
-            settings, ledger.intake, ledger.sequencer, feed, hub, keys, reads, explains, looks, ledger.database,
-            workers, verifying, open_gate(settings), probes,
-        )  # fmt: skip
+            settings=settings,
+            intake=ledger.intake,
+            sequencer=ledger.sequencer,
+            feed=feed,
+            hub=hub,
+            keys=keys,
+            reads=reads,
+            explains=explains,
+            looks=looks,
+            database=ledger.database,
+            triggers=workers,
+            verifying=verifying,
+            gate=open_gate(settings),
+            probes=probes,
+        )
         app = make_app(parts, site if settings.console else None)
         await stack.enter_async_context(_background(keys.run()))
         task = await stack.enter_async_context(listen(app, listening, settings, parts.gate))
@@ -233,13 +251,13 @@ async def _serve(
 def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool, tell: Callable[[str], None]) -> None:
     """Fold the ledger until told to stop, or once through its present end."""
     # Here, because a server should not wait for Spark's modules, which it has no use for.
-    from tidelock.fold.proposals import check_definitions
     from tidelock.fold.ranges import ledger_end
+    from tidelock.fold.redefine.proposals import check_definitions
     from tidelock.fold.runner import CURSOR, Runner
-    from tidelock.fold.session import Spark
-    from tidelock.fold.sparkconf import check as check_spark
     from tidelock.fold.store import Store
     from tidelock.fold.tables import SCHEMA
+    from tidelock.spark.configuration import check as check_spark
+    from tidelock.spark.runtime import Spark
 
     check_spark(settings.spark, settings.database_url)
     _load_plugins(settings)
@@ -276,14 +294,14 @@ def replay(
     progress: Callable[[int, int], None],
 ) -> None:
     """Fold definitions anew and swap their tables: those named, else those that changed. `lake`: read from there."""
-    from tidelock.fold import lease
-    from tidelock.fold.catalog import read_catalog
-    from tidelock.fold.replaying import await_fold, build, plan_replay
+    from tidelock.fold.redefine.catalog import read_catalog
+    from tidelock.fold.redefine.replay import await_fold, build, plan_replay
     from tidelock.fold.runner import CURSOR, Runner
-    from tidelock.fold.session import Spark
-    from tidelock.fold.sparkconf import check as check_spark
     from tidelock.fold.store import Store
     from tidelock.fold.tables import SCHEMA
+    from tidelock.postgres import leases as lease
+    from tidelock.spark.configuration import check as check_spark
+    from tidelock.spark.runtime import Spark
 
     check_spark(settings.spark, settings.database_url)
     _load_plugins(settings)
@@ -330,7 +348,7 @@ def recompute(
     progress: Callable[[int, int], None],
 ) -> Recomputation | None:
     """Fold the tables anew, those named or all, and compare; None: told to stop."""
-    from tidelock.fold import recomputation
+    from tidelock.fold.redefine import recomputation
 
     with started_spark(settings, tell) as spark:
         return recomputation.recompute(
@@ -341,8 +359,8 @@ def recompute(
 @contextmanager
 def started_spark(settings: Settings, tell: Callable[[str], None]) -> Iterator[Spark]:
     """A Spark for work beside the fold."""
-    from tidelock.fold.session import Spark
-    from tidelock.fold.sparkconf import check as check_spark
+    from tidelock.spark.configuration import check as check_spark
+    from tidelock.spark.runtime import Spark
 
     check_spark(settings.spark, settings.database_url)
     _load_plugins(settings)

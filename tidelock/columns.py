@@ -1,10 +1,20 @@
-"""Columns: their types, and the names an event has without declaring any."""
+"""Columns: their types, the names an event has without declaring any, and the forms of values as JSON has them outside.
+
+Whole numbers are numbers, decimals plain texts without trailing zeros, instants RFC 3339 in UTC, `json` stands inline.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from tidelock.decimals import readable
+from tidelock.instants import format_instant
 
 #: what may become the name of a table or a column, in SQL, GraphQL and Spark alike
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -20,6 +30,8 @@ ALLOWED = "string int bigint double decimal(p,s) boolean timestamp date json"
 _PLAIN = frozenset({"string", "int", "bigint", "double", "boolean", "timestamp", "date", "json"})
 _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 _PRECISION_MAX = 38
+
+Form = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +54,13 @@ class ColumnType:
 
 
 STRING = ColumnType("string")
+
+
 BIGINT = ColumnType("bigint")
+
+
 TIMESTAMP = ColumnType("timestamp")
+
 
 #: the columns every event has, declared or not
 ENVELOPE: Mapping[str, ColumnType] = {
@@ -61,6 +78,8 @@ ENVELOPE: Mapping[str, ColumnType] = {
     "idempotency_key": STRING,
     "ingress_sequence": BIGINT,
 }
+
+
 #: those of them that a key may use: known when the event arrives, and not derived from the key themselves
 KEY_ENVELOPE = ("customer_ref", "resource_id", "causality_key", "correlation_id", "causation_id", "source")
 
@@ -97,3 +116,34 @@ def data_path(name: str) -> tuple[str, ...] | None:
 def table_column(name: str) -> str:
     """What a column is called in a table: paths have dots, which neither SQL nor GraphQL names may have."""
     return name.replace(".", "_")
+
+
+def decimal_form(number: Decimal) -> str:
+    """Plain notation without trailing zeros."""
+    text = f"{number:f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def json_form(text: str) -> msgspec.Raw:
+    """JSON as it was sent; null where a number in it is too long for readers, who would lose the rows beside it too."""
+    return readable(text.encode())
+
+
+#: what makes the form of a value that is not null; the others are their own
+_FORMS: Mapping[str, Form] = {"decimal": decimal_form, "timestamp": format_instant, "json": json_form}
+
+
+def forms_of(columns: Mapping[str, ColumnType]) -> dict[str, Form]:
+    """The forms of those columns whose values have another outside than inside."""
+    return {name: _FORMS[type_.name] for name, type_ in columns.items() if type_.name in _FORMS}
+
+
+def row_form(row: Mapping[str, Any], forms: Mapping[str, Form], tenant_id: str) -> dict[str, object]:
+    """A row as lists have it, ready to be encoded."""
+    shown = {"tenant_id": tenant_id, **row}
+    for name, form in forms.items():
+        if shown.get(name) is not None:
+            shown[name] = form(shown[name])
+    return shown

@@ -17,15 +17,14 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.fanout import METER, ChangeLog, counter_row
 from tests.client.dropping import dropping
 from tests.conftest import Databases
 from tests.e2e.conftest import Threaded
 from tidelock.client import AsyncClient, Client, NoAnswer, Refused, Update
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import COUNTERS
-from tidelock.ledger.database import Database
-from tidelock.ops.bench.changelog import ChangeLog
-from tidelock.ops.bench.fanout import METER, counter_row
+from tidelock.postgres.database import Database
 
 DEFINITIONS = parse_definitions(tomllib.loads(METER))
 

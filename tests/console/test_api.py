@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from tidelock.console import api as calling
 from tidelock.console.api import Api, ApiError
-from tidelock.console.listening import Listening
-from tidelock.console.sessions import Sessions
+from tidelock.console.pages.subscriptions import SubscriptionTap
+from tidelock.console.site import Sessions
 
 UPDATE = (
     b'event: next\ndata: {"data": {"t": {"operation": "insert", "fields": [], "ts_timestamp": "1", "data": {}}}}\n\n'
@@ -58,7 +58,7 @@ async def test_who_has_signed_out_asks_without_a_key(sessions: Sessions) -> None
 
 async def test_a_subscription_of_who_signs_out_ends_though_nothing_comes(sessions: Sessions) -> None:
     token = sessions.open("k")
-    listening = Listening(Api(endless, lambda: sessions.key(token, renew=False)))
+    listening = SubscriptionTap(Api(endless, lambda: sessions.key(token, renew=False)))
     listening.start("subscription { t { operation } }", "t")
     await until(lambda: listening.counts)
     assert listening.active
@@ -76,7 +76,7 @@ async def test_a_page_waits_for_an_answer_so_long_only(monkeypatch: pytest.Monke
 
 def test_a_page_that_asks_again_keeps_no_session_alive(monkeypatch: pytest.MonkeyPatch, sessions: Sessions) -> None:
     now: Any = [0.0]
-    monkeypatch.setattr("tidelock.console.sessions.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tidelock.console.site.time.monotonic", lambda: now[0])
     token = sessions.open("k")
     now[0] = 50.0
     assert sessions.key(token, renew=False) == "k"

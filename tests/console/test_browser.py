@@ -18,12 +18,12 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from tests.conftest import Databases
 from tests.e2e.conftest import Threaded
 from tests.live.folding import TICK, Folding, put
-from tidelock.console.navigation import ENTRIES
+from tidelock.console.site import ENTRIES
 from tidelock.definitions import parse_definitions
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.ledger.apikeys import create_key
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 DEFINITIONS = parse_definitions(
     {

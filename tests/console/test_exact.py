@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tidelock.console.exact import read, write
+from tidelock.console.lineage import Lookup
 from tidelock.console.pages.counters import adjusted_by
-from tidelock.console.touched import Lookup
 
 TEXTS = [
     '{"amount": 1234567890123456.789, "p": 1.10, "big": 123456789012345678901234567890, "e": 1e400}',

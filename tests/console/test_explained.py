@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tidelock.console.explained import Events, _group_row
 from tidelock.console.pages.counters import CounterList
+from tidelock.console.pages.explain import Events, _group_row
 
 ASKED = {"metric": "calls", "customerRef": "c", "period": "2026-11-02"}
 FOUND: Any = {"periodStart": "2026-11-01T00:00:00Z", "throughSequence": 70, "items": [], "next": None}

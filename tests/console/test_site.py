@@ -14,9 +14,8 @@ from nicegui import Client
 from tests.e2e.conftest import Start
 from tests.e2e.test_keys import make_key
 from tidelock.app import Serving
-from tidelock.console.login import local_path
-from tidelock.console.sessions import COOKIE, Sessions
-from tidelock.ops.access import is_own_page
+from tidelock.console.site import COOKIE, Sessions, local_path
+from tidelock.http.access import is_own_page
 
 UNFRAMED = ("frame-ancestors 'none'", "DENY")
 PROXIED = {"x-forwarded-host": "a", "x-forwarded-proto": "https"}

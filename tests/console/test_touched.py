@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tidelock.console import attention
-from tidelock.console.causes import graph
-from tidelock.console.eventlist import ROWS, EventList
-from tidelock.console.lastevents import LastEvents
-from tidelock.console.touched import Lookup, lookups
+from tidelock.console.lineage import Lookup, lookups
+from tidelock.console.pages.event import graph
+from tidelock.console.pages.events import ROWS, EventList
+from tidelock.console.parts.picture import LastEvents
 from tidelock.definitions import parse_definitions
 from tidelock.instants import SECOND
 

@@ -10,10 +10,9 @@ import pytest
 from tests.budgets import HANG_S
 from tests.recording import record, sequencing
 from tidelock.instants import SECOND, format_instant
-from tidelock.ledger import anchorfile
-from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.anchorfile import AnchorLine, BadAnchor, append_anchor, read_anchors, shorten_anchors
-from tidelock.ledger.database import Database
+from tidelock.ledger import anchor as anchorfile
+from tidelock.ledger.anchor import Anchor, AnchorLine, BadAnchor, append_anchor, read_anchors, shorten_anchors
+from tidelock.postgres.database import Database
 
 DAY = 86_400 * SECOND
 
@@ -153,7 +152,7 @@ async def test_the_file_is_shortened_when_it_has_grown(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidelock.ledger.anchor.LINES_MAX", 5)
-    monkeypatch.setattr("tidelock.ledger.anchorfile._LINES_KEPT", 2)
+    monkeypatch.setattr("tidelock.ledger.anchor._LINES_KEPT", 2)
     anchor = Anchor(database, tmp_path / "anchor.jsonl", SECOND)
     async with sequencing(database) as sequencer:
         for _ in range(8):

@@ -22,7 +22,7 @@ from tidelock.changes.retention import prune
 from tidelock.columns import parse_column_type
 from tidelock.errors import ResumeExpired
 from tidelock.fold.segments import change_schema, decode, encode
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 Connection = psycopg.Connection[Any]
 

@@ -17,14 +17,15 @@ from tests.recording import record, rows, sequencing
 from tidelock.columns import ColumnType
 from tidelock.definitions import Definitions, Stream
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
-from tidelock.ops.connect.connecting import Connected, Connecting
-from tidelock.ops.connect.connector import KeyViolation, Unrecordable
-from tidelock.ops.connect.memory import Feed, Memory
-from tidelock.ops.files.sender import Sender
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.connect import Connect
+from tidelock.settings.groups import ConnectSettings
+from tidelock.sources.connect.connecting import Connected, Connecting
+from tidelock.sources.connect.connector import KeyViolation, Unrecordable
+from tidelock.sources.connect.memory import Memory
+from tidelock.sources.connect.memory import ViewFeed as Feed
+from tidelock.sources.sender import Sender
 
 SECOND = 10**9
 
@@ -49,7 +50,7 @@ def connecting(
 ) -> Connecting:
     """A connector that is not running yet."""
     definitions = Definitions(streams={stream.name: stream})
-    given = Settings(definitions=definitions, connect=Connect(pause_max=SECOND // 10, **settings))
+    given = Settings(definitions=definitions, connect=ConnectSettings(pause_max=SECOND // 10, **settings))
     connector = source.connector(part_rows_max)
     feed = Feed.of(connector, stream, "default")
     sender = Sender(sequencer, given, streams_open=True)

@@ -17,13 +17,14 @@ from tests.materialize import standing_in
 from tests.recording import rows, sequencing
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
-from tidelock.ops.connect.connecting import Connecting
-from tidelock.ops.connect.memory import Feed, Memory
-from tidelock.ops.files.sender import Sender
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.connect import Connect
+from tidelock.settings.groups import ConnectSettings
+from tidelock.sources.connect.connecting import Connecting
+from tidelock.sources.connect.memory import Memory
+from tidelock.sources.connect.memory import ViewFeed as Feed
+from tidelock.sources.sender import Sender
 
 MILLISECOND = 10**6
 _tenants = itertools.count(1)
@@ -69,7 +70,7 @@ class Run:
     def start(self) -> None:
         sequencer, database, source, part_rows_max = self._given
         wanted = Settings(
-            definitions=Definitions(streams={STREAM.name: STREAM}), connect=Connect(pause_max=5 * MILLISECOND)
+            definitions=Definitions(streams={STREAM.name: STREAM}), connect=ConnectSettings(pause_max=5 * MILLISECOND)
         )
         connector = source.connector(part_rows_max)
         feed = Feed.of(connector, STREAM, self.tenant)

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from tidelock.errors import RequestError, Unreachable
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_no_more_are_open_than_allowed_and_the_others_wait(connections: Co
 async def test_who_waits_too_long_is_told_to_come_back(
     connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelock.ledger.connections._WAIT_S", 0.1)
+    monkeypatch.setattr("tidelock.postgres.pool._WAIT_S", 0.1)
     async with connections.lend(), connections.lend():
         with pytest.raises(Unreachable, match="in use"):
             async with connections.lend():
@@ -88,11 +88,11 @@ async def test_a_question_that_hangs_is_given_up_and_its_place_comes_back(
     async def sleep(connection: psycopg.AsyncConnection[Any]) -> None:
         await connection.execute("SELECT pg_sleep(60)")
 
-    monkeypatch.setattr("tidelock.ledger.connections._ANSWER_S", 0.1)
+    monkeypatch.setattr("tidelock.postgres.pool._ANSWER_S", 0.1)
     for _ in range(4):
         with pytest.raises(Unreachable, match="in time"):
             await connections.ask(sleep)
-    monkeypatch.setattr("tidelock.ledger.connections._ANSWER_S", 5)
+    monkeypatch.setattr("tidelock.postgres.pool._ANSWER_S", 5)
     assert await connections.ask(backend)
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.budgets import HANG_S
 from tests.connectors import SOURCES, STREAM, UNFIT, Source, sourcing
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ops.connect.connector import Connector, KeyViolation, Part, PositionLost
+from tidelock.sources.connect.connector import Connector, KeyViolation, Part, PositionLost
 
 #: op and row of a change
 Told = tuple[str, Any]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.recording import rows, sequencing
 from tidelock.errors import Exists
-from tidelock.ledger.database import Database
 from tidelock.model import Head
+from tidelock.postgres.database import Database
 
 
 async def test_what_belongs_to_a_control_event_is_written_with_it_or_neither_is(database: Database) -> None:

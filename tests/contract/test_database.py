@@ -13,9 +13,9 @@ import pytest
 from tests.budgets import HANG_S
 from tests.recording import rows
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger import postmaster
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres import postmaster
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
 
 SECRET = "s3cr3t-w0rd"
 
@@ -96,6 +96,6 @@ async def test_a_database_in_another_encoding_is_refused(postgres: EmbeddedPostg
 
 
 async def test_a_server_that_is_too_old_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.ledger.database._VERSION_MIN", 99)
+    monkeypatch.setattr("tidelock.postgres.database._VERSION_MIN", 99)
     with pytest.raises(SettingsError, match=r"is Postgres \d+; Tidelock needs 99 or newer"):
         await database.connect()

@@ -19,8 +19,8 @@ from tests.conftest import Databases
 from tests.model import meters, values
 from tests.texts import INSTANTS, ODD, TYPES, doubles, read, signed, texts_of
 from tidelock.columns import ColumnType, parse_column_type
-from tidelock.ops.explain import casts
 from tidelock.periods import period_start
+from tidelock.usage import casts
 
 MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=examples(6))
 

@@ -16,14 +16,14 @@ from tests.recording import LIMITS
 from tidelock.ingest.admit import Writer
 from tidelock.ingest.intake import Intake
 from tidelock.ingest.wire import WireEvent
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.reader import Page, Slice, read_events, read_page
 from tidelock.ledger.routing import Filter, Frame
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.model import Recorded
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
 EVERYTHING = Filter()

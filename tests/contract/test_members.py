@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tidelock.fold.slots import WHOLE, Member
-from tidelock.ledger.database import Database
-from tidelock.sinks.members import member_texts
+from tidelock.postgres.database import Database
+from tidelock.sinks.lakeranges import member_texts
 
 MEMBERS = [
     Member(("a",)), Member(("a",), raw=True), Member(("a", "b")), Member(("a", "b"), raw=True), Member(("a", "b", "é")),

@@ -11,9 +11,9 @@ import pytest
 
 from tidelock.errors import SettingsError, TidelockError
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.binaries import find_binaries
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate, status
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import find_binaries
+from tidelock.postgres.migrate import migrate, status
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def toys(tmp_path: Path) -> Path:
 
 def test_the_schema_is_what_the_migrations_make(database: Database, empty_database: Database) -> None:
     with empty_database.connect_sync() as connection:
-        connection.execute(files("tidelock").joinpath("schema.sql").read_bytes())
+        connection.execute(files("tidelock.postgres").joinpath("schema.sql").read_bytes())
     assert _dump(empty_database) == _dump(database)
 
 

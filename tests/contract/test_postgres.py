@@ -18,11 +18,10 @@ import psycopg
 import pytest
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger import postgres as launcher
-from tidelock.ledger import postmaster
-from tidelock.ledger.binaries import find_binaries
-from tidelock.ledger.postgres import EmbeddedPostgres
-from tidelock.ledger.serverlog import explain
+from tidelock.postgres import embedded as launcher
+from tidelock.postgres import postmaster
+from tidelock.postgres.cluster import explain
+from tidelock.postgres.embedded import EmbeddedPostgres, find_binaries
 
 NOBODY = 65534
 
@@ -31,8 +30,8 @@ USER = """
 import sys
 from pathlib import Path
 from tidelock.errors import TidelockError
-from tidelock.ledger import postmaster
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres import postmaster
+from tidelock.postgres.embedded import EmbeddedPostgres
 data = Path(sys.argv[1])
 server = EmbeddedPostgres(data, None, {})
 try:

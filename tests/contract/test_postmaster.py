@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from tidelock.errors import Unreachable
-from tidelock.ledger import postmaster
-from tidelock.ledger.locks import FileLock
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres import postmaster
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.filelocks import FileLock
 
 
 @pytest.fixture(scope="module")

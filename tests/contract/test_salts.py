@@ -13,10 +13,10 @@ from tidelock.ingest.identity import Salts, canonical
 from tidelock.ingest.intake import Intake
 from tidelock.ingest.wire import WireEvent
 from tidelock.instants import format_nine, parse_rfc3339
-from tidelock.ledger.database import Database
 from tidelock.ledger.salts import SALT_BYTES_MAX, add_salt, open_salts, promote_salt, read_salts
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.model import Accepted, Answer, Duplicate, Verdict
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 DAY = "2026-01-01T00:00:00Z"

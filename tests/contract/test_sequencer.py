@@ -13,9 +13,9 @@ from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, decide
-from tidelock.ledger.database import Database
-from tidelock.ledger.partitions import ensure_partitions
+from tidelock.ledger.writer import ensure_partitions
 from tidelock.model import Accepted, Conflict, Duplicate, Event, Rejected, Verdict
+from tidelock.postgres.database import Database
 
 DAY = "2026-01-01T00:00:00Z"
 
@@ -354,10 +354,10 @@ async def test_a_number_too_large_to_compute_with_is_compared_all_the_same(datab
 async def test_a_defect_met_by_one_request_fails_no_other(
     database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def brittle(collections: list[Collection], *rest: Any) -> Commit:
+    def brittle(collections: list[Collection], *rest: Any, **named: Any) -> Commit:
         if any("guilty" in event.keys for c in collections for event in c.events if isinstance(event, Event)):
             raise ZeroDivisionError
-        return decide(collections, *rest)
+        return decide(collections, *rest, **named)
 
     monkeypatch.setattr("tidelock.ledger.sequencer.decide", brittle)
     async with sequencing(database) as sequencer:

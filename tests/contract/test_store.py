@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from tidelock.fold import statements, store
+from tidelock.fold.kernel.outcomes import appended, row_schema
 from tidelock.fold.store import Store
 from tidelock.fold.tables import COUNTERS, KEY, SCHEMA
-from tidelock.fold.versions import appended, row_schema
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 ROWS = 5_000
 

@@ -11,11 +11,10 @@ import pytest
 from tests.budgets import HANG_S
 from tests.recording import record, rows, sequencing, until_waited_for
 from tidelock.clock import Clock, database_clock
-from tidelock.ledger.database import Database
-from tidelock.ledger.due import Due
 from tidelock.ledger.sequencer import Sequencer
-from tidelock.ledger.ticks import Ticker
+from tidelock.ledger.ticks import Due, Ticker
 from tidelock.model import Accepted
+from tidelock.postgres.database import Database
 
 SECOND = 1_000_000_000
 

@@ -11,11 +11,10 @@ import pytest
 from tests.recording import judged, record, rows, sequencing
 from tidelock.errors import Unreachable
 from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.database import Database
-from tidelock.ledger.rawrows import numeric_text, raw_rows
-from tidelock.ledger.rows import event_row, event_tail
+from tidelock.ledger.rows import event_row, event_tail, numeric_text, raw_rows
 from tidelock.ledger.verify import Verification, verify
 from tidelock.model import Event
+from tidelock.postgres.database import Database
 from tidelock.quantities import numeric_binary
 
 DAY = "2026-01-01T00:00:00Z"

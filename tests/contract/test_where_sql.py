@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.filters import COLUMN_TYPES, COLUMNS, Filter, Row, any_values, naive, rows, where
 from tidelock.columns import ColumnType
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.where import (
     DEPTH_MAX,
     POSTGRES,

@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.client.scripted import says, scripted
-from tidelock.cli import app
-from tidelock.ops.demo.feed import Feed
+from tidelock.cli.main import app
+from tidelock.demo.feed import Feed
 
 _SAID = """
-from tidelock.ops import terminal
-from tidelock.ops.commands.running import _welcome
-from tidelock.ops.demo.feed import TO_TRY, LIVE
+from tidelock.cli import terminal
+from tidelock.cli.serve import _welcome
+from tidelock.demo.feed import TO_TRY, LIVE
 terminal.say_as_it_is(_welcome("http://127.0.0.1:8080", 1.5, keyless=True))
 terminal.say_as_it_is(TO_TRY.format(url="http://127.0.0.1:8080", live=LIVE, seconds="20"))
 """

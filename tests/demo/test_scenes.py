@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tidelock.ops.demo.history import history
-from tidelock.ops.demo.scenes import Event, producers
+from tidelock.demo.scenes import Event, history, producers
 
 MINUTES = 3
 START_MS = 1_800_000_000_000

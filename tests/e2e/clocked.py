@@ -14,7 +14,7 @@ from tests.e2e.conftest import Start
 from tests.running import RunningFold, folding_beside
 from tidelock.app import Serving
 from tidelock.definitions import Definitions
-from tidelock.fold.session import Spark
+from tidelock.spark.runtime import Spark
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from tidelock.cli import app
-from tidelock.ledger.database import Database
+from tidelock.cli.main import app
+from tidelock.postgres.database import Database
 
 
 def run(database: Database | None, *arguments: object, env: dict[str, str] | None = None) -> Result:
@@ -36,11 +36,17 @@ def process(*arguments: object, cwd: Path, fold: bool = False, **options: Any) -
     """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDELOCK_", "DATABASE_URL"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "tidelock.cli", *map(str, arguments)],
+        [sys.executable, "-m", "tidelock", *map(str, arguments)],
         cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**clean, "NO_COLOR": "1", "TIDELOCK_FOLD_ENABLED": str(fold).lower(), "TIDELOCK_SPARK_REHEARSALS": "0"},
+        env={**clean, "NO_COLOR": "1", "TIDELOCK_FOLD_ENABLED": str(fold).lower()},
         **options,
     )  # fmt: skip
+
+
+def recorded(database: Database) -> int:
+    """How many events there are: for who asks again and again."""
+    with database.connect_sync() as connection:
+        return int(connection.execute(b"SELECT count(*) FROM events").fetchall()[0][0])
 
 
 def events(database: Database, columns: str = "customer_ref") -> list[tuple[Any, ...]]:

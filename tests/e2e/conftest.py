@@ -17,8 +17,8 @@ import uvloop
 
 from tidelock.app import Serving, open_server
 from tidelock.clock import Clock, database_clock
-from tidelock.ledger.keynews import KeyNews
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.ledger.apikeys import KeyNews
+from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.settings import Settings
 
 Start = Callable[..., AbstractAsyncContextManager[Serving]]

@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 WORKFLOW_EVENTS = """
 CREATE TABLE workflow_events (
@@ -51,6 +51,13 @@ def change(database: Database, *statements: str) -> None:
     with database.connect_sync() as connection:
         for statement in statements:
             connection.execute(statement.encode())
+
+
+def count(database: Database) -> int:
+    """How many rows came by a backfill."""
+    with database.connect_sync() as connection:
+        query = "SELECT count(*) FROM events WHERE idempotency_key LIKE 'workflow_events:%'"
+        return int(connection.execute(query).fetchall()[0][0])
 
 
 def recorded(database: Database) -> list[tuple[Any, ...]]:

@@ -25,7 +25,7 @@ import pytest
 from tests.e2e.commandline import run
 from tests.faults.servers import ROOT
 from tests.live.javascript import clients
-from tidelock.fold.session import Spark
+from tidelock.spark.runtime import Spark
 
 #: bounds what hangs
 PATIENCE_S = 120
@@ -141,7 +141,7 @@ def sharing(spark: Spark, place: Path) -> Iterator[None]:
     files.setWorkingDirectory(hadoop.Path(str(place)))
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tidelock.fold.session.Spark", lambda *_: nullcontext(spark))
+            patch.setattr("tidelock.spark.runtime.Spark", lambda *_: nullcontext(spark))
             yield
     finally:
         files.setWorkingDirectory(before)

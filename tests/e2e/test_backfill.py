@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import Databases
 from tests.e2e import oldtables
 from tests.e2e.commandline import events, process, run
-from tidelock.ledger.database import Database
 from tidelock.ledger.verify import verify
+from tidelock.postgres.database import Database
 
 JANUARY_2 = 1_767_312_000 * 10**9
 
@@ -221,10 +221,10 @@ def killed_at_random(database: Database, old: Database, tmp_path: Path, rows: in
     flags = ["--database-url", database.url, "--from", old.url, "--table", "workflow_events", "--json"]
     while True:
         backfill = process("backfill", *flags, cwd=tmp_path)
-        before = len(oldtables.recorded(database))
+        before = oldtables.count(database)
         if before < rows * 0.9 and kills < kills_max:
             # Not before it has begun to record, or it would be killed at the start each time.
-            while len(oldtables.recorded(database)) == before and backfill.poll() is None:
+            while oldtables.count(database) == before and backfill.poll() is None:
                 time.sleep(0.01)
             time.sleep(chance.uniform(0, 0.3 if rows < 10**5 else 3))
             backfill.send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))

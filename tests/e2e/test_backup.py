@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.e2e.commandline import run
 from tests.recording import record, sequencing
 from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.binaries import find_binaries
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import find_binaries
 
 
 def tool(name: str, *words: object) -> None:

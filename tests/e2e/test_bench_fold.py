@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from bench import commands as bench
+from bench import latency
+from bench.backlog import Backlog
+from bench.fold import STEPS, measure_ledger
+from bench.harness import Stopwatch
 from tests.conftest import Databases
-from tidelock.cli import app
 from tidelock.errors import Difference
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
-from tidelock.ops.bench import latency
-from tidelock.ops.bench.backlog import Backlog
-from tidelock.ops.bench.fold import STEPS, measure_ledger
-from tidelock.ops.bench.stopwatch import Stopwatch
-from tidelock.ops.commands import bench
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: more than the driver reads by itself: the steps are those of a backlog
 EVENTS = 12_000
@@ -54,7 +53,7 @@ def test_a_fold_that_counts_wrong_is_not_measured(database: Database) -> None:
 
 def test_the_time_of_a_step_is_not_that_of_the_steps_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("tidelock.ops.bench.stopwatch.time.perf_counter", lambda: now[-1])
+    monkeypatch.setattr("bench.harness.time.perf_counter", lambda: now[-1])
 
     class Steps:
         def outer(self) -> str:
@@ -88,10 +87,12 @@ def test_memory_is_that_of_the_beginning_and_of_the_end_after_the_warm_up() -> N
 
 @pytest.mark.soak
 def test_latency_is_measured_through_a_server_and_its_fold(jars: Path, tmp_path: Path) -> None:
-    figures = latency.measure(Settings(data=jars), 5, 20, print, place=tmp_path)
+    figures = latency.measure(Settings(data=jars), 5, 20, print, idle=5, place=tmp_path)
     assert set(bench._LATENCY_ROWS) < set(figures)
     assert figures["events"] == 100
     assert 0 < float(str(figures["visibleP50Ms"])) <= float(str(figures["visibleP99Ms"]))
+    assert 0 < float(str(figures["firstP50Ms"])) <= float(str(figures["firstP99Ms"]))
+    assert 0 < float(str(figures["idlePercent"])) < 100
     assert figures["driverMb"]
     assert figures["jvmMb"]
     assert list(tmp_path.iterdir()) == []
@@ -101,13 +102,13 @@ def test_latency_is_measured_through_a_server_and_its_fold(jars: Path, tmp_path:
 def test_only_a_scratch_ledger_is_measured(command: str, tmp_path: Path) -> None:
     config = tmp_path / "mine.toml"
     config.write_text('database_url = "postgresql://db.example/real"\n')
-    refused = CliRunner().invoke(app, ["bench", command, "--config", str(config)])
+    refused = CliRunner().invoke(bench.app, [command, "--config", str(config)])
     assert refused.exit_code != 0
     assert "scratch ledger only" in f"{refused.stderr}{refused.exception}"
 
 
 @pytest.mark.parametrize("counters", ["0", "", "many", "-1", "1,,2", "99999999999"])
 def test_numbers_of_customers_that_mean_nothing_are_refused(counters: str) -> None:
-    refused = CliRunner().invoke(app, ["bench", "fold", f"--counters={counters}"])
+    refused = CliRunner().invoke(bench.app, ["fold", f"--counters={counters}"])
     assert refused.exit_code != 0
     assert "is not a list of numbers" in f"{refused.stderr}{refused.exception}"

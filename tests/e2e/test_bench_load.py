@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bench import commands as bench
+from bench.backlog import Backlog
+from bench.stores import measured
 from tests.conftest import Databases
-from tidelock.fold.session import Spark
-from tidelock.ops.bench.backlog import Backlog
-from tidelock.ops.bench.stores import measured
-from tidelock.ops.commands import bench_stores
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: more than the driver reads by itself
 EVENTS = 12_000
@@ -19,7 +19,7 @@ def test_loading_is_measured_beside_duckdb(spark: Spark, databases: Databases, t
     with databases() as database:
         backlog = Backlog(database, EVENTS, 100, 1_000_000)
         figures = measured(spark, backlog, replace(Settings(), data=tmp_path), said.append, rounds=1)
-    assert set(bench_stores._ROWS) < set(figures), "every row of the table has its figure"
+    assert set(bench._LOAD_ROWS) < set(figures), "every row of the table has its figure"
     assert all(figures.values())
     assert figures["events"] == EVENTS
     assert any("folded from the lake" in line for line in said)

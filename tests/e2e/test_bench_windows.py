@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from bench import commands as bench
+from bench.backlog import Backlog, Pace
+from bench.judgement import judged
+from bench.windows import STEPS, measure_ledger
 from tests.conftest import Databases
 from tidelock.errors import Difference
-from tidelock.fold.session import Spark
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
-from tidelock.ops.bench.backlog import Backlog, Pace
-from tidelock.ops.bench.judgement import judged
-from tidelock.ops.bench.windows import STEPS, measure_ledger
-from tidelock.ops.commands import bench
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 #: a range that Spark reads, and one that goes on from what is stored
 EVENTS = 30_000

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from bench.commands import app as bench
 from tests.e2e.commandline import json_lines, process, run
 from tests.recording import record, sequencing
 from tidelock import __version__
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings import TABLE
 
 DAY = "2026-01-01T00:00:00Z"
@@ -350,15 +352,14 @@ def test_bench_measures_a_scratch_ledger_where_and_as_it_is_told(tmp_path: Path)
     (tmp_path / "mine.toml").write_text(
         'streams_open = false\nanchor = "kept.jsonl"\n[postgres]\nmax_wal_size = "1GB"\n'
     )
-    measured = ["bench", "ingest", "--events", "8000", "--rounds", "1", "--config", "mine.toml", "--json"]
-    (figures,) = json_lines(
-        run(None, *measured, "--data", "place", env={"DATABASE_URL": "postgresql://nowhere.invalid/x"})
-    )
+    measured = ["ingest", "--events", "8000", "--rounds", "1", "--config", "mine.toml", "--json"]
+    elsewhere = {"DATABASE_URL": "postgresql://nowhere.invalid/x"}
+    (figures,) = json_lines(CliRunner().invoke(bench, [*measured, "--data", "place"], env=elsewhere))
     assert figures["batchEventsPerSecond"] > 0
     assert list((tmp_path / "place").iterdir()) == []
     assert not (tmp_path / "kept.jsonl").exists()
     (tmp_path / "mine.toml").write_text('database_url = "postgresql://db.example/real"\n')
-    refused = run(None, *measured)
+    refused = CliRunner().invoke(bench, measured)
     assert refused.exit_code == 2
     assert "scratch ledger only" in refused.stderr
 
@@ -376,6 +377,6 @@ def test_after_a_kill_the_next_start_finds_everything_acknowledged(tmp_path: Pat
 
 
 def test_help_does_not_wait_for_what_it_does_not_need(tmp_path: Path) -> None:
-    code = "import sys, tidelock.cli; print([m for m in ('psycopg', 'fastapi', 'pyarrow') if m in sys.modules])"
+    code = "import sys, tidelock.cli.main; print([m for m in ('psycopg', 'fastapi', 'pyarrow') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert found.stdout == "[]\n"

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from tests.faults.servers import ROOT
-from tidelock.cli import app
+from tidelock.cli.main import app
 from tidelock.reference.commands import commands_page, examples, leaves
 
 ROOT_COMMAND: Any = typer.main.get_command(app)

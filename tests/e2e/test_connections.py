@@ -20,12 +20,12 @@ from tests.budgets import HANG_S
 from tests.e2e.conftest import Start
 from tests.e2e.test_keys import bearer, make_key
 from tidelock.app import Serving
-from tidelock.ops.clients import trust
-from tidelock.ops.gate import Gate, GateLimits, Waiting
-from tidelock.ops.http_connection import HttpConnection
-from tidelock.ops.listener import bind, listen, open_gate
+from tidelock.http.clients import trust
+from tidelock.http.connection import HttpConnection
+from tidelock.http.gate import Gate, GateLimits, Waiting
+from tidelock.http.listener import bind, listen, open_gate
 from tidelock.settings import Settings
-from tidelock.settings.connections import ConnectionLimits
+from tidelock.settings.groups import ConnectionLimits
 
 HEAD = b"POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 MS = 1_000_000
@@ -151,7 +151,7 @@ async def test_who_is_silent_or_stops_halfway_is_closed_and_the_log_says_so_in_o
             HEAD + b"content-length: 9\r\n\r\n[": b"HTTP/1.1 408",
             HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n[]": b"HTTP/1.1 408",
         }
-        with caplog.at_level(logging.WARNING, "tidelock.ops.gate"):
+        with caplog.at_level(logging.WARNING, "tidelock.http.gate"):
             async with asyncio.TaskGroup() as group:
                 for part, status in parts.items():
                     for _ in range(20):
@@ -311,7 +311,7 @@ async def test_at_the_limit_a_new_connection_replaces_a_silent_one(start: Start)
 
 async def test_where_others_are_let_in_one_address_has_its_limit(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections of this machine are not counted, so the test has to pretend that they are another's."""
-    monkeypatch.setattr("tidelock.ops.gate._network", lambda address: address)
+    monkeypatch.setattr("tidelock.http.gate._network", lambda address: address)
     async with start() as first:
         key = bearer(await make_key(first, "*", ["read"]))
         url = first.ledger.database.url
@@ -391,7 +391,7 @@ async def test_at_the_limit_a_new_connection_replaces_one_that_does_not_read_the
             request = b"GET /closed/4000000 HTTP/1.1\r\nconnection: close\r\n\r\n"
             await clients.enter_async_context(deaf(port, request))
         await until(lambda: len(gate.closing) == 10)
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client, asyncio.timeout(10):
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client, asyncio.timeout(HANG_S):
             while (await client.get("/closed/1")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert gate.closed["replaced"] == 1
@@ -476,13 +476,13 @@ async def test_who_has_shown_no_key_may_send_little_by_websocket(start: Start) -
                     assert b"ingressSequence" in await client.reader.read(1000)
                 padded = b'{"type":"ping","payload":{"a":"' + b"a" * 100_000 + b'"}}'
                 await client.send(frame(0x81, padded) + frame(0x89, b"still here"))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(HANG_S):
                     await client.reader.readuntil(b"still here")
 
 
 async def test_all_who_have_shown_no_key_may_send_only_so_much_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest make room: who has a key shows it at once."""
-    monkeypatch.setattr("tidelock.ops.gate._STRANGERS_BYTES_MAX", 50_000)
+    monkeypatch.setattr("tidelock.http.gate._STRANGERS_BYTES_MAX", 50_000)
     async with listening(_listener) as (port, gate), AsyncExitStack() as clients:
         loop = asyncio.get_running_loop()
         opened = [await clients.enter_async_context(deaf(port, HANDSHAKE % (b"/", b""))) for _ in range(8)]
@@ -497,7 +497,7 @@ async def test_all_who_have_shown_no_key_may_send_only_so_much_together(monkeypa
 
 
 async def test_a_bad_handshake_of_a_client_that_does_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.ops.listener._LEAVING_S", 0.2)
+    monkeypatch.setattr("tidelock.http.listener._LEAVING_S", 0.2)
     bad = (HANDSHAKE % (b"/", b"")).replace(b"version: 13", b"version: 12")
     request = b"GET /kept/4000000 HTTP/1.1\r\n\r\n"
     async with listening(_answer_of_a_size) as (port, gate), deaf(port, request) as client:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tidelock.cli import app
+from tidelock.cli.main import app
 
 
 def ask(*flags: str) -> tuple[int, dict[str, dict[str, Any]]]:

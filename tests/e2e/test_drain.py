@@ -13,7 +13,7 @@ from tests import folded
 from tests.e2e.commandline import events, json_lines, run
 from tests.e2e.test_cli import fill, post, up
 from tidelock.definitions import parse_definitions
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 TABLES: dict[str, Any] = {
     "streams": {

@@ -18,8 +18,8 @@ from tests.e2e.test_reads import listed
 from tests.running import RunningFold, folding_beside
 from tidelock.app import Serving
 from tidelock.definitions import parse_definitions
-from tidelock.fold.session import Spark
 from tidelock.instants import SECOND, format_instant
+from tidelock.spark.runtime import Spark
 
 Json = dict[str, Any]
 

@@ -24,8 +24,8 @@ from tests.faults.servers import ROOT
 from tidelock.definitions import parse_definitions
 from tidelock.eventtimes import EventtimeTypeRegistry, eventtime_types
 from tidelock.fold.plugins import load_plugins
-from tidelock.fold.session import Spark
 from tidelock.instants import SECOND, parse_rfc3339
+from tidelock.spark.runtime import Spark
 
 PAGE, TYPES = ((ROOT / "docs" / name).read_text() for name in ("event-time.md", "event-time-types.md"))
 EIGHT = parse_rfc3339("2026-02-02T08:00:00Z")

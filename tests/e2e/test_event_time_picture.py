@@ -16,8 +16,8 @@ from tests.e2e.conftest import Start
 from tests.e2e.test_reads import listed
 from tests.faults.servers import ROOT
 from tidelock.definitions import parse_definitions
-from tidelock.fold.session import Spark
 from tidelock.instants import SECOND, format_instant, parse_rfc3339
+from tidelock.spark.runtime import Spark
 
 Json = dict[str, Any]
 

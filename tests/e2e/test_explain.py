@@ -18,7 +18,7 @@ from tidelock.app import Serving
 from tidelock.client import AsyncClient, Client
 from tidelock.definitions import parse_definitions
 from tidelock.errors import RequestError
-from tidelock.ops.explain.moments import moment
+from tidelock.usage.usage import moment
 
 Json = dict[str, Any]
 

@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import _made
 from tests.e2e.commandline import events, json_lines, run
 from tests.recording import record, sequencing
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
 
 DAY = "2026-01-01T00:00:00Z"
 SENT: list[dict[str, Any]] = [
@@ -162,6 +162,6 @@ def test_a_long_ledger_is_read_page_by_page(database: Database, monkeypatch: pyt
             await record(sequencer, *({"customerRef": str(n), "data": "x" * n} for n in range(500)))
 
     asyncio.run(fill())
-    monkeypatch.setattr("tidelock.ops.exporting._PAGE_ROWS", 7)
-    monkeypatch.setattr("tidelock.ops.exporting._PAGE_BYTES", 10_000)
+    monkeypatch.setattr("tidelock.sources.files.exporting._PAGE_ROWS", 7)
+    monkeypatch.setattr("tidelock.sources.files.exporting._PAGE_BYTES", 10_000)
     assert sequences(database) == list(range(1, 501))

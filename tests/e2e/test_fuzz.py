@@ -136,6 +136,8 @@ def test_any_query_is_answered_in_form(client: httpx.Client, query: dict[str, st
         assert set(response.json()) in ({"items", "next"}, {"error"})
 
 
+#: some of whose examples must be taken, or refused
+TAKEN = ("/v1/events", "/admin/events")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -149,7 +151,9 @@ def test_every_operation_answers_as_its_description_says(
         assert isinstance(result, Ok)
         operation = result.ok()
 
-        @settings(max_examples=examples(10), database=None, suppress_health_check=list(HealthCheck))
+        budget = 10 if operation.path in TAKEN else 5
+
+        @settings(max_examples=examples(budget), database=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=mode))
         def answers(case: schemathesis.Case[Any]) -> None:
             response = case.call_and_validate(checks=CHECKS)
@@ -161,5 +165,4 @@ def test_every_operation_answers_as_its_description_says(
             assert mode is schemathesis.GenerationMode.NEGATIVE, "what has no parameters cannot be asked wrongly"
     print(statuses)
     expected = 200 if mode is schemathesis.GenerationMode.POSITIVE else 400
-    assert expected in statuses["/v1/events"]
-    assert expected in statuses["/admin/events"]
+    assert all(expected in statuses[path] for path in TAKEN)

@@ -19,9 +19,9 @@ from tests.e2e.conftest import Start
 from tests.recording import until_waited_for
 from tidelock.app import Serving
 from tidelock.errors import SettingsError
-from tidelock.fold.lease import READY, hold
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.leases import READY, hold
 
 
 async def sample(client: httpx.AsyncClient, name: str, **labels: str) -> float:
@@ -190,7 +190,7 @@ async def test_a_list_that_takes_long_holds_up_no_other_answer(start: Start) -> 
 
 
 async def test_a_ledger_that_hangs_is_told_in_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.ledger.connections._ANSWER_S", 0.3)
+    monkeypatch.setattr("tidelock.postgres.pool._ANSWER_S", 0.3)
     async with (
         start() as server,
         httpx.AsyncClient(base_url=server.url, timeout=HANG_S) as client,

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from tests.e2e.commandline import events, process, run
-from tidelock.ledger.database import Database
+from tests.e2e.commandline import events, process, recorded, run
+from tidelock.postgres.database import Database
 
 DAY = "2026-01-01T00:00:00Z"
 
@@ -283,12 +283,12 @@ def test_an_import_that_was_stopped_or_killed_goes_on_where_it_was(
     arguments = ["import", "a.csv", "--import-chunk-events", "50", "--database-url", database.url]
     running = process(*arguments, cwd=folder)
     deadline = time.monotonic() + 60
-    while len(events(database, "1")) < 1000 and time.monotonic() < deadline:
+    while recorded(database) < 1000 and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(running.pid, ending)
     _, said = running.communicate(timeout=60)
     assert running.returncode == (-ending if ending == signal.SIGKILL else 128 + ending), said
-    done = len(events(database, "1"))
+    done = recorded(database)
     assert 1000 <= done < ROWS
     found = report(database, "a.csv", "--import-chunk-events", "500")
     assert found["resumedAfter"] > 0
@@ -316,8 +316,8 @@ def test_an_import_outlives_a_database_that_drops_its_connections(database: Data
             ).fetchone()
         dropped += bool(found and found[0])
         # It goes on first: three drops at its beginning would be like one.
-        before = len(events(database, "1"))
-        while running.poll() is None and len(events(database, "1")) == before:
+        before = recorded(database)
+        while running.poll() is None and recorded(database) == before:
             time.sleep(0.01)
     said, problems = running.communicate(timeout=60)
     assert (running.returncode, problems) == (0, "")

@@ -17,16 +17,16 @@ from tests.faults.servers import ROOT
 from tests.mirror.mirrors import consume, mirror_once
 from tests.recording import record, sequencing
 from tests.stack import TOPICS, Stack
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 pytestmark = pytest.mark.stack
 PAGE = (ROOT / "docs" / "kafka.md").read_text()
 
 
 async def test_health_and_status_tell_how_far_the_mirror_is_and_where(start: Start, stack: Stack) -> None:
-    settings = Settings(kafka=Kafka(brokers=(stack.kafka,), topic_prefix="health."))
+    settings = Settings(kafka=KafkaSettings(brokers=(stack.kafka,), topic_prefix="health."))
     async with start(kafka=settings.kafka) as server, httpx.AsyncClient(base_url=server.url) as client:
         await client.post("/v1/events", json=[{"stream": "a"}, {"stream": "b"}, {"stream": "a"}])
         for path in ("/readyz", "/admin/event-health"):
@@ -51,7 +51,7 @@ async def test_health_and_status_tell_how_far_the_mirror_is_and_where(start: Sta
 
 
 async def test_a_reader_that_is_too_far_behind_makes_the_server_not_ready(start: Start) -> None:
-    kafka = Kafka(brokers=("127.0.0.1:9",))
+    kafka = KafkaSettings(brokers=("127.0.0.1:9",))
     async with (
         start(kafka=kafka, reader_lag_max=1_000_000_000) as server,
         httpx.AsyncClient(base_url=server.url) as client,
@@ -106,7 +106,7 @@ def test_up_mirrors_by_itself_to_a_kafka_for_development(stack: Stack) -> None:
     httpx.post(f"{stack.url}/v1/events", json=events).raise_for_status()
     stack.until_caught_up("kafka")
     listed = httpx.get(f"{stack.url}/admin/events", params={"stream": "mirrored"}).json()["items"]
-    settings = Settings(kafka=Kafka(brokers=(stack.kafka,), topic_prefix=f"{TOPICS}mirrored"))
+    settings = Settings(kafka=KafkaSettings(brokers=(stack.kafka,), topic_prefix=f"{TOPICS}mirrored"))
     assert [message.value for message in consume(settings)] == listed
     printed = [f"{event['ingressSequence']} {event['customerRef']}" for event in listed]
     assert _printed_by_the_pages_consumer(stack.kafka, f"{TOPICS}mirrored", 3) == printed

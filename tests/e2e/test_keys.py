@@ -16,9 +16,8 @@ from tests.budgets import HANG_S
 from tests.e2e.conftest import Start
 from tidelock.app import Serving
 from tidelock.errors import SettingsError
-from tidelock.ledger.apikeys import create_key, list_keys, revoke_key
-from tidelock.ledger.keynews import KeyNews
-from tidelock.ops.access import check_binding
+from tidelock.http.access import check_binding
+from tidelock.ledger.apikeys import KeyNews, create_key, list_keys, revoke_key
 
 EVENT = {"stream": "s"}
 

@@ -15,7 +15,7 @@ from tests.e2e.conftest import Start
 from tests.faults.servers import ROOT
 from tests.running import folding_beside
 from tidelock.definitions import parse_definitions
-from tidelock.fold.session import Spark
+from tidelock.spark.runtime import Spark
 
 Json = dict[str, Any]
 

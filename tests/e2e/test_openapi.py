@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from tidelock.ops.problems import install_problems
+from tidelock.http.problems import install_problems
 
 Json = dict[str, Any]
 

@@ -12,15 +12,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.budgets import HANG_S
 from tests.e2e.conftest import Start
 from tests.e2e.test_connections import client_of
 from tests.live.sockets import connected
 from tidelock.app import Serving
 from tidelock.errors import Unreachable
-from tidelock.ledger import postmaster
-from tidelock.ops import problems
-from tidelock.ops.operations import Operations
-from tidelock.ops.problems import Outages
+from tidelock.graphql.execution import Operations
+from tidelock.http import problems
+from tidelock.http.problems import Outages
+from tidelock.postgres import pool as connections
+from tidelock.postgres import postmaster
 
 _FILE = 'could not extend file "base/5/16500.1": No space left on device'
 
@@ -68,6 +70,8 @@ async def test_a_full_disk_that_stops_postgres_is_told_without_its_insides(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(problems, "outages", Outages())
+    # On a busy machine it takes longer to see that Postgres does not start.
+    monkeypatch.setattr(connections, "_ANSWER_S", HANG_S)
     cluster = tmp_path / "data" / "postgres"
     async with start(data=tmp_path / "data", database_url=None) as server, client_of(server) as client:
         assert (await client.post("/v1/events", json={"stream": "s"})).status_code == 200
@@ -120,7 +124,7 @@ def test_a_reason_is_logged_again_after_a_minute_with_how_often_it_was_told_mean
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("tidelock.ops.problems.time.monotonic", lambda: now)
+    monkeypatch.setattr("tidelock.http.problems.time.monotonic", lambda: now)
     outages = Outages()
     for _ in range(3):
         outages.note(Unreachable("away"))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.commandline import process, run
 from tidelock.eventtimes import eventtime_types
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 STREAM = '[streams.clicks]\neventtime = { column = "data.t", type = "julian" }\n'
 OTHER_TYPE = """

@@ -9,7 +9,7 @@ import httpx
 from tests.conftest import Databases
 from tests.e2e.commandline import run
 from tests.e2e.conftest import Start
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 
 def status(url: str, sequence_url: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ from tests.e2e.test_cli import fill
 from tidelock.changes.reader import Change
 from tidelock.columns import STRING
 from tidelock.definitions import parse_definitions
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 DEFINITIONS = parse_definitions(
     {

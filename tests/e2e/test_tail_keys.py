@@ -124,7 +124,7 @@ async def test_a_key_that_may_not_read_is_refused_in_the_first_frame_too(keyed: 
 
 
 async def test_who_shows_no_key_in_time_is_sent_away(keyed: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.ops.tail._INTRODUCTION_S", 0.3)
+    monkeypatch.setattr("tidelock.api.events._INTRODUCTION_S", 0.3)
     started = time.monotonic()
     async with tail_of(keyed) as tail:
         assert await closing(tail) == 4401

@@ -19,8 +19,8 @@ from tidelock.changes.retention import prune
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import WATERMARKS, Table, tables_of
 from tidelock.instants import format_instant
-from tidelock.ledger.database import Database
-from tidelock.ops.rows import Selection, read_rows
+from tidelock.postgres.database import Database
+from tidelock.views.rows import RowSelection, read_rows
 
 TRADES = {
     "eventtime": {"column": "at", "type": "unixtimestamp_ms"}, "ordered": True,
@@ -134,7 +134,7 @@ async def positions(database: Database) -> list[object]:
     after = None
     async with await database.connect() as connection:
         while True:
-            page = await read_rows(connection, Selection(ORDERED, after=after), rows_max=5, bytes_max=10**6)
+            page = await read_rows(connection, RowSelection(ORDERED, after=after), rows_max=5, bytes_max=10**6)
             found += [item["position"] for item in page.items]
             if (after := page.last) is None:
                 return found

@@ -19,10 +19,10 @@ from tests.triggers.folded import begin_evaluation, hand_fold, told
 from tests.triggers.outboxes import create_trigger, fill, transition
 from tests.triggers.receiver import Receiver, receiving
 from tidelock.columns import parse_column_type
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 from tidelock.triggers.definition import Trigger, control_event
-from tidelock.triggers.evaluation import Evaluation
+from tidelock.triggers.evaluate import Evaluation
 from tidelock.triggers.signatures import verify
 
 Json = dict[str, Any]

@@ -25,8 +25,8 @@ from tidelock.app import Serving
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.ingest.admit import Admission
 from tidelock.ingest.wire import WireEvent
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
+from tidelock.postgres.database import Database
 from tidelock.triggers.payloads import data_forms
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.stack import Stack
 from tests.triggers.receiver import Receiver, Reply, Request, receiving
-from tidelock.triggers.ids import event_id
+from tidelock.triggers.definition import event_id
 from tidelock.triggers.signatures import verify
 
 pytestmark = pytest.mark.stack

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.live.javascript import need_javascript
-from tidelock.triggers.ids import event_id
+from tidelock.triggers.definition import event_id
 from tidelock.triggers.payloads import payload
 from tidelock.triggers.signatures import Signer, generate_secret
 

@@ -31,9 +31,9 @@ from tests.model.eventtime_cases import (
 from tests.running import RunningFold, folding_beside
 from tidelock.app import Serving
 from tidelock.definitions import parse_definitions
-from tidelock.fold.session import Spark
 from tidelock.instants import format_instant
 from tidelock.model import CONTROL
+from tidelock.spark.runtime import Spark
 
 Json = dict[str, Any]
 DEFINITIONS, WINDOWS, STREAMS = shared_definitions()

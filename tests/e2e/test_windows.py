@@ -19,8 +19,8 @@ from tests.e2e.test_keys import bearer, make_key
 from tests.e2e.test_reads import listed
 from tidelock.app import Serving
 from tidelock.instants import format_instant, parse_rfc3339
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
 
 NINE, TEN, ELEVEN = (f"2026-03-01T{hour}:00:00.5Z" for hour in ("09", "10", "11"))
 STATE = {

@@ -4,10 +4,10 @@ import asyncio
 import sys
 
 from tests.triggers.outboxes import delivering
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.triggers.attempts import Schedule
 from tidelock.triggers.dispatch import Terms
-from tidelock.triggers.endpoints import Care
-from tidelock.triggers.retries import Schedule
+from tidelock.triggers.lanes import Care
 
 
 class Lasting(Schedule):

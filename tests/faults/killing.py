@@ -18,8 +18,8 @@ import psycopg
 from tests.faults.processes import gone, until
 from tests.faults.servers import Server
 from tidelock.errors import TidelockError
-from tidelock.ledger.database import Database
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
 
 _REACHED = "SELECT name, sequence FROM cursors UNION ALL SELECT 'head', ingress_sequence FROM ledger_head"
 

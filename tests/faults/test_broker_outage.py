@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.memory import resident_mb
 from tests.faults.killing import Watched, started
 from tests.faults.processes import found, mirror_of
 from tests.faults.servers import Producer
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
-from tidelock.ops.bench.memory import resident_mb
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 CONFIG = """
 [spark]
@@ -98,7 +98,7 @@ def broker(jars: Path, tmp_path: Path) -> Iterator[Broker]:
 
 
 def mirrored(server: Watched, broker: Broker) -> Any:
-    proof = MirrorProof(server.database, Settings(kafka=Kafka(brokers=(broker.address,))))
+    proof = MirrorProof(server.database, Settings(kafka=KafkaSettings(brokers=(broker.address,))))
     proof.compare(lambda *_: None)
     return proof.check()
 

@@ -18,7 +18,7 @@ from tests.faults.killing import kills_of_a_soak
 from tests.triggers import receiver as replies
 from tests.triggers.outboxes import asked, create_trigger, fill, ids_by_key, settled, transition, until
 from tests.triggers.receiver import Receiver, Reply, Request, receiving
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.triggers.outbox import Transition
 
 ROOT = Path(__file__).parent.parent.parent

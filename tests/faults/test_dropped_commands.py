@@ -19,8 +19,8 @@ from tests.live.folding import folding, put
 from tests.live.histories import TABLE
 from tests.losttails import anchored
 from tidelock.errors import Unreachable
-from tidelock.ledger.database import Database
-from tidelock.ops.control import record_control
+from tidelock.ledger.opening import record_control
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 SEED = 20261118
@@ -157,7 +157,7 @@ def test_an_export_outlives_a_connection_dropped_at_any_moment(
     database: Database, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int | None
 ) -> None:
     filled(database, rows)
-    monkeypatch.setattr("tidelock.ops.exporting._PAGE_ROWS", 3)
+    monkeypatch.setattr("tidelock.sources.files.exporting._PAGE_ROWS", 3)
 
     def exported(drop: Drop | None) -> Dropping:
         file = tmp_path / "out.jsonl"
@@ -178,7 +178,7 @@ def test_a_tail_shows_each_event_once_whenever_its_connection_drops(
     database: Database, rows: Path, monkeypatch: pytest.MonkeyPatch, sample: int | None, arguments: list[str]
 ) -> None:
     filled(database, rows)
-    monkeypatch.setattr("tidelock.ops.commands.reading._PAGE_EVENTS", 3)
+    monkeypatch.setattr("tidelock.cli.tail._PAGE_EVENTS", 3)
     check_lines(database, sample, "tail", *arguments, "--json")
 
 
@@ -210,7 +210,7 @@ def test_changes_are_shown_once_each_whenever_the_connection_drops(
 def test_an_ordered_tail_shows_each_row_once_whenever_its_connection_drops(
     database: Database, monkeypatch: pytest.MonkeyPatch, sample: int | None, stream: str, arguments: list[str]
 ) -> None:
-    monkeypatch.setattr("tidelock.ops.ordered._PAGE_ROWS", 2)
+    monkeypatch.setattr("tidelock.views.ordered._PAGE_ROWS", 2)
     define_ordered(database)
     output = Output(database, ORDERED if stream == "trades" else QUIET)
     for released in (FIRST, SECOND, DRAIN):

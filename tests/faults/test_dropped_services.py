@@ -29,25 +29,23 @@ from tests.triggers.outboxes import statuses as outbox_statuses
 from tests.triggers.receiver import receiving
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
-from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.anchorfile import read_anchors
-from tidelock.ledger.apikeys import create_key
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
+from tidelock.ledger.anchor import Anchor, read_anchors
+from tidelock.ledger.apikeys import KeyNews, create_key
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.keynews import KeyNews
 from tidelock.ledger.routing import Filter
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
-from tidelock.live.hub import Hub
-from tidelock.live.subscriptions import Subscription
-from tidelock.ops.connect.connecting import Connecting
-from tidelock.ops.connect.memory import Feed as ConnectorFeed
-from tidelock.ops.connect.memory import Memory
-from tidelock.ops.files.sender import Sender
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
-from tidelock.settings.connect import Connect
-from tidelock.triggers.evaluator import Evaluator
+from tidelock.settings.groups import ConnectSettings
+from tidelock.sources.connect.connecting import Connecting
+from tidelock.sources.connect.memory import Memory
+from tidelock.sources.connect.memory import ViewFeed as ConnectorFeed
+from tidelock.sources.sender import Sender
+from tidelock.triggers.evaluate import Evaluator
+from tidelock.views.hub import Hub
+from tidelock.views.subscriptions import Subscription
 
 SEED = 20261118
 #: drops tried in the normal suite; the soak tries all
@@ -276,7 +274,7 @@ def test_a_subscription_has_every_change(databases: Databases, sample: int | Non
 def test_a_connector_records_each_change_once(databases: Databases, sample: int | None) -> None:
     async def service(database: Database, made: Dropping) -> None:
         source, definitions = ListSource(), Definitions(streams={STREAM.name: STREAM})
-        settings = Settings(definitions=definitions, connect=Connect(pause_max=10**8))
+        settings = Settings(definitions=definitions, connect=ConnectSettings(pause_max=10**8))
         source.commit({1: "a", 2: "b"})
         async with sequencer_over(made, database) as sequencer:
             connector = source.connector(2)

@@ -13,7 +13,7 @@ from tests.e2e.commandline import process
 from tests.faults.processes import kill, until
 from tests.ledgers import write_ledger
 from tests.model import Event
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 SPARK = '[spark]\nmaster = "local[1]"\ndriver_memory = "512MiB"\n'
 

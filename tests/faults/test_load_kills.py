@@ -24,7 +24,7 @@ from tests.mirror.mirrors import consume, first_of_each
 from tidelock.instants import format_instant
 from tidelock.mirror.broker import Broker
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 CONFIG = """
 [fold]
@@ -110,7 +110,7 @@ def admin_events(server: Loaded) -> list[tuple[int, str]]:
 
 def kafka_events(server: Loaded) -> tuple[list[tuple[int, str]], int]:
     """As a plain consumer has them that leaves out repeats, and how many of these there were."""
-    received = consume(Settings(kafka=Kafka(brokers=(server.broker.address,))))
+    received = consume(Settings(kafka=KafkaSettings(brokers=(server.broker.address,))))
     for _, partition in groupby(received, key=lambda message: (message.topic, message.partition)):
         new = list(dict.fromkeys(message.sequence for message in partition))
         assert new == sorted(new), "leaving out repeats, no sequence comes after a later one"

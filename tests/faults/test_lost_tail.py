@@ -19,12 +19,12 @@ from tests.recording import record, rows, sequencing
 from tidelock.app import open_ledger
 from tidelock.errors import Difference, SettingsError, Unreachable
 from tidelock.ledger import losttail
-from tidelock.ledger.anchorfile import AnchorLine, append_anchor, read_anchors
-from tidelock.ledger.database import Database
+from tidelock.ledger.anchor import AnchorLine, append_anchor, read_anchors
 from tidelock.ledger.losttail import find_lost_tail
+from tidelock.ledger.opening import record_control
 from tidelock.ledger.verify import verify
 from tidelock.model import Accepted
-from tidelock.ops.control import record_control
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 CONFIG = """

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.recording import rows
-from tidelock.ledger.database import Database
 from tidelock.ledger.reader import Slice, read_events
+from tidelock.postgres.database import Database
 
 PROCESSES = 3
 REQUESTS = 10

@@ -20,19 +20,18 @@ from tests.recording import LIMITS, record, rows
 from tidelock.fold.ranges import extent, next_range
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger import postmaster
-from tidelock.ledger.breaker import Breaker
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.partitions import ensure_partitions
-from tidelock.ledger.postgres import EmbeddedPostgres
 from tidelock.ledger.routing import Filter
 from tidelock.ledger.salts import open_salts
-from tidelock.ledger.sequencedatabase import SEQUENCE_MAX, SequenceDatabase
+from tidelock.ledger.sequencedatabase import SEQUENCE_MAX, Breaker, SequenceDatabase
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.verify import verify
+from tidelock.ledger.writer import ensure_partitions
 from tidelock.model import Accepted
+from tidelock.postgres import postmaster
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.pool import Connections
 
 WRITERS = 8
 FAILURES_MAX, PAUSE_S = 3, 0.1

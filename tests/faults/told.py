@@ -13,7 +13,7 @@ from tests.model.triggers import Transition
 from tests.triggers import receiver as replies
 from tests.triggers.outboxes import until
 from tests.triggers.receiver import Receiver, Reply, Request, receiving
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 #: for a server whose receivers fail often and come back soon; whoever waits is not given up
 SETTINGS = f"""

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from tests.recording import judged, sequencing
-from tidelock.ledger.database import Database
 from tidelock.model import Accepted, Duplicate
+from tidelock.postgres.database import Database
 
 WRITERS = 8
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Databases
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
+from tidelock.postgres.database import Database
+from tidelock.postgres.migrate import migrate
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ class Product:
 
 def environment(**more: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDELOCK_", "DATABASE_URL"))}
-    return {**clean, "NO_COLOR": "1", "TIDELOCK_SPARK_REHEARSALS": "0", "TIDELOCK_SPARK_MASTER": "local[2]", **more}
+    return {**clean, "NO_COLOR": "1", "TIDELOCK_SPARK_MASTER": "local[2]", **more}
 
 
 def make_keys(product: Product) -> dict[str, str]:

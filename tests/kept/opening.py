@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tidelock.ledger.binaries import find_binaries
+from tidelock.postgres.embedded import find_binaries
 from tidelock.settings import Settings, load
 
 HERE = Path(__file__).parent

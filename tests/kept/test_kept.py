@@ -15,9 +15,9 @@ from tests.kept import opening
 from tests.kept.opening import difference, expected
 from tests.triggers.receiver import receiving
 from tidelock.app import open_server
-from tidelock.fold.catalog import unit_hashes
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate, status
+from tidelock.fold.redefine.catalog import unit_hashes
+from tidelock.postgres.database import Database
+from tidelock.postgres.migrate import migrate, status
 
 MEBIBYTE = 1 << 20
 KEYED = ("trades", "positions", "typed", "things", "notes")

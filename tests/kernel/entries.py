@@ -16,10 +16,9 @@ from tests.model.progress import CONTROL
 from tests.model.values import KEY_BYTES_MAX
 from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, row_schema
 from tidelock.fold.segments import decode, encode
 from tidelock.fold.tables import KEY, Table
-from tidelock.fold.versions import row_schema
 
 Toml = Mapping[str, Mapping[str, Any]]
 

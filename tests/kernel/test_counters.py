@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from decimal import Decimal
 from functools import partial
 from random import Random
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.budgets import examples
-from tests.kernel.entries import Memory, Toml, entries_of, kernel_meters, parted
+from tests.kernel.entries import ENTRIES, Memory, Toml, entries_of, kernel_meters, parted
 from tests.model import State, fold
 from tests.spark.folding import _texts
 from tests.spark.ledgers import COMPUTED, Ledger, definitions, ledgers
@@ -88,6 +89,20 @@ def folded(toml: Toml, entries: pa.Table, ranges: list[tuple[int, int]], parts: 
         for outcome in outcomes:
             memory.apply(outcome)
     return memory
+
+
+def test_of_counters_that_nobody_may_watch_no_change_is_made() -> None:
+    toml: Toml = {"meters": {"calls": {"lateness": "0s", "live": False, "group_by": ["region"]}}}
+    rows = [
+        {"ingress_sequence": number, "source_timestamp": number, "tenant_id": "t", "customer_ref": "c", "meter": 0,
+         "occurred_at": -number, "period_start": 0, "quantity": Decimal(1), "group_key": "eu"}
+        for number in range(1, 4)
+    ]  # fmt: skip
+    outcomes = list(count(pa.Table.from_pylist(rows, ENTRIES), kernel_meters(toml), Memory().stored))
+    assert [(each.table, each.fresh.num_rows) for each in outcomes] == [
+        (COUNTERS, 1), (ADJUSTMENTS, 2), (COUNTER_GROUPS, 1)
+    ]  # fmt: skip
+    assert all(each.changes is None and not each.lanes for each in outcomes)
 
 
 def expected_rows(wanted: State, table: Table) -> dict[tuple[str, str], tuple[int, dict[str, str]]]:

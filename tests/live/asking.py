@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.live.tables import DEFINITIONS, SHAPE, TABLES
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
-from tidelock.live.documents import Documents, Operation
-from tidelock.live.fields import Rows
-from tidelock.live.refusals import Refused
-from tidelock.live.requests import Request, read_variables
-from tidelock.live.schema import make_schema, silent_tables
-from tidelock.ops.graphql import GraphQL
+from tidelock.graphql.documents import Documents, Operation
+from tidelock.graphql.execution import GraphQL
+from tidelock.graphql.fields import RowsField
+from tidelock.graphql.requests import Request, RequestRefused, read_variables
+from tidelock.graphql.schema import make_schema
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
+from tidelock.views.catalog import silent_tables
 
 Json = dict[str, Any]
 
@@ -27,14 +27,14 @@ def read(query: str, variables: Json | None = None, name: str | None = None) -> 
     return DOCUMENTS.read(Request(query, name, variables, len(query)))
 
 
-def rows(query: str, variables: Json | None = None) -> Rows:
+def rows(query: str, variables: Json | None = None) -> RowsField:
     (field,) = read(query, variables).fields
-    assert isinstance(field, Rows)
+    assert isinstance(field, RowsField)
     return field
 
 
 def refused(query: str, variables: Json | None = None, name: str | None = None) -> list[Json]:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(RequestRefused) as raised:
         read(query, variables, name)
     for error in raised.value.errors:
         assert error["message"]
@@ -62,6 +62,6 @@ class Asker:
         return (await self.graphql.execute(operation, tenant)).decode()
 
     async def refused(self, query: str, tenant: str | None = None) -> Json:
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(RequestRefused) as raised:
             await self(query, tenant)
         return raised.value.errors[0]

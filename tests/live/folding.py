@@ -16,17 +16,17 @@ from tests.filters import COLUMN_TYPES
 from tests.live.histories import TABLE, Client, State, comparable
 from tidelock.changes.reader import Change
 from tidelock.definitions import Definitions, parse_definitions
-from tidelock.fold.catalog import write_catalog_sql
-from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.kernel.outcomes import chained, first_versions, row_schema
+from tidelock.fold.redefine.catalog import write_catalog_sql
+from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
-from tidelock.fold.versions import chained, first_versions, row_schema
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
-from tidelock.live.hub import Hub
-from tidelock.live.subscriptions import Subscription
-from tidelock.live.views import Event
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
+from tidelock.views.hub import Hub
+from tidelock.views.subscriptions import Subscription
+from tidelock.views.views import ViewEvent
 
 #: the table of random histories, and another one
 STREAMS: dict[str, Any] = {
@@ -164,9 +164,9 @@ async def until(true: Callable[[], bool], seconds: float = HANG_S) -> None:
             await asyncio.sleep(0.001)
 
 
-async def taken(subscription: Subscription, through: int, limit: int = 200) -> list[Event]:
+async def taken(subscription: Subscription, through: int, limit: int = 200) -> list[ViewEvent]:
     """Events up to one with that source timestamp or a later one."""
-    events: list[Event] = []
+    events: list[ViewEvent] = []
     async with asyncio.timeout(HANG_S):
         while not events or events[-1].source_timestamp < through:
             events += await subscription.take(limit)

@@ -11,7 +11,7 @@ from tests.filters import COLUMNS, Filter, Row, naive, rows
 from tidelock.changes.reader import Change
 from tidelock.columns import STRING
 from tidelock.fold.tables import Table
-from tidelock.live.views import Event
+from tidelock.views.views import ViewEvent
 from tidelock.where import Expression, parse_where
 
 TABLE = Table("things", {"k": STRING, **COLUMNS}, ("k",))
@@ -89,7 +89,7 @@ class Client:
         self.rows: State = dict(rows or {})
         self.times: list[int] = []
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ViewEvent) -> None:
         place = event.tenant_id, event.key
         known = self.rows.pop(place, None)
         assert event.row["tenant_id"] == event.tenant_id

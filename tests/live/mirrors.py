@@ -16,6 +16,7 @@ from gql import Client, gql
 from gql.transport.exceptions import TransportError
 from gql.transport.websockets import WebsocketsTransport
 
+from tests.budgets import HANG_S
 from tests.live.javascript import CLIENTS
 
 PAUSE_S = 0.02
@@ -120,7 +121,7 @@ async def by_events(url: str, tables: Mapping[str, Followed]) -> AsyncIterator[M
             headers = {"content-type": "application/json", "accept": "text/event-stream"}
             with (
                 suppress(URLError, OSError),
-                urlopen(Request(f"{url}/graphql", body, headers), timeout=10) as answer,
+                urlopen(Request(f"{url}/graphql", body, headers), timeout=HANG_S) as answer,
             ):
                 for line in answer:
                     if stop.is_set():

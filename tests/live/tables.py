@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import tables_of
-from tidelock.live.shapes import Shape
+from tidelock.views.catalog import TableCatalog
 
 #: a column of every type
 COLUMNS = {
@@ -34,4 +34,4 @@ DEFINITIONS = parse_definitions(
     }
 )  # fmt: skip
 TABLES = tables_of(DEFINITIONS)
-SHAPE = Shape(1, DEFINITIONS, TABLES)
+SHAPE = TableCatalog(1, DEFINITIONS, TABLES)

@@ -12,10 +12,9 @@ import pytest
 
 from tests.live.asking import DOCUMENTS, read, refused, rows, where
 from tests.live.tables import TABLES
-from tidelock.live.documents import Documents
-from tidelock.live.fields import Changes, OneRow, Order, Rows, Typename
-from tidelock.live.refusals import Refused
-from tidelock.live.requests import Request, read_request, read_variables
+from tidelock.graphql.documents import Documents
+from tidelock.graphql.fields import ChangesField, ColumnOrder, OneRowField, RowsField, TypenameField
+from tidelock.graphql.requests import Request, RequestRefused, read_request, read_variables
 from tidelock.where import TRUE
 
 pytestmark = pytest.mark.check
@@ -27,9 +26,9 @@ def test_an_operation_has_its_kind_its_name_and_its_fields_in_order() -> None:
     operation = read("query Q { b: kinds { id } __typename a: pairs(limit: 5, offset: 2) { s x: i } }")
     assert (operation.kind, operation.name) == ("query", "Q")
     first, second, third = operation.fields
-    assert first == Rows("b", TABLES["kinds"], TRUE, (), 1_000, 0, {"id": "id"})
-    assert second == Typename("__typename", "Query")
-    assert third == Rows("a", TABLES["pairs"], TRUE, (), 5, 2, {"s": "s", "x": "i"})
+    assert first == RowsField("b", TABLES["kinds"], TRUE, (), 1_000, 0, {"id": "id"})
+    assert second == TypenameField("__typename", "Query")
+    assert third == RowsField("a", TABLES["pairs"], TRUE, (), 5, 2, {"s": "s", "x": "i"})
 
 
 def test_a_subscription_is_one_field_with_filter_and_resume() -> None:
@@ -38,11 +37,11 @@ def test_a_subscription_is_one_field_with_filter_and_resume() -> None:
     }"""
     operation = read(query, {"w": {"n": {"_gt": "1.50"}}, "after": "1769904000000000000"})
     (field,) = operation.fields
-    assert isinstance(field, Changes)
+    assert isinstance(field, ChangesField)
     assert (operation.kind, field.name, field.table) == ("subscription", "changed", TABLES["kinds"])
     assert (field.where.text, field.after) == ('{"n":{"_gt":1.5}}', 1769904000000000000)
     (field,) = read(query).fields
-    assert isinstance(field, Changes)
+    assert isinstance(field, ChangesField)
     assert (field.where, field.after) == (TRUE, None)
 
 
@@ -93,22 +92,25 @@ def test_what_comes_as_a_number_keeps_its_digits() -> None:
 @pytest.mark.parametrize(
     ("written", "order"),
     [
-        ("{i: desc}", [Order("i", True, True)]),
-        ("{i: asc}", [Order("i", False, False)]),
-        ("[{s: asc_nulls_first}, {i: desc_nulls_last}]", [Order("s", False, True), Order("i", True, False)]),
-        ("{n: asc_nulls_last, id: desc_nulls_first}", [Order("n", False, False), Order("id", True, True)]),
-        ("[{i: null, s: asc}, {s: desc}]", [Order("s", False, False)]),
-        ("{tenant_id: desc}", [Order("tenant_id", True, True)]),
+        ("{i: desc}", [ColumnOrder("i", True, True)]),
+        ("{i: asc}", [ColumnOrder("i", False, False)]),
+        (
+            "[{s: asc_nulls_first}, {i: desc_nulls_last}]",
+            [ColumnOrder("s", False, True), ColumnOrder("i", True, False)],
+        ),
+        ("{n: asc_nulls_last, id: desc_nulls_first}", [ColumnOrder("n", False, False), ColumnOrder("id", True, True)]),
+        ("[{i: null, s: asc}, {s: desc}]", [ColumnOrder("s", False, False)]),
+        ("{tenant_id: desc}", [ColumnOrder("tenant_id", True, True)]),
         ("[]", []),
         ("null", []),
     ],
 )
-def test_rows_are_ordered_as_it_is_written(written: str, order: list[Order]) -> None:
+def test_rows_are_ordered_as_it_is_written(written: str, order: list[ColumnOrder]) -> None:
     assert list(rows(f"{{ kinds(order_by: {written}) {{ id }} }}").order) == order
 
 
 def test_an_order_from_variables_keeps_the_order_of_its_members() -> None:
-    expected = (Order("s", False, False), Order("i", True, True), Order("id", False, False))
+    expected = (ColumnOrder("s", False, False), ColumnOrder("i", True, True), ColumnOrder("id", False, False))
     sent: list[Json] = [{"s": "asc", "i": "desc"}, {"id": "asc"}]
     assert rows("query($o: [kinds_order_by!]) { kinds(order_by: $o) { id } }", {"o": sent}).order == expected
     mixed = "query($o: kinds_order_by!, $h: order_by) { kinds(order_by: [$o, {id: $h}]) { id } }"
@@ -124,8 +126,8 @@ def test_a_row_is_named_by_its_key() -> None:
         """{ pairs_by_pk(i: 7, s: "é", tenant_id: "acme") { n }
              adjustments_by_pk(metric: "m", ingress_sequence: 5) { amount } }"""
     ).fields
-    assert isinstance(first, OneRow)
-    assert isinstance(second, OneRow)
+    assert isinstance(first, OneRowField)
+    assert isinstance(second, OneRowField)
     assert (first.key, first.tenant_id, first.shown) == ({"s": "é", "i": 7}, "acme", {"n": "n"})
     assert (second.key, second.tenant_id) == ({"metric": "m", "ingress_sequence": 5}, None)
 
@@ -140,7 +142,7 @@ def test_arguments_that_are_null_are_not_given(absent: str) -> None:
 def test_a_document_has_a_largest_size() -> None:
     small = Documents(DOCUMENTS.schema, document_bytes_max=1_024)
     for query in ("# " + "x" * 1_023, "# " + "é" * 512):
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(RequestRefused) as raised:
             small.read(Request("{ __typename } " + query))
         assert raised.value.errors[0]["extensions"] == {"code": "limit_exceeded", "field": "query"}
     assert small.read(Request("{ __typename } " + "#" * 1_000)).fields

@@ -20,11 +20,11 @@ from tests.live.histories import TABLE, TENANTS, Client, State, comparable, expr
 from tidelock.changes.reader import Change
 from tidelock.errors import Closed
 from tidelock.fold import segments, store
-from tidelock.ledger.database import Database
-from tidelock.live import decoding, log
-from tidelock.live.hub import Hub
-from tidelock.live.subscriptions import Subscription
-from tidelock.live.views import Event
+from tidelock.postgres.database import Database
+from tidelock.views import decoding, log
+from tidelock.views.hub import Hub
+from tidelock.views.subscriptions import Subscription
+from tidelock.views.views import ViewEvent
 
 History = list[list[Change]]
 Wanted = tuple[Filter, str | None]
@@ -69,7 +69,7 @@ class Forgiving(Client):
         super().__init__()
         self.seen: dict[tuple[str, str], int] = {}
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ViewEvent) -> None:
         place = event.tenant_id, event.key
         if event.source_timestamp > self.seen.get(place, -1):
             self.seen[place] = event.source_timestamp
@@ -91,16 +91,16 @@ def answer(fold: Folding, wanted: Wanted, time: int) -> State:
     return comparable(visible(fold.rows(time), *wanted))
 
 
-async def everything(subscription: Subscription, hub: Hub, fold: Folding) -> list[Event]:
+async def everything(subscription: Subscription, hub: Hub, fold: Folding) -> list[ViewEvent]:
     """All that a subscription tells up to now; then it is closed."""
-    events: list[Event] = []
+    events: list[ViewEvent] = []
     telling = asyncio.create_task(collect(subscription, events))
     await caught_up(subscription, hub, fold)
     await closed(subscription, telling)
     return events
 
 
-async def collect(subscription: Subscription, events: list[Event]) -> None:
+async def collect(subscription: Subscription, events: list[ViewEvent]) -> None:
     while True:
         events.extend(await subscription.take(3))
 
@@ -169,7 +169,7 @@ def test_rows_of_a_snapshot_come_in_the_order_of_their_times(
         rows = visible(fold.rows(fold.time), *wanted)
         async with hub_of(database) as hub:
             subscription = await hub.subscribe(TABLE, expression_of(wanted[0]), wanted[1])
-            events: list[Event] = []
+            events: list[ViewEvent] = []
             while len(events) < len(rows):
                 events += await subscription.take(data.draw(st.integers(1, 5)))
         assert [event.operation for event in events] == ["INSERT"] * len(rows)
@@ -231,7 +231,7 @@ def test_who_was_cut_off_at_any_message_and_resumes_has_the_filters_answer_again
             fold.fold(*each)
         async with hub_of(database) as hub:
             subscription = await hub.subscribe(TABLE, filter_, tenant)
-            events: list[Event] = []
+            events: list[ViewEvent] = []
             telling = asyncio.create_task(collect(subscription, events))
             if joins:
                 await until(lambda: hub.state.view_subscribers == 1)

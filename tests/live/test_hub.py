@@ -13,9 +13,9 @@ from tests.live.folding import TICK, Folding, folding, gone, hub_of, put, taken,
 from tests.live.histories import TABLE, expression_of
 from tidelock.changes.retention import prune
 from tidelock.errors import Closed, Overflowed, ResumeExpired, SnapshotTooLarge
-from tidelock.ledger.database import Database
-from tidelock.live import snapshots
-from tidelock.live.views import Event
+from tidelock.postgres.database import Database
+from tidelock.views import snapshots
+from tidelock.views.views import ViewEvent
 
 pytestmark = pytest.mark.check
 
@@ -32,13 +32,13 @@ def fold(database: Database) -> Iterator[Folding]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Grows by one with every snapshot that is read."""
     counted: list[object] = []
-    read = snapshots._read
+    read = snapshots._read_snapshot
 
     def counting(*arguments: Any, **wanted: Any) -> snapshots.Snapshot:
         counted.append(wanted["expression"])
         return read(*arguments, **wanted)
 
-    monkeypatch.setattr(snapshots, "_read", counting)
+    monkeypatch.setattr(snapshots, "_read_snapshot", counting)
     return counted
 
 
@@ -50,7 +50,7 @@ def connections(database: Database, *names: str) -> int:
         return int(row[0])
 
 
-def told(events: list[Event]) -> list[tuple[str, str, int | None]]:
+def told(events: list[ViewEvent]) -> list[tuple[str, str, int | None]]:
     return [(event.operation, event.key, event.row["i"]) for event in events]
 
 
@@ -129,7 +129,7 @@ async def test_more_rows_than_one_may_begin_with_are_refused(database: Database,
 async def test_rows_that_take_too_long_to_read_are_refused(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelock.live.readers._SESSION", "SET statement_timeout = '50ms'")
+    monkeypatch.setattr("tidelock.views.readers._SESSION", "SET statement_timeout = '50ms'")
     with database.connect_sync(autocommit=False) as blocking:
         blocking.execute("LOCK TABLE tidelock_tables.things")
         async with hub_of(database) as hub:
@@ -184,7 +184,7 @@ async def test_many_who_come_at_once_use_few_connections(database: Database, fol
 async def test_nothing_is_read_while_nobody_subscribes(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelock.live.follower._POLL_S", 0.02)
+    monkeypatch.setattr("tidelock.views.follower._POLL_S", 0.02)
     async with hub_of(database) as hub:
         fold.fold([put("a", i=1)])
         await asyncio.sleep(0.1)
@@ -227,7 +227,7 @@ async def test_who_waits_when_more_comes_at_once_than_may_wait_is_ended_too(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine the follower's turn may end amid the changes, and the one who waits takes some of them in time.
-    monkeypatch.setattr("tidelock.live.follower._TURN_S", 60.0)
+    monkeypatch.setattr("tidelock.views.follower._TURN_S", 60.0)
     fold.fold([put("a", i=0)])
     async with hub_of(database, live_queue_rows_max=10) as hub:
         subscription = await hub.subscribe(TABLE)
@@ -279,7 +279,7 @@ async def test_who_never_catches_up_is_ended(database: Database, fold: Folding) 
 async def test_who_stops_in_the_midst_of_a_snapshot_is_ended_after_a_while(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelock.live.subscriptions._PATIENCE_S", 0.2)
+    monkeypatch.setattr("tidelock.views.subscriptions._PATIENCE_S", 0.2)
     fold.fold([put(f"{n}", i=n) for n in range(10)])
     async with hub_of(database, live_queue_rows_max=2) as hub:
         subscription = await hub.subscribe(TABLE)

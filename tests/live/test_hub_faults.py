@@ -19,10 +19,10 @@ from tidelock.changes.retention import prune
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import DefinitionChanged, NotFound, ResumeExpired
 from tidelock.fold.tables import COUNTERS, WATERMARKS, Table
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
-from tidelock.live.hub import Hub
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
+from tidelock.views.hub import Hub
 from tidelock.where import parse_where
 
 KILL = (
@@ -103,7 +103,7 @@ async def test_who_missed_changes_that_are_gone_is_told_so(
         # Nothing is heard and nobody looks, until a change was made and removed.
         with database.connect_sync() as connection, monkeypatch.context() as patch:
             held = await asyncio.to_thread(_look, database)
-            patch.setattr("tidelock.live.follower.look", lambda _: held)
+            patch.setattr("tidelock.views.follower.read_state", lambda _: held)
             fold.fold([put("a", i=1)])
             prune(connection, 0)
             fold.fold([put("a", i=2)])
@@ -113,10 +113,10 @@ async def test_who_missed_changes_that_are_gone_is_told_so(
 
 
 def _look(database: Database) -> Any:
-    from tidelock.live.log import look
+    from tidelock.views.log import read_state
 
     with database.connect_sync() as connection:
-        return look(connection)
+        return read_state(connection)
 
 
 # Definitions that change
@@ -143,7 +143,7 @@ async def test_a_changed_definition_ends_only_those_who_look_at_its_table(databa
         assert [event.row["i"] for event in await things.take()] == [2]
         with pytest.raises(DefinitionChanged):
             await hub.subscribe(OTHERS)
-        now = (await hub.shape()).tables["others"]
+        now = (await hub.catalog()).tables["others"]
         again = await hub.subscribe(now)
         assert [event.row for event in await again.take()] == [{"tenant_id": "t", "k": "a", "n": 2, "more": "x"}]
         fold.define(changed(others=None))
@@ -180,7 +180,7 @@ async def test_who_resumes_from_before_a_column_had_another_type_is_sent_back(
 
 async def test_before_the_fold_has_run_there_are_no_rows_and_then_there_are(database: Database) -> None:
     async with hub_of(database) as hub:
-        subscription = await hub.subscribe((await hub.shape()).tables["things"])
+        subscription = await hub.subscribe((await hub.catalog()).tables["things"])
         waiting = asyncio.create_task(subscription.take())
         await until(lambda: hub.state.view_subscribers == 1)
         with folding(database) as fold:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, Row, naive, rows, where
-from tidelock.live.branches import BRANCHES_MAX, PLACES_MAX, Branch, Range, branches_of
-from tidelock.live.index import PredicateIndex
-from tidelock.live.ranges import Ranges
+from tidelock.views.branches import BRANCHES_MAX, PLACES_MAX, Branch, ColumnRange, branches_of
+from tidelock.views.index import IntervalIndex, PredicateIndex
 from tidelock.where import FALSE, TRUE, Expression, compile_where, parse_where
 
 pytestmark = pytest.mark.check
@@ -80,13 +79,13 @@ def test_also_after_views_came_and_went(steps: list[Any], last: Row) -> None:
 # Ranges
 
 
-def a_range(random: Random) -> Range:
+def a_range(random: Random) -> ColumnRange:
     low, high = (random.choice([None, 5.5, *range(13)]) for _ in range(2))
     included = [end is not None and random.random() < 0.5 for end in (low, high)]
-    return Range("n", low, included[0], high, included[1])
+    return ColumnRange("n", low, included[0], high, included[1])
 
 
-def lies_in(value: float, range_: Range) -> bool:
+def lies_in(value: float, range_: ColumnRange) -> bool:
     low, high, nan = range_.low, range_.high, value != value
     above = low is None or nan or value > low or (range_.low_included and value == low)  # type: ignore[operator]
     return above and (
@@ -100,8 +99,8 @@ VALUES = [*range(-1, 14), 5.5, 0.5, float("nan"), float("inf"), float("-inf")]
 @settings(max_examples=examples(30))
 @given(st.randoms(use_true_random=False), st.sampled_from([0.1, 0.4, 0.6]))
 def test_a_value_finds_the_ranges_it_lies_in(random: Random, removed: float) -> None:
-    found_by = Ranges[int]()
-    owned: dict[int, list[Range]] = {}
+    found_by = IntervalIndex[int]()
+    owned: dict[int, list[ColumnRange]] = {}
     for number in range(80):
         if owned and random.random() < removed:
             owner = random.choice(sorted(owned))
@@ -118,7 +117,7 @@ def test_a_value_finds_the_ranges_it_lies_in(random: Random, removed: float) -> 
     check_ranges(found_by, owned)
 
 
-def check_ranges(found_by: Ranges[int], owned: dict[int, list[Range]]) -> None:
+def check_ranges(found_by: IntervalIndex[int], owned: dict[int, list[ColumnRange]]) -> None:
     for value in VALUES:
         found: list[int] = []
         found_by.collect(value, found)
@@ -131,14 +130,14 @@ def check_ranges(found_by: Ranges[int], owned: dict[int, list[Range]]) -> None:
 
 
 def test_an_owner_may_come_back_with_another_range() -> None:
-    found_by = Ranges[str]()
+    found_by = IntervalIndex[str]()
     for number in range(20):
-        found_by.add(f"n{number}", Range("n", number, True, number, True))
+        found_by.add(f"n{number}", ColumnRange("n", number, True, number, True))
     found_by.collect(3, [])
     found_by.remove("n3")
-    found_by.add("n3", Range("n", 7, True, 7, True))
+    found_by.add("n3", ColumnRange("n", 7, True, 7, True))
     for number in range(20, 40):
-        found_by.add(f"n{number}", Range("n", number, True, number, True))
+        found_by.add(f"n{number}", ColumnRange("n", number, True, number, True))
     for value, wanted in ((3, []), (7, ["n3", "n7"])):
         found: list[str] = []
         found_by.collect(value, found)
@@ -201,10 +200,10 @@ def test_filters_of_every_row_and_of_none() -> None:
 
 def test_branches_say_what_must_hold() -> None:
     assert branches_of(parsed({"i": {"_eq": 1}, "b": {"_gt": 2, "_gte": 2, "_lt": 9, "_lte": 8}})) == [
-        Branch({"i": frozenset([1])}, Range("b", 2, False, 8, True))
+        Branch({"i": frozenset([1])}, ColumnRange("b", 2, False, 8, True))
     ]
     assert branches_of(parsed({"_or": [{"i": {"_in": [1, 2]}}, {"_not": {"b": {"_lt": 5}}}]})) == [
-        Branch({}, Range("b", 5, True)),
+        Branch({}, ColumnRange("b", 5, True)),
         Branch({"i": frozenset([1, 2])}),
     ]
     assert branches_of(parsed({"_or": [{"i": {"_eq": 1}}, {"o": {"_neq": True}}]})) == [Branch()]

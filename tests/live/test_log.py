@@ -14,10 +14,10 @@ from tests.live.histories import TABLE
 from tidelock.changes.retention import prune
 from tidelock.errors import ResumeExpired
 from tidelock.fold import segments, store
-from tidelock.ledger.database import Database
-from tidelock.live import log
-from tidelock.live.log import beginning, look, read_page
-from tidelock.live.readers import Connection
+from tidelock.postgres.database import Database
+from tidelock.views import log
+from tidelock.views.log import beginning, read_page, read_state
+from tidelock.views.readers import Connection
 
 pytestmark = pytest.mark.check
 
@@ -51,7 +51,7 @@ def everything(_: str, changes: pa.Table) -> pa.Table:
 
 
 def pages(connection: Connection, tables: list[str], *, after: int, through: int) -> Iterator[Found]:
-    place: log.Place | None = beginning(after)
+    place: log.LogCursor | None = beginning(after)
     while place is not None:
         page = read_page(connection, tables, place, after=after, through=through, seen=everything)
         found: Found = []
@@ -59,7 +59,7 @@ def pages(connection: Connection, tables: list[str], *, after: int, through: int
             rows = changes.to_pylist()
             found += [(table, row["source_timestamp"], row["key"]) for row in rows if row["source_timestamp"] > after]
         yield found
-        place = page.place
+        place = page.cursor
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -112,11 +112,11 @@ def encoded(places: list[tuple[int, str]], rows_max: int) -> list[segments.Segme
 
 
 def test_a_look_tells_how_far_the_fold_is(connection: Connection, fold: Folding) -> None:
-    assert look(connection) == ((fold.sequence, fold.time), 1, 0)
+    assert read_state(connection) == ((fold.sequence, fold.time), 1, 0)
     prune(connection, 0)
-    assert look(connection).pruned == fold.time
+    assert read_state(connection).pruned == fold.time
     connection.execute("DELETE FROM cursors; DELETE FROM fold_definitions")
-    assert look(connection) == ((0, 0), None, fold.time)
+    assert read_state(connection) == ((0, 0), None, fold.time)
 
 
 def test_pages_have_everything_of_some_tables_between_two_places(connection: Connection, fold: Folding) -> None:

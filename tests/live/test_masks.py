@@ -12,10 +12,10 @@ from tests.filters import COLUMNS, Filter, Row, naive, rows, where
 from tests.live.histories import expression_of
 from tidelock.columns import STRING
 from tidelock.fold.segments import change_schema
-from tidelock.live import masks
-from tidelock.live.branches import branches_of
-from tidelock.live.masks import Mask
-from tidelock.live.views import of_tenant
+from tidelock.views import prefilter as masks
+from tidelock.views.branches import branches_of
+from tidelock.views.prefilter import Mask
+from tidelock.views.views import of_tenant
 from tidelock.where import FALSE, TRUE, Expression
 
 pytestmark = pytest.mark.check

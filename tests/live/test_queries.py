@@ -15,7 +15,7 @@ from tests.conftest import Databases
 from tests.live.asking import Asker
 from tests.live.tables import DEFINITIONS, TABLES
 from tests.model.values import key_text
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 pytestmark = pytest.mark.check
 

@@ -17,11 +17,10 @@ from tests.live.asking import Asker
 from tests.live.tables import DEFINITIONS, TABLES
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.fold.tables import SCHEMA, tables_of
-from tidelock.ledger.database import Database
-from tidelock.live.fields import OneRow, Rows
-from tidelock.live.queries import Answer
-from tidelock.live.refusals import Refused
-from tidelock.live.requests import Request
+from tidelock.graphql.fields import OneRowField, RowsField
+from tidelock.graphql.queries import QueryAnswer
+from tidelock.graphql.requests import Request, RequestRefused
+from tidelock.postgres.database import Database
 
 pytestmark = pytest.mark.check
 
@@ -82,13 +81,13 @@ async def test_a_table_that_gets_another_shape_meanwhile_is_asked_anew(
         lost = await ask.graphql.prepare(Request("{ trades { a } counters { metric } }"))
         await make(connection, parse_definitions({}), 2)
         await connection.execute(f"DROP TABLE {SCHEMA}.trades".encode())
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(RequestRefused) as raised:
             await ask.graphql.execute(operation, None)
         assert raised.value.errors[0]["extensions"]["code"] == "validation_failed"
         await make(connection, trades("b"), 3, "trades")
         await folded.put(connection, tables_of(trades("b"))["trades"], "t", "1", {"id": 1, "b": "x"})
         assert json.loads(await ask.graphql.execute(operation, "t"))["data"]["trades"] == [{"id": "1"}]
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             await ask.graphql.execute(lost, "t")
 
 
@@ -195,7 +194,7 @@ async def test_many_fields_together_have_no_more_of_the_schema_than_one(database
 async def test_the_schema_is_not_asked_with_null(database: Database, query: str) -> None:
     async with asking(database) as ask:
         operation = await ask.graphql.prepare(Request(query, None, {"x": None}))
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(RequestRefused) as raised:
             await ask.graphql.execute(operation, None)
         assert {error["extensions"]["code"] for error in raised.value.errors} == {"invalid_variables"}
 
@@ -203,8 +202,8 @@ async def test_the_schema_is_not_asked_with_null(database: Database, query: str)
 async def explained(connection: folded.Connection, ask: Asker, query: str) -> str:
     """How Postgres would find the rows of a query's only field."""
     (field,) = (await ask.graphql.prepare(Request(query))).fields
-    assert isinstance(field, Rows | OneRow)
-    select = Answer("t", bytes_max=1)._select(field, ["tenant_id"])
+    assert isinstance(field, RowsField | OneRowField)
+    select = QueryAnswer("t", bytes_max=1)._select(field, ["tenant_id"])
     rows: Sequence[Any] = await (await connection.execute(psycopg.sql.SQL("EXPLAIN ") + select)).fetchall()
     return "\n".join(row[0] for row in rows)
 

@@ -10,24 +10,23 @@ from tests.budgets import HANG_S, examples
 from tests.filters import Filter, where
 from tests.live.histories import TABLE, TENANTS, Client, comparable, expression_of, histories, states, visible
 from tidelock.changes.reader import Change
-from tidelock.live.queues import Queue
-from tidelock.live.rowevents import Operation
-from tidelock.live.views import Event, Source
+from tidelock.views.queues import SubscriberQueue
+from tidelock.views.views import Operation, TableViews, ViewEvent
 
 pytestmark = pytest.mark.check
 
 ALL = ("k", "a", "b", "c")
 
 
-def event(operation: Operation, time: int, key: str = "x", fields: tuple[str, ...] | None = None) -> Event:
+def event(operation: Operation, time: int, key: str = "x", fields: tuple[str, ...] | None = None) -> ViewEvent:
     told = {"INSERT": ALL, "UPDATE": fields or ("a",), "DELETE": ("k",)}[operation]
     row = {"tenant_id": "t", "k": key, "a": time, "b": time, "c": time}
-    return Event("t", key, operation, told, row, time)
+    return ViewEvent("t", key, operation, told, row, time)
 
 
-def waiting(*events: Event) -> list[Event]:
+def waiting(*events: ViewEvent) -> list[ViewEvent]:
     """What they come to in a queue that has as many steps as may wait."""
-    queue = Queue(10)
+    queue = SubscriberQueue(10)
     for _ in range(10):
         queue.put(event("UPDATE", 0, "filling"))
     for each in events:
@@ -36,7 +35,7 @@ def waiting(*events: Event) -> list[Event]:
     return queue.take(10)
 
 
-def told(events: list[Event]) -> list[tuple[str, tuple[str, ...], int]]:
+def told(events: list[ViewEvent]) -> list[tuple[str, tuple[str, ...], int]]:
     return [(each.operation, each.fields, each.source_timestamp) for each in events]
 
 
@@ -44,7 +43,7 @@ def told(events: list[Event]) -> list[tuple[str, tuple[str, ...], int]]:
 
 
 def test_who_keeps_up_is_told_every_step() -> None:
-    queue = Queue(4)
+    queue = SubscriberQueue(4)
     for time in range(0, 40, 4):
         steps = [event("INSERT", time), event("UPDATE", time + 1), event("DELETE", time + 2), event("INSERT", time + 3)]
         for each in steps:
@@ -53,7 +52,7 @@ def test_who_keeps_up_is_told_every_step() -> None:
 
 
 def test_one_step_too_many_makes_one_event_of_a_row_until_all_was_taken() -> None:
-    queue = Queue(2)
+    queue = SubscriberQueue(2)
     for each in (event("INSERT", 1), event("UPDATE", 2), event("UPDATE", 3)):
         queue.put(each)
     queue.put(event("UPDATE", 4))
@@ -77,7 +76,7 @@ def test_one_step_too_many_makes_one_event_of_a_row_until_all_was_taken() -> Non
     ],
 )
 def test_two_events_of_a_row_are_one(
-    first: Event, second: Event, together: list[tuple[str, tuple[str, ...], int]]
+    first: ViewEvent, second: ViewEvent, together: list[tuple[str, tuple[str, ...], int]]
 ) -> None:
     found = waiting(first, second)
     assert told(found) == together
@@ -99,7 +98,7 @@ def test_rows_of_two_tenants_are_two_rows() -> None:
 
 
 def test_a_row_that_changes_again_goes_to_the_end() -> None:
-    queue = Queue(3)
+    queue = SubscriberQueue(3)
     for each in (event("INSERT", 1, "x"), event("INSERT", 2, "y"), event("UPDATE", 3, "x"), event("INSERT", 4, "z")):
         queue.put(each)
     assert len(queue) == 3
@@ -117,7 +116,7 @@ def test_a_slow_client_has_the_rows_of_the_filter_whenever_it_has_taken_all(
     history: list[list[Change]], written: Filter, tenant: str | None, data: st.DataObject
 ) -> None:
     # There are eight rows at most.
-    source, queue, client = Source(TABLE), Queue(data.draw(st.sampled_from([8, 1_000]))), Client()
+    source, queue, client = TableViews(TABLE), SubscriberQueue(data.draw(st.sampled_from([8, 1_000]))), Client()
     source.subscribe(queue, expression_of(written), tenant)
     for state, changes in zip(states(history), history, strict=True):
         for change in changes:
@@ -141,7 +140,7 @@ def test_a_snapshot_and_what_was_held_give_the_rows_whenever_it_was_taken(
     begin = data.draw(st.integers(0, len(history) - 1), "subscribed before")
     taken = data.draw(st.integers(begin - 1, len(history) - 1), "snapshot taken after")
     known = data.draw(st.integers(begin, len(history)), "snapshot told before")
-    source, queue = Source(TABLE), Queue(data.draw(st.sampled_from([20, 1_000])), held=True)
+    source, queue = TableViews(TABLE), SubscriberQueue(data.draw(st.sampled_from([20, 1_000])), held=True)
     client = Client(visible(state[taken] if taken >= 0 else {}, written, None))
     source.subscribe(queue, expression_of(written))
     for number, changes in enumerate([*history[begin:], []], start=begin):
@@ -161,7 +160,7 @@ def test_a_snapshot_and_what_was_held_give_the_rows_whenever_it_was_taken(
 
 
 def test_what_is_dropped_stays_dropped() -> None:
-    queue = Queue(10)
+    queue = SubscriberQueue(10)
     queue.put(event("INSERT", 1, "x"))
     queue.put(event("INSERT", 5, "y"))
     queue.drop_through(3)
@@ -173,7 +172,7 @@ def test_what_is_dropped_stays_dropped() -> None:
 
 
 def test_more_rows_than_allowed_overflow_and_nothing_is_kept() -> None:
-    queue = Queue(3)
+    queue = SubscriberQueue(3)
     for time in range(100):
         queue.put(event("UPDATE", time, str(time % 3)))
     assert not queue.overflowed
@@ -183,7 +182,7 @@ def test_more_rows_than_allowed_overflow_and_nothing_is_kept() -> None:
 
 
 def test_a_place_that_became_free_can_be_taken_again() -> None:
-    queue = Queue(2)
+    queue = SubscriberQueue(2)
     for time in range(0, 100, 3):
         queue.put(event("INSERT", time, "x"))
         queue.put(event("INSERT", time + 1, str(time)))
@@ -193,7 +192,7 @@ def test_a_place_that_became_free_can_be_taken_again() -> None:
 
 
 def test_what_is_held_is_bounded_too() -> None:
-    queue = Queue(3, held=True)
+    queue = SubscriberQueue(3, held=True)
     for time in range(30):
         queue.put(event("UPDATE", time))
     assert not queue.overflowed
@@ -206,7 +205,7 @@ def test_what_is_held_is_bounded_too() -> None:
 
 
 async def test_who_waits_is_woken_by_the_first_event() -> None:
-    queue = Queue(10)
+    queue = SubscriberQueue(10)
     waiter = asyncio.create_task(queue.wait())
     await asyncio.sleep(0)
     assert not waiter.done()
@@ -218,7 +217,7 @@ async def test_who_waits_is_woken_by_the_first_event() -> None:
 
 
 async def test_who_left_some_need_not_wait() -> None:
-    queue = Queue(10)
+    queue = SubscriberQueue(10)
     queue.put(event("INSERT", 1, "x"))
     queue.put(event("INSERT", 2, "y"))
     queue.take(1)
@@ -226,7 +225,7 @@ async def test_who_left_some_need_not_wait() -> None:
 
 
 async def test_an_overflow_and_the_owner_wake_who_waits() -> None:
-    full, woken, held = Queue(0), Queue(9), Queue(9, held=True)
+    full, woken, held = SubscriberQueue(0), SubscriberQueue(9), SubscriberQueue(9, held=True)
     held.put(event("INSERT", 1))
     waiters = [asyncio.create_task(queue.wait()) for queue in (full, woken, held)]
     await asyncio.sleep(0)

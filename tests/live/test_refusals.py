@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.live.asking import read, refused, rows
 from tidelock.errors import InvalidJson, RequestError
-from tidelock.live.refusals import Refused
-from tidelock.live.requests import read_request
+from tidelock.graphql.requests import RequestRefused, read_request
 from tidelock.where import TRUE
 
 Json = dict[str, Any]
@@ -280,7 +279,7 @@ _VALUES = st.recursive(
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(_WORDS), max_size=25), st.dictionaries(st.sampled_from("wb"), _VALUES, max_size=2))
 def test_any_words_are_an_operation_or_refused(words: list[str], variables: Json) -> None:
-    with suppress(Refused):
+    with suppress(RequestRefused):
         assert read(" ".join(words), variables).fields
 
 
@@ -290,6 +289,6 @@ def test_any_variables_are_taken_or_refused(filter_: Any, order: Any) -> None:
     query = "query($w: kinds_bool_exp, $o: [kinds_order_by!]) { kinds(where: $w, order_by: $o) { id } }"
     try:
         assert read(query, {"w": filter_, "o": order}).fields
-    except Refused as refusal:
+    except RequestRefused as refusal:
         codes = {error["extensions"]["code"] for error in refusal.errors}
         assert codes <= {"invalid_definition", "invalid_variables"}

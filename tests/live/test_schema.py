@@ -21,8 +21,8 @@ from graphql import (
 from tests.live.tables import SHAPE, TABLES
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import tables_of
-from tidelock.live.schema import make_schema, silent_tables
-from tidelock.live.shapes import Shape
+from tidelock.graphql.schema import make_schema
+from tidelock.views.catalog import TableCatalog, silent_tables
 
 pytestmark = pytest.mark.check
 
@@ -159,7 +159,7 @@ def silent(**definitions: Any) -> set[str]:
     """What can be asked but not subscribed to."""
     parsed = parse_definitions(definitions)
     tables = tables_of(parsed)
-    found = silent_tables(Shape(1, parsed, tables))
+    found = silent_tables(TableCatalog(1, parsed, tables))
     return {name for name in found if not tables[name].internal}
 
 

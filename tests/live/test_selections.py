@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.live.asking import DOCUMENTS, read
 from tests.live.tables import COLUMNS, TABLES
-from tidelock.live import selections
-from tidelock.live.fields import Changes
-from tidelock.live.rowevents import Operation
-from tidelock.live.selections import Selection, json_line, select_rows
-from tidelock.live.views import Event
+from tidelock.graphql import selections
+from tidelock.graphql.fields import ChangesField
+from tidelock.graphql.selections import Selection, json_line, select_rows
+from tidelock.views.views import Operation, ViewEvent
 
 pytestmark = pytest.mark.check
 
@@ -36,13 +35,13 @@ ROW: Row = {
 NULLS: Row = {"tenant_id": "acme", "id": 1, **{name: None for name in COLUMNS if name != "id"}}
 
 
-def event(row: Row, operation: Operation = "UPDATE", fields: tuple[str, ...] = ("s", "n")) -> Event:
-    return Event(row["tenant_id"], str(row["id"]), operation, fields, row, 1_769_904_000_000_000_001)
+def event(row: Row, operation: Operation = "UPDATE", fields: tuple[str, ...] = ("s", "n")) -> ViewEvent:
+    return ViewEvent(row["tenant_id"], str(row["id"]), operation, fields, row, 1_769_904_000_000_000_001)
 
 
 def selection(query: str, variables: dict[str, Any] | None = None) -> Selection:
     (field,) = read(query, variables).fields
-    assert isinstance(field, Changes)
+    assert isinstance(field, ChangesField)
     return field.selection
 
 

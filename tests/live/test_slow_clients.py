@@ -18,13 +18,12 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosedError
 
+from bench.fanout import METER, ChangeLog, counter_row
+from bench.memory import resident_mb
 from tests.faults.servers import Server, running
 from tests.live.sockets import Socket, connected
 from tidelock.fold.tables import COUNTERS
-from tidelock.ledger.database import Database
-from tidelock.ops.bench.changelog import ChangeLog
-from tidelock.ops.bench.fanout import METER, counter_row
-from tidelock.ops.bench.memory import resident_mb
+from tidelock.postgres.database import Database
 
 FOLLOW = """subscription { counters { operation fields ts_timestamp
     data { metric customer_ref period_start agg_count agg_sum value total } } }"""

@@ -24,7 +24,7 @@ async def put_rows(served: Served, count: int) -> None:
 
 async def test_one_who_reads_nothing_is_cut_off(start: Start) -> None:
     async with (
-        serving(start, live_keep_alive=500_000_000) as served,
+        serving(start, live_keep_alive=1_000_000_000) as served,
         streamed(served.client, WIDE) as events,
         streamed(served.client, "subscription { others { data { n } } }") as neighbour,
     ):
@@ -54,7 +54,7 @@ async def test_one_for_whom_too_much_waits_is_told(start: Start) -> None:
 
 
 async def test_one_who_reads_slowly_is_not_cut_off(start: Start) -> None:
-    async with serving(start, live_keep_alive=500_000_000) as served, streamed(served.client, WIDE) as events:
+    async with serving(start, live_keep_alive=1_000_000_000) as served, streamed(served.client, WIDE) as events:
         putting = asyncio.create_task(put_rows(served, 20))
         read = 0
         async for part in events.response.aiter_raw(50_000):

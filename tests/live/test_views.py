@@ -10,8 +10,7 @@ from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, rewritten, where
 from tests.live.histories import TABLE, TENANTS, Client, comparable, expression_of, histories, states, visible
 from tidelock.changes.reader import Change, Row
-from tidelock.live.rowevents import row_event
-from tidelock.live.views import Counters, Event, Source
+from tidelock.views.views import FilterCounters, TableViews, ViewEvent, row_event
 from tidelock.where import FALSE, TRUE
 
 pytestmark = pytest.mark.check
@@ -28,9 +27,9 @@ class Log:
     """A subscriber that writes down what it is told."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[ViewEvent] = []
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ViewEvent) -> None:
         self.events.append(event)
 
     @property
@@ -48,7 +47,7 @@ def test_events_alone_give_the_rows_of_the_filter_at_every_time(
 ) -> None:
     begin = data.draw(st.integers(0, len(history)))
     state = states(history)
-    source = Source(TABLE)
+    source = TableViews(TABLE)
     clients = []
     for written, tenant in filters:
         client = Client(visible(state[begin - 1] if begin else {}, written, tenant))
@@ -66,7 +65,7 @@ def test_events_alone_give_the_rows_of_the_filter_at_every_time(
 def test_a_reader_of_the_log_finds_the_same_events(
     history: list[list[Change]], written: Filter, tenant: str | None
 ) -> None:
-    source, log = Source(TABLE), Log()
+    source, log = TableViews(TABLE), Log()
     view = source.subscribe(log, expression_of(written), tenant)
     found = []
     for changes in history:
@@ -79,7 +78,7 @@ def test_a_reader_of_the_log_finds_the_same_events(
 @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(histories())
 def test_without_a_filter_events_are_the_row_events_of_the_changes(history: list[list[Change]]) -> None:
-    source, log = Source(TABLE), Log()
+    source, log = TableViews(TABLE), Log()
     source.subscribe(log, TRUE)
     expected = []
     for changes in history:
@@ -92,7 +91,7 @@ def test_without_a_filter_events_are_the_row_events_of_the_changes(history: list
 
 
 def test_a_row_that_is_seen_no_more_is_deleted_as_it_was_seen_last() -> None:
-    source, log = Source(TABLE), Log()
+    source, log = TableViews(TABLE), Log()
     source.subscribe(log, expression_of({"i": {"_gt": 5}}))
     source.apply(change({"i": 9, "s": "seen"}, {"i": 1, "s": "unseen"}))
     source.apply(change({"i": 1}, {"i": 2}))
@@ -113,7 +112,7 @@ def test_a_row_that_is_seen_no_more_is_deleted_as_it_was_seen_last() -> None:
 @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(where(), st.randoms(use_true_random=False))
 def test_filters_that_mean_the_same_share_a_view(written: Filter, random: Random) -> None:
-    source = Source(TABLE)
+    source = TableViews(TABLE)
     views = {source.subscribe(Log(), expression_of(rewritten(written, random)), "t") for _ in range(3)}
     assert len(views) == source.views == 1
     assert source.view_subscribers == 3
@@ -121,14 +120,14 @@ def test_filters_that_mean_the_same_share_a_view(written: Filter, random: Random
 
 
 def test_a_tenant_is_a_condition_like_any_other() -> None:
-    source = Source(TABLE)
+    source = TableViews(TABLE)
     one = source.subscribe(Log(), expression_of({"i": {"_eq": 1}}), "t")
     assert source.subscribe(Log(), expression_of({"i": {"_eq": 1}, "tenant_id": {"_eq": "t"}})) is one
     assert source.subscribe(Log(), expression_of({"i": {"_eq": 1}})) is not one
 
 
 def test_nobody_sees_another_tenants_rows_whatever_the_filter_says() -> None:
-    source, log = Source(TABLE), Log()
+    source, log = TableViews(TABLE), Log()
     for written in ({}, {"tenant_id": {"_eq": "t"}}, {"_or": [{}, {"tenant_id": {"_neq": "u"}}]}):
         source.subscribe(log, expression_of(written), "u")
     source.apply(change(None, {"i": 1}))
@@ -137,7 +136,7 @@ def test_nobody_sees_another_tenants_rows_whatever_the_filter_says() -> None:
 
 
 def test_all_who_are_told_the_same_get_one_object() -> None:
-    source = Source(TABLE)
+    source = TableViews(TABLE)
     logs = [Log() for _ in range(5)]
     for number, log in enumerate(logs):
         source.subscribe(log, expression_of({"i": {"_gt": number // 2}}))
@@ -148,7 +147,7 @@ def test_all_who_are_told_the_same_get_one_object() -> None:
 
 
 def test_a_view_is_gone_with_its_last_subscriber() -> None:
-    source, one, other = Source(TABLE), Log(), Log()
+    source, one, other = TableViews(TABLE), Log(), Log()
     view = source.subscribe(one, TRUE)
     source.subscribe(other, TRUE)
     source.unsubscribe(one, view)
@@ -166,10 +165,10 @@ def test_a_view_is_gone_with_its_last_subscriber() -> None:
 
 
 def test_who_leaves_while_others_are_told_disturbs_nobody() -> None:
-    source = Source(TABLE)
+    source = TableViews(TABLE)
 
     class Leaving(Log):
-        def put(self, event: Event) -> None:
+        def put(self, event: ViewEvent) -> None:
             super().put(event)
             source.unsubscribe(self, view)
 
@@ -186,20 +185,20 @@ def test_who_leaves_while_others_are_told_disturbs_nobody() -> None:
 
 
 def test_a_filter_is_evaluated_once_where_nothing_it_uses_changed() -> None:
-    counters = Counters()
-    source = Source(TABLE, counters)
+    counters = FilterCounters()
+    source = TableViews(TABLE, counters)
     source.subscribe(Log(), expression_of({"i": {"_neq": 5}}))
     source.apply(change({"i": 1}, {"i": 1, "s": "a"}))
-    assert counters == Counters(filter_evaluations=1, filter_cache_hits=1)
+    assert counters == FilterCounters(filter_evaluations=1, filter_cache_hits=1)
     source.apply(change({"i": 1}, {"i": 2}))
-    assert counters == Counters(filter_evaluations=3, filter_cache_hits=1)
+    assert counters == FilterCounters(filter_evaluations=3, filter_cache_hits=1)
     source.apply(change({"i": 2}, {"i": 2}))
     source.apply(change({"i": 2}, None))
-    assert counters == Counters(filter_evaluations=4, filter_cache_hits=1)
+    assert counters == FilterCounters(filter_evaluations=4, filter_cache_hits=1)
 
 
 def test_a_change_costs_the_views_it_touches_not_those_there_are() -> None:
-    source, log = Source(TABLE), Log()
+    source, log = TableViews(TABLE), Log()
     for number in range(1_000):
         source.subscribe(log, expression_of({"i": {"_eq": number}}), "t")
         source.subscribe(log, expression_of({"b": {"_gte": number * 10, "_lt": number * 10 + 10}}), "t")

@@ -29,7 +29,7 @@ async def test_the_sub_protocol_is_chosen_among_others(server: Serving) -> None:
 
 
 async def test_who_does_not_introduce_itself_is_sent_away(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.ops.graphql_ws._INIT_S", 0.3)
+    monkeypatch.setattr("tidelock.graphql.websocket._INIT_S", 0.3)
     async with opened(server.url) as socket:
         await socket.say("ping")
         assert await socket.hear() == {"type": "pong"}

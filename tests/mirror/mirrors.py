@@ -14,11 +14,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from tests.running import Running
-from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
-from tidelock.mirror.runner import Runner
+from tidelock.mirror.runner import Mirror
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 _numbers = itertools.count(1)
 
@@ -26,13 +26,13 @@ _numbers = itertools.count(1)
 def settings_for(broker: Broker, **kafka: Any) -> Settings:
     """Settings of a mirror whose topics are those of no other test."""
     given = {"brokers": (broker.address,), "topic_prefix": f"test{next(_numbers)}.", "pause_max": 500_000_000}
-    return Settings(kafka=Kafka(**{**given, **kafka}))
+    return Settings(kafka=KafkaSettings(**{**given, **kafka}))
 
 
 class RunningMirror(Running):
     def __init__(self, database: Database, settings: Settings) -> None:
         told: list[str] = []
-        super().__init__("mirror", told, Runner(database, settings, told.append, patient=True))
+        super().__init__("mirror", told, Mirror(database, settings, told.append, patient=True))
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def mirror_once(database: Database, settings: Settings) -> None:
     """Everything that is recorded now."""
     with database.connect_sync() as connection:
         (end,) = connection.execute("SELECT ingress_sequence FROM ledger_head").fetchone() or (0,)
-    Runner(database, settings, lambda _: None, patient=False).run(threading.Event(), through=end)
+    Mirror(database, settings, lambda _: None, patient=False).run(threading.Event(), through=end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,13 @@ from confluent_kafka.admin._resource import ResourceType
 
 from tests.mirror.mirrors import consume, first_of_each, mirror_once, mirroring, settings_for
 from tests.recording import record, rows, sequencing
-from tidelock.fold.lease import hold
 from tidelock.instants import MILLISECOND, parse_rfc3339
-from tidelock.ledger.database import Database
 from tidelock.ledger.reader import Slice, read_events
 from tidelock.mirror.broker import Broker
-from tidelock.mirror.runner import LEASE
+from tidelock.postgres.database import Database
+from tidelock.postgres.leases import MIRROR, hold
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 
 async def events_of(database: Database) -> list[dict[str, Any]]:
@@ -182,9 +181,9 @@ async def test_many_events_arrive_where_only_small_ones_are_taken(database: Data
 
 
 def test_what_is_announced_while_it_stands_by_is_not_kept(database: Database) -> None:
-    settings = Settings(kafka=Kafka(brokers=("127.0.0.1:9",)))
+    settings = Settings(kafka=KafkaSettings(brokers=("127.0.0.1:9",)))
     with database.connect_sync() as other:
-        assert hold(other, LEASE)
+        assert hold(other, MIRROR)
         with mirroring(database, settings) as mirror:
             mirror.until_told("standing by")
             for number in range(20):

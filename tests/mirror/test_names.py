@@ -5,7 +5,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidelock.mirror.topics import LENGTH_MAX, stream_of, topic_name, topic_name_apart
+from tidelock.mirror.cluster import LENGTH_MAX, stream_of, topic_name, topic_name_apart
 
 STREAMS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=255)
 LIKELY = st.text("ab._x2E5F /ü", min_size=1, max_size=12)

@@ -19,11 +19,11 @@ from tests.faults.processes import until
 from tests.mirror.mirrors import consume, first_of_each, mirroring, settings_for
 from tests.mirror.processes import MirrorProcess, mirror_process
 from tests.recording import record, sequencing
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
-from tidelock.mirror.runner import Runner
+from tidelock.mirror.runner import Mirror
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 SEED = 20261116
@@ -127,7 +127,7 @@ async def test_a_mirror_that_is_run_once_outlives_connections_to_postgres_that_d
             for number in range(drops):
                 await record(sequencer, {"idempotencyKey": f"k{number}"})
                 made.arm(chance, 20)
-                runner = Runner(made.database, settings, lambda _: None, patient=False)
+                runner = Mirror(made.database, settings, lambda _: None, patient=False)
                 await asyncio.to_thread(runner.run, threading.Event(), through=number + 1)
         print(f"{made.drops} drops in {drops} runs, {made.moments} moments")
         assert made.drops

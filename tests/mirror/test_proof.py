@@ -17,10 +17,10 @@ from tests.e2e.commandline import run
 from tests.losttails import accept, anchored, cut
 from tests.mirror.mirrors import consume, mirror_once, mirroring, settings_for
 from tests.recording import record, sequencing
-from tidelock.ledger.database import Database
 from tidelock.mirror import cluster
 from tidelock.mirror.broker import Broker
 from tidelock.mirror.proof import MirrorProof
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
 

@@ -13,13 +13,13 @@ from tests.mirror.mirrors import consume, mirror_once, settings_for
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestLake, loading
 from tidelock.errors import Unreachable
-from tidelock.fold.java import java_home
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.mirror import cluster
 from tidelock.mirror.broker import Broker
-from tidelock.mirror.cluster import Cluster
+from tidelock.mirror.cluster import KafkaCluster
 from tidelock.mirror.proof import MirrorProof
+from tidelock.postgres.database import Database
+from tidelock.spark.java import java_home
+from tidelock.spark.runtime import Spark
 
 PASSWORD = 'se"cr\\et;1'
 _ESCAPED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
@@ -95,4 +95,4 @@ async def test_what_is_passed_on_opens_a_guarded_broker_for_mirror_proof_and_loa
     monkeypatch.setattr(cluster, "ANSWER_S", 3.0)
     stranger = settings_for(guarded, options={**options, "sasl.password": "wrong"})
     with pytest.raises(Unreachable, match="uthentication failed"):
-        await asyncio.to_thread(Cluster(stranger.kafka, 0).look)
+        await asyncio.to_thread(KafkaCluster(stranger.kafka, 0).look)

@@ -12,11 +12,10 @@ import pytest
 
 from tests.recording import record, rows, sequencing
 from tidelock.instants import EARLIEST, format_instant
-from tidelock.ledger.database import Database
 from tidelock.ledger.reader import Slice, read_events
-from tidelock.mirror import source as sources
-from tidelock.mirror.messages import Message, messages_of
-from tidelock.mirror.source import Source
+from tidelock.mirror import messages as sources
+from tidelock.mirror.messages import LedgerPages, Message, messages_of
+from tidelock.postgres.database import Database
 
 SEED = 20261116
 CHARACTERS = [*map(chr, range(1, 0x180)), "\u2028", "\u2029", "\ufeff", "\uffff", "😀", "'", "\\", '"']
@@ -65,7 +64,7 @@ def test_an_event_of_the_first_instant_is_not_given_the_time_of_now() -> None:
 @contextmanager
 def reading(database: Database, rows_max: int, bytes_max: int = 1 << 20) -> Iterator[Any]:
     """Something that reads the next page."""
-    with closing(Source(database, rows_max, bytes_max)) as source:
+    with closing(LedgerPages(database, rows_max, bytes_max)) as source:
         last = 0
 
         def read() -> list[Message]:

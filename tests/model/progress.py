@@ -13,7 +13,7 @@ from tests.model.operators import Operator
 from tests.model.tables import State
 from tests.model.values import key_text
 from tests.model.watermarks import Arrival, Entry, EventTime, Late
-from tests.model.windows import Counts, Window, frame
+from tests.model.windows import Counts, Window, frame, misfit
 
 CONTROL = "_tidelock"
 
@@ -115,6 +115,7 @@ def _collect(
     closed, late = operator.collect(at, entries)
     _put_closed(state, name, tenant, operator, closed, live=live)
     _put_late(state, name, tenant, late)
+    _put_errors(state, name, tenant, [e for e in entries if e not in [each.entry for each in late]], operator.select)
 
 
 def _put_closed(
@@ -131,6 +132,17 @@ def _put_ordered(state: State, name: str, tenant: str, released: Sequence[Window
         own = {"ingress_sequence": entry.sequence, "position": window.ordinal, "event_time": entry.time}
         row = own | stream_columns(entry.columns.without_calculated(), stream)
         state.put(name, tenant, str(entry.sequence), row, live=stream.get("live", True))
+
+
+def _put_errors(state: State, name: str, tenant: str, accepted: Sequence[Entry], select: Mapping[str, str]) -> None:
+    """Choice: of values that a window leaves out; an event has one error row of a name, the stream's or meter's."""
+    for entry in accepted:
+        key = key_text([name, str(entry.sequence)])
+        message = misfit(select, entry.columns)
+        if message is not None and (tenant, key) not in state.table("error_rows"):
+            own = {"source": name, "ingress_sequence": entry.sequence}
+            row = own | {"code": "value_out_of_range", "message": message}
+            state.put("error_rows", tenant, key, row)
 
 
 def _put_late(state: State, name: str, tenant: str, rows: Sequence[Late]) -> None:

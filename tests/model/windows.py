@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +12,16 @@ from typing import Any, Protocol
 
 from tests.model.events import Columns
 from tests.model.meters import average, duration, quantity_of
+from tests.model.values import Misfit, exact, read
 from tests.model.watermarks import Entry
+
+#: of so many in a hundred values, the greatest
+_PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 #: texts of the group columns; null is a group of its own
 Group = tuple[str | None, ...]
 
-_CALL = re.compile(r"\s*([A-Za-z]+)\s*\(\s*(\S+)\s*\)\s*")
+_CALL = re.compile(r"\s*([A-Za-z_0-9]+)\s*\(\s*(\S+)\s*\)\s*")
 
 
 @dataclass(frozen=True)
@@ -176,14 +181,17 @@ def selected(select: Mapping[str, str], entries: Sequence[Entry]) -> dict[str, A
 def _aggregated(call: str, entries: Sequence[Entry]) -> Any:
     """Choice: null is ignored by all but `count(*)`, as in SQL; so the first is the first that has a value.
 
-    Choice: what is no quantity of a meter is null for sums and averages: a path that leads to no number, a number
-    beyond nineteen digits. Of nothing they are null, as in SQL.
+    Choice: what is no quantity of a meter is null for sums and averages: a path that leads to no number, and a number
+    beyond nineteen digits, of which there is an error row. Of nothing they are null, as in SQL.
     """
-    parts = _CALL.fullmatch(call)
-    assert parts is not None, f"{call} is no aggregate"
-    function, column = parts[1].lower(), parts[2]
+    function, column = _parts(call)
     if column == "*":
         return len(entries)
+    if function == "unique_count":
+        return len({text for entry in entries if (text := entry.columns.text(column)) is not None})
+    if function in _PERCENTILES:
+        numbers = [number for entry in entries if (number := _double(entry.columns, column)) is not None]
+        return _percentile(numbers, _PERCENTILES[function])
     if function in ("sum", "avg"):
         return _summed(function, [_quantity(entry.columns, column) for entry in entries])
     values = [value for entry in entries if (value := entry.columns.value(column)) is not None]
@@ -205,6 +213,63 @@ def _summed(function: str, quantities: Sequence[Decimal | None]) -> Decimal | No
         return None
     total = sum(found, Decimal(0))
     return total if function == "sum" else average(total, len(found))
+
+
+def _parts(call: str) -> tuple[str, str]:
+    parts = _CALL.fullmatch(call)
+    assert parts is not None, f"{call} is no aggregate"
+    return parts[1].lower(), parts[2]
+
+
+def misfit(select: Mapping[str, str], columns: Columns) -> str | None:
+    """What is wrong with the first value that an aggregate has no place for, and leaves out.
+
+    Choice: that is a number that is too large, or has too many digits. What is no number at all is null to it.
+    """
+    for call in select.values():
+        function, column = _parts(call)
+        percentile = function in _PERCENTILES
+        if column == "*" or not (percentile or function in ("sum", "avg")):
+            continue
+        value = columns.value(column)
+        if value is None or (columns.type(column) is None and not _is_number(value)):
+            continue
+        if (_double if percentile else _quantity)(columns, column) is None:
+            room = "number that a double holds" if percentile else "number below 10^19 with at most nine decimals"
+            return f'column "{column}" has no {room}, so {function}({column}) leaves it out'
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        exact(text)
+    except Misfit:
+        return False
+    return True
+
+
+def _double(columns: Columns, name: str) -> float | None:
+    """A value as a double; a path's text as a column of doubles would have it."""
+    value = columns.value(name)
+    if value is None or columns.type(name) is not None:
+        return None if value is None else float(value)
+    try:
+        return float(read("double", value))
+    except Misfit:
+        return None
+
+
+def _percentile(values: Sequence[float], percent: int) -> float | None:
+    """The middle of the bucket that has the value of this rank. A bucket is sign, exponent and seven more bits."""
+    if not values:
+        return None
+    rank = -(-percent * len(values) // 100)
+    value = sorted(values)[rank - 1]
+    if value == 0:
+        return 0.0
+    (bits,) = struct.unpack(">Q", struct.pack(">d", value))
+    (middle,) = struct.unpack(">d", struct.pack(">Q", bits >> 45 << 45 | 1 << 44))
+    return float(middle)
 
 
 def _quantity(columns: Columns, name: str) -> Decimal | None:

@@ -16,7 +16,7 @@ import yaml
 
 from tests.packaging.installing import ROOT
 from tidelock import __version__
-from tidelock.cli import app
+from tidelock.cli.main import app
 from tidelock.settings import TABLE, load
 
 COMPOSE = ROOT / "compose.yaml"

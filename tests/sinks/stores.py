@@ -11,21 +11,20 @@ import clickhouse_connect
 import duckdb
 
 from tests.recording import record, sequencing
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check
-from tidelock.settings.kafka import Kafka
-from tidelock.settings.stores import ClickHouse, Lake
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import ClickHouseSettings, KafkaSettings, LakeSettings
 from tidelock.sinks.clickhouse import ClickHouseSink, ClickHouseStore
 from tidelock.sinks.columns import NAMES
 from tidelock.sinks.kafkasource import KafkaSource
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakereader import LakeReader
-from tidelock.sinks.loading import Loading, Sink
+from tidelock.sinks.loader import Loading, Sink
 from tidelock.sinks.proof import StoreProof
 from tidelock.sinks.source import LedgerSource
+from tidelock.spark.runtime import Spark
 
 EVERY_FIELD = {
     "tenantId": "acme", "stream": "calls", "customerRef": 'cus_ü"\\', "resourceId": "", "quantity": "-1.50",
@@ -41,7 +40,7 @@ class TestLake:
 
     def __init__(self, path: Path, file_events: int = 1_000) -> None:
         self.path = path
-        self.settings = Lake(path=str(path), file_events=file_events)
+        self.settings = LakeSettings(path=str(path), file_events=file_events)
 
     def sink(self, spark: Spark) -> Sink:
         return LakeSink(spark, self.settings)
@@ -83,7 +82,7 @@ class TestClickHouse:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.settings = ClickHouse(url=f"chdb:{path}")
+        self.settings = ClickHouseSettings(url=f"chdb:{path}")
 
     def sink(self, spark: Spark) -> Sink:
         return ClickHouseSink(self.settings)
@@ -123,7 +122,7 @@ AnyStore = TestLake | TestClickHouse
 
 @contextmanager
 def loading(
-    spark: Spark, database: Database, store: AnyStore, small_events: int = 10_000, kafka: Kafka | None = None
+    spark: Spark, database: Database, store: AnyStore, small_events: int = 10_000, kafka: KafkaSettings | None = None
 ) -> Iterator[Loading]:
     """A store with its cursor, as a loader has them; from the ledger, or from its mirror."""
     sink = store.sink(spark)

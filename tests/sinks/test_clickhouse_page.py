@@ -5,8 +5,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from tests.sinks.stores import TestClickHouse, fill, loading
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "clickhouse.md"
 

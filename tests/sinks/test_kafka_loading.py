@@ -11,15 +11,15 @@ from tests.mirror.mirrors import consume, first_of_each, mirror_once, settings_f
 from tests.recording import record, rows, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import KafkaSettings
 from tidelock.sinks.kafkasource import KafkaSource, java_options, not_mirrored
-from tidelock.sinks.loading import Loading
+from tidelock.sinks.loader import Loading
+from tidelock.spark.runtime import Spark
 
 
 def loading(spark: Spark, database: Database, store: Any, settings: Settings) -> Loading:
@@ -178,7 +178,7 @@ def test_security_is_told_to_java_in_its_own_words() -> None:
         "security.protocol": "SASL_SSL", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": 'u"',
         "sasl.password": "p\\", "ssl.ca.location": "/ca.pem",
     }  # fmt: skip
-    assert java_options(Kafka(brokers=("a:1", "b:2"), options=options)) == {
+    assert java_options(KafkaSettings(brokers=("a:1", "b:2"), options=options)) == {
         "kafka.bootstrap.servers": "a:1,b:2",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
@@ -192,5 +192,5 @@ def test_security_is_told_to_java_in_its_own_words() -> None:
 
 def test_security_that_java_is_not_told_of_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"is not told of ssl\.key\.location") as raised:
-        java_options(Kafka(brokers=("a:1",), options={"ssl.key.location": "/key.pem"}))
+        java_options(KafkaSettings(brokers=("a:1",), options={"ssl.key.location": "/key.pem"}))
     assert raised.value.field == "kafka.options.ssl.key.location"

@@ -19,19 +19,18 @@ from tests.e2e.commandline import run
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
-from tidelock.settings.stores import ClickHouse, Load
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import ClickHouseSettings, LoadSettings
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
 from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
-from tidelock.sinks.loader import REPAIRS, Lane, Loader
-from tidelock.sinks.loading import Loading, Sink
+from tidelock.sinks.loader import Lane, Loader, Loading, Sink
 from tidelock.sinks.source import LedgerSource
+from tidelock.spark.runtime import Spark
 
-QUICK = replace(Load(), interval=10_000_000, pause_max=200_000_000)
+QUICK = replace(LoadSettings(), interval=10_000_000, pause_max=200_000_000)
 
 
 def loader(spark: Spark, database: Database, *sinks: Sink, told: list[str]) -> Loader:
@@ -83,7 +82,7 @@ async def test_what_comes_is_loaded_while_another_store_is_away(
 ) -> None:
     await fill(database)
     lake, told = TestLake(tmp_path), list[str]()
-    away = ClickHouseSink(ClickHouse(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
+    away = ClickHouseSink(ClickHouseSettings(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
     with running(loader(spark, database, away, lake.sink(spark), told=told)):
         until(lambda: count(lake) == 15, f"loaded; {told}")
         async with sequencing(database) as sequencer:
@@ -132,7 +131,7 @@ async def test_a_second_loader_stands_by_until_the_first_has_ended_or_it_repairs
 
 def test_two_repairs_are_not_at_a_store_at_once(spark: Spark, database: Database, tmp_path: Path) -> None:
     with database.connect_sync() as connection:
-        assert lease.hold(connection, REPAIRS["lake"])
+        assert lease.hold(connection, lease.REPAIRS["lake"])
         with pytest.raises(Unreachable, match="another repair is at it"):
             loader(spark, database, TestLake(tmp_path).sink(spark), told=[]).run(threading.Event(), through=0, since=1)
 
@@ -170,13 +169,13 @@ async def test_a_repair_that_fails_amid_is_done_to_its_end(
 
 
 def test_who_asks_for_once_is_told_at_once_of_a_store_that_is_away(spark: Spark, database: Database) -> None:
-    away = ClickHouseSink(ClickHouse(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
+    away = ClickHouseSink(ClickHouseSettings(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
     with pytest.raises(Unreachable, match="does not answer"):
         loader(spark, database, away, told=[]).run(threading.Event(), through=5)
 
 
 def test_steps_that_fail_become_small_and_the_size_that_works_is_kept_for_a_while() -> None:
-    lane = Lane(Loading(ClickHouseSink(ClickHouse(url="chdb:/x")), None, None), Load())  # type: ignore[arg-type]
+    lane = Lane(Loading(ClickHouseSink(ClickHouseSettings(url="chdb:/x")), None, None), LoadSettings())  # type: ignore[arg-type]
     sizes = [lane.events_max]
     while lane.shrink():
         sizes.append(lane.events_max)

@@ -17,17 +17,16 @@ import pytest
 from tests.sinks.stores import fill, proven
 from tests.sinks.test_replay_from_lake import PLAIN, Counting
 from tests.spark.folding import Folding
-from tidelock import settings
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
-from tidelock.ledger.database import Database
-from tidelock.settings.stores import Lake
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import LakeSettings, SparkSettings
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges
 from tidelock.sinks.lakereader import LakeReader
-from tidelock.sinks.loading import Loading
+from tidelock.sinks.loader import Loading
 from tidelock.sinks.source import LedgerSource
+from tidelock.spark.runtime import Spark
 
 ENDPOINT = os.environ.get("S3_ENDPOINT", "")
 BUCKET = "tidelock-test"
@@ -51,7 +50,7 @@ def s3(jars: Path) -> Iterator[Spark]:
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
     }
     more = sorted(Path(os.environ["S3_JARS"]).glob("*.jar"))
-    with Spark(settings.Spark(master="local[2]", driver_memory=1 << 30, conf=conf), jars, more) as started:
+    with Spark(SparkSettings(master="local[2]", driver_memory=1 << 30, conf=conf), jars, more) as started:
         yield started
 
 
@@ -59,7 +58,7 @@ async def test_a_lake_in_an_object_store_is_loaded_proven_repaired_and_folded(s3
     system, _ = pyarrow.fs.FileSystem.from_uri(f"s3://{BUCKET}/?allow_bucket_creation=true")
     system.create_dir(BUCKET)
     await fill(database, commits=4)
-    lake = Lake(path=f"s3a://{BUCKET}/{os.urandom(4).hex()}/lake", file_events=10)
+    lake = LakeSettings(path=f"s3a://{BUCKET}/{os.urandom(4).hex()}/lake", file_events=10)
     assert lake.path is not None
     cursor = Store(database, SCHEMA, "lake")
     load = Loading(LakeSink(s3, lake), cursor, LedgerSource(s3, cursor, database))

@@ -9,10 +9,10 @@ from tests.recording import record, sequencing
 from tests.sinks.stores import TestLake, loading
 from tests.spark.folding import Folding
 from tidelock.errors import Difference, SettingsError
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
-from tidelock.settings.stores import Lake
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.lakeranges import LakeRanges
+from tidelock.spark.runtime import Spark
 
 PLAIN = {
     "meters": {
@@ -102,6 +102,10 @@ class Counting:
 
 
 def test_there_must_be_a_lake(tmp_path: Path) -> None:
-    for settings, through in ((Lake(), 5), (Lake(path=str(tmp_path)), 0), (Lake(path=str(tmp_path)), 5)):
+    for settings, through in (
+        (LakeSettings(), 5),
+        (LakeSettings(path=str(tmp_path)), 0),
+        (LakeSettings(path=str(tmp_path)), 5),
+    ):
         with pytest.raises(SettingsError, match="no lake to replay from"):
             LakeRanges(None, settings, None, through)  # type: ignore[arg-type]

@@ -14,13 +14,13 @@ from tests.sinks.test_loading import recorded
 from tests.sinks.test_replay_from_lake import PLAIN, Counting
 from tests.spark.folding import Folding
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.sinks import files
 from tidelock.sinks.files import SparkFiles, local_path
 from tidelock.sinks.lake import LakeSink
 from tidelock.sinks.lakeranges import LakeRanges
-from tidelock.sinks.loading import Sink
+from tidelock.sinks.loader import Sink
+from tidelock.spark.runtime import Spark
 
 FILE_EVENTS = 10
 

@@ -13,10 +13,10 @@ from tests.losttails import accept, anchored, cut
 from tests.mirror.mirrors import consume, mirror_once, settings_for
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill, loading
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
 from tidelock.mirror.broker import Broker
+from tidelock.postgres.database import Database
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 IN_LEDGER = {
     "remove": "DELETE FROM events WHERE ingress_sequence = 14",

@@ -7,16 +7,16 @@ import json
 import sys
 from pathlib import Path
 
+from bench.standalone import CONF
 from tests.sinks.stores import TestLake, loading
 from tests.spark.folding import Folding
-from tidelock import settings
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
-from tidelock.ops.bench.standalone import CONF
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import SparkSettings
+from tidelock.spark.runtime import Spark
 
 
 def main(master: str, data: str) -> None:
-    with Spark(settings.Spark(master=master, driver_memory=1 << 30, conf=CONF), Path(data)) as spark:
+    with Spark(SparkSettings(master=master, driver_memory=1 << 30, conf=CONF), Path(data)) as spark:
         # Executors read whatever there is: that is what a cluster is for.
         for line in sys.stdin:
             wanted = json.loads(line)

@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import Copies, Databases
 from tests.ledgers import write_ledger
 from tests.spark.definition_changes import BASE, fold_all, ledger
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 _CI_SEED = 4242
 

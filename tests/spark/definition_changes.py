@@ -22,14 +22,14 @@ from tests.recording import record, sequencing
 from tests.running import POLL_S
 from tests.spark.folding import Picture, expected, pictured
 from tidelock.definitions import parse_definitions
-from tidelock.fold.catalog import Catalog, read_catalog
 from tidelock.fold.ranges import ledger_end
+from tidelock.fold.redefine.catalog import Catalog, read_catalog
 from tidelock.fold.runner import CURSOR, Control, Runner
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 Toml = Mapping[str, Mapping[str, Any]]
 #: what calculated columns compute, by their texts: Spark's SQL is not the model's to evaluate
@@ -166,9 +166,9 @@ def lend(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr("tidelock.fold.session.Spark", Borrowed)
+    monkeypatch.setattr("tidelock.spark.runtime.Spark", Borrowed)
     # Handlers of signals would stay.
-    monkeypatch.setattr("tidelock.ops.commands.folding.stop_on_signals", threading.Event)
+    monkeypatch.setattr("tidelock.cli.fold.stop_on_signals", threading.Event)
 
 
 def catalog(database: Database) -> Catalog:

@@ -15,11 +15,11 @@ from tidelock.fold import statements
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import next_range
 from tidelock.fold.segments import decode
-from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, WATERMARKS, Table
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 #: definitions in the shape of tidelock.toml
 Toml = Mapping[str, Mapping[str, Any]]

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 from tests.spark.folding import Folding
-from tidelock import settings
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import SparkSettings
+from tidelock.spark.runtime import Spark
 
 
 def main(url: str, data: str, toml: str, ranges: str) -> None:
-    wanted = settings.Spark(master="local[1]", driver_memory=1 << 29)
+    wanted = SparkSettings(master="local[1]", driver_memory=1 << 29)
     spark = Spark(wanted, Path(data))
     lose(spark)
     spark.restart()

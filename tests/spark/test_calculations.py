@@ -21,7 +21,7 @@ from tidelock.columns import parse_column_type
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
 from tidelock.fold.calculations import Calculation, compile_calculations
-from tidelock.fold.session import Spark
+from tidelock.spark.runtime import Spark
 
 COLUMNS = {
     "i": "int",

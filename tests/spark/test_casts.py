@@ -21,7 +21,7 @@ from tests.model import meters, values
 from tests.texts import INSTANTS, ODD, TYPES, doubles, read, signed, texts_of
 from tidelock.columns import ColumnType, parse_column_type
 from tidelock.fold import casts
-from tidelock.fold.session import Spark
+from tidelock.spark.runtime import Spark
 
 ARROW = {
     "string": pa.string(),

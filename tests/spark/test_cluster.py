@@ -21,6 +21,8 @@ from random import Random
 
 import pytest
 
+from bench import memory
+from bench.standalone import Cluster
 from tests.conftest import Databases
 from tests.ledgers import write_ledger
 from tests.model import fold
@@ -30,8 +32,6 @@ from tests.spark.ledgers import COMPUTED
 from tests.spark.packs import drawn
 from tests.spark.test_law import EXECUTORS, ROOT, Way, packed_for, tables_in
 from tests.spark.timelines import timed_definitions, timed_ledgers
-from tidelock.ops.bench import memory
-from tidelock.ops.bench.standalone import Cluster
 
 pytestmark = pytest.mark.soak
 

@@ -22,13 +22,13 @@ from tests.spark.times import BAD, TIMES, TYPES, Toml, events, model_times, stre
 from tidelock.definitions import parse_definitions
 from tidelock.eventtimes import eventtime_types
 from tidelock.fold.eventtimes import BuiltIn
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import slots_of
 from tidelock.fold.source import Source
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA
 from tidelock.fold.timing import Timing
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=examples(2))
 
@@ -138,5 +138,6 @@ def test_odd_messages_have_the_time_that_the_model_reads(spark: Spark, database:
     data = [f'{{"t": {t}, "at": {{"t": {t}}}, "messages": {m}}}' for m in ODD_MESSAGES for t in ('"7"', '"x"')]
     data += ['{"messages": [{"stream": "string", "data": {"t": "1"}}], "messages": 5}', '[{"messages": []}]', '"m"']
     data += ['{"messages": 5, "m\\u0065ssages": [{"stream": "string", "data": {"t": "1"}}]}', " { } ", "null"]
+    data += ['{"m\\u0065ssages": [{"stream": "string", "data": {"t": "1"}}]}', '{"a": "\\u0041", "t": "7"}']
     owns = ("None", "string", "occurred", "timeless")
     check_times(spark, database, events([(own, each) for own in owns for each in data]), toml)

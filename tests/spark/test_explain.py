@@ -27,13 +27,12 @@ from tests.spark.ledgers import COMPUTED, Ledger, Toml
 from tests.spark.packs import Pack, drawn, pack
 from tests.spark.timelines import timed_definitions, timed_ledgers
 from tidelock.definitions import Meter, parse_definitions
-from tidelock.fold.session import Spark
-from tidelock.live.shapes import Shapes
-from tidelock.ops.explain.explaining import Asked, Explaining, Limits
-from tidelock.ops.explain.shapes import ExplainedEvent, Explanation
-from tidelock.ops.paging import Paging
-from tidelock.ops.usage import UsageItem, Wanted, read_usage
+from tidelock.http.parameters import Paging
 from tidelock.periods import period_end
+from tidelock.spark.runtime import Spark
+from tidelock.usage.explain import Asked, ExplainedEvent, Explaining, ExplainLimits, Explanation
+from tidelock.usage.usage import UsageItem, Wanted, read_usage
+from tidelock.views.catalog import CatalogReader
 
 _MINUTE = 60 * 10**9
 #: sequences at which a pack is looked at, and at most so many counters and customers each time
@@ -92,8 +91,8 @@ class Proof:
         self._events = packed.events
         self._chance = chance
         self._meters = parse_definitions(toml).meters
-        self._shapes = Shapes(parse_definitions(toml))
-        self._explaining = Explaining(connection, self._shapes, Limits(_MINUTE, 1 << 20))
+        self._shapes = CatalogReader(parse_definitions(toml))
+        self._explaining = Explaining(connection, self._shapes, ExplainLimits(_MINUTE, 1 << 20))
 
     async def run(self) -> int:
         last = self._events[-1].ingress_sequence

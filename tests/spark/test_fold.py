@@ -17,9 +17,9 @@ from tests.model import Event, State, fold
 from tests.model.cases import CASES, case_events, check, meter_of
 from tests.model.samples import alone, at, counter, errors, recorded
 from tests.spark.folding import Folding, Toml, differences, expected, folded
-from tidelock.fold.session import Spark
 from tidelock.fold.store import CursorMoved
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 #: folds a ledger; what the model makes of it is returned, since the fold has made the same
 Folded = Callable[[Sequence[Event], Toml], State]

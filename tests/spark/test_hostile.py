@@ -14,8 +14,8 @@ from tests.spark.folding import Folding
 from tidelock.definitions import Stream, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.calculations import compile_calculations
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 HOSTILE = [
     "a'b", 'a"b', "a`b", "a\\b", "a\\'", "\\", "${env:HOME}", "$$", "%s%(x)s", "{0}", "a\nb", "a\x1bb", " ", "🙂",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import Unreachable
-from tidelock.fold import jars as module
-from tidelock.fold.jars import NAME, jar_set, jdbc_driver
+from tidelock.spark import packages as module
+from tidelock.spark.packages import NAME, jar_set, jdbc_driver
 
 JAVA = Path("/nowhere")
 

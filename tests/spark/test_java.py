@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.commandline import run
 from tidelock.errors import SettingsError
-from tidelock.fold import java
+from tidelock.spark import java
 
 
 def fake(home: Path, version: str, told: str = "") -> Path:

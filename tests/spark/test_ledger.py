@@ -7,9 +7,9 @@ import pytest
 
 from tests.recording import record, rows, sequencing
 from tidelock.errors import SettingsError
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.spark import ledger
+from tidelock.spark.runtime import Spark
 
 EVENTS: list[dict[str, Any]] = [
     {"stream": "calls", "customerRef": "a'b\\c", "ts": "2026-01-01T00:00:00.123456789Z", "quantity": "0.000000001"},

@@ -12,11 +12,12 @@ import pytest
 from tests.e2e.commandline import run
 from tests.spark.definition_changes import catalog, change, changed, fold_all, ledger, leftovers, lend, send
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease, recomputation
-from tidelock.fold.recomputation import CHECK, Finding, Recomputation
-from tidelock.fold.session import Spark
+from tidelock.fold.redefine import recomputation
+from tidelock.fold.redefine.recomputation import CHECK, Finding, Recomputation
 from tidelock.fold.tables import Table
-from tidelock.ledger.database import Database
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 
 def recompute(spark: Spark, database: Database, *names: str, stop: threading.Event | None = None) -> Any:

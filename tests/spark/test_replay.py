@@ -31,13 +31,13 @@ from tests.spark.definition_changes import (
 from tests.spark.folding import differences
 from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError
-from tidelock.fold import replaying
 from tidelock.fold import runner as runner_module
 from tidelock.fold.folder import Folder
-from tidelock.fold.proposals import definition_event
-from tidelock.fold.session import Spark
-from tidelock.fold.shadow import Plan, Shadow, ShadowGone
-from tidelock.ledger.database import Database
+from tidelock.fold.redefine import replay as replaying
+from tidelock.fold.redefine.proposals import definition_event
+from tidelock.fold.redefine.shadow import Plan, Shadow, ShadowGone
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 
 def check(database: Database, first: Any = BASE) -> None:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,15 +27,16 @@ from tests.spark.folding import differences, expected, pictured
 from tidelock import app
 from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease, runner
+from tidelock.fold import runner
 from tidelock.fold.folder import Folder
 from tidelock.fold.runner import Runner
-from tidelock.fold.session import Spark
 from tidelock.fold.tables import tables_of
-from tidelock.ledger.database import Database
-from tidelock.ledger.migrate import migrate
-from tidelock.ledger.postgres import EmbeddedPostgres
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.migrate import migrate
 from tidelock.settings import Settings
+from tidelock.spark.runtime import Spark
 
 TOML: dict[str, Any] = {"meters": {"calls": {"aggregation": "count"}}}
 DEFINITIONS = parse_definitions(TOML)
@@ -85,7 +85,7 @@ def test_commits_that_nobody_announced_are_found(spark: Spark, ledger: Recording
     ledger.check()
 
 
-def test_a_fold_that_is_behind_has_python_workers_before_its_lease(
+def test_a_fold_on_a_cluster_has_python_workers_before_its_lease(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -97,7 +97,7 @@ def test_a_fold_that_is_behind_has_python_workers_before_its_lease(
 
         return noted
 
-    monkeypatch.setattr(spark, "settings", replace(spark.settings, rehearsals=1))
+    monkeypatch.setattr(spark, "cores", None)
     monkeypatch.setattr(spark, "warm_workers", noting("workers", spark.warm_workers))
     monkeypatch.setattr(lease, "hold", noting("lease", lease.hold))
     last = ledger.record(3)
@@ -113,7 +113,7 @@ def test_executors_that_cannot_start_workers_end_the_fold(
     def refused() -> None:
         raise SettingsError("the Python of the executors could not start", field="spark.master")
 
-    monkeypatch.setattr(spark, "settings", replace(spark.settings, rehearsals=1))
+    monkeypatch.setattr(spark, "cores", None)
     monkeypatch.setattr(spark, "warm_workers", refused)
     ledger.record()
     running = RunningFold(spark, ledger.database, DEFINITIONS)
@@ -155,7 +155,7 @@ def test_a_fold_through_the_end_outlives_a_connection_dropped_at_any_moment(
     spark: Spark, databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int | None
 ) -> None:
     # The command would start a Spark of its own for every drop.
-    monkeypatch.setattr("tidelock.fold.session.Spark", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("tidelock.spark.runtime.Spark", lambda *_: nullcontext(spark))
     anchors = (tmp_path / f"anchor{number}.jsonl" for number in itertools.count())
 
     def folded(drop: Drop | None) -> Dropping:
@@ -295,31 +295,6 @@ def test_without_events_nothing_is_done(spark: Spark, ledger: Recording, monkeyp
         running.until(lambda: looks.count >= before + 3, "a look now and then, in case an announcement was lost")
         assert time.monotonic() - began >= 2 * POLL_S, "now and then only"
         assert jobs_of(spark) == jobs
-
-
-def test_a_commit_that_nobody_announced_ends_the_rehearsals(
-    spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark, "rehearsals", 0)
-    monkeypatch.setattr(spark, "settings", replace(spark.settings, rehearsals=100))
-    with folding(spark, ledger.database, DEFINITIONS) as running:
-        running.wait(ledger.record(3))
-        running.until(lambda: spark.rehearsals >= 1, "it rehearses")
-        running.wait(ledger.record(2))
-        assert spark.rehearsals < 100
-    ledger.check()
-
-
-def test_while_there_is_nothing_to_do_the_steps_are_rehearsed_and_nothing_comes_of_it(
-    spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark, "rehearsals", 0)
-    monkeypatch.setattr(spark, "settings", replace(spark.settings, rehearsals=3))
-    with folding(spark, ledger.database, DEFINITIONS) as running:
-        running.wait(ledger.record(5))
-        running.until(lambda: spark.rehearsals == 3, "it was rehearsed as often as it should be")
-        running.wait(ledger.record(5))
-    ledger.check()
 
 
 class Counting:

@@ -22,10 +22,9 @@ from tests.spark.packs import drawn, pack
 from tests.spark.test_law import READERS, ROOT, Way, tables_in
 from tests.spark.timelines import timed_definitions, timed_ledgers
 from tidelock.errors import SettingsError
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import Jvm
-from tidelock.fold.rundirectory import RunDirectory
-from tidelock.fold.session import Spark
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import Jvm
+from tidelock.spark.runtime import RunDirectory, Spark
 
 
 @pytest.fixture
@@ -47,9 +46,9 @@ def test_the_session_computes_in_utc_and_raises_on_wrong_data(spark: Spark) -> N
 _PROGRAM = """
 import signal, sys, time
 from pathlib import Path
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import Jvm
-from tidelock.fold.rundirectory import RunDirectory
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import Jvm
+from tidelock.spark.runtime import RunDirectory
 
 data = Path(sys.argv[1])
 directory = RunDirectory(data / "spark")

@@ -26,10 +26,10 @@ from tests.spark.watching import Watching
 from tests.triggers.folded import begin_evaluation, expected, told
 from tests.triggers.readers import Reader
 from tidelock.definitions import parse_definitions
-from tidelock.fold.catalog import write_catalog_sql
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.fold.redefine.catalog import write_catalog_sql
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 _TENANTS = 2
 #: about so many control events amid the commits of a pack

@@ -41,17 +41,18 @@ from tidelock.changes.retention import prune
 from tidelock.columns import BIGINT
 from tidelock.definitions import parse_definitions
 from tidelock.errors import Unreachable
-from tidelock.fold import lease, refolding
-from tidelock.fold.catalog import write_catalog_sql
-from tidelock.fold.refolding import Refolding
-from tidelock.fold.session import Spark
+from tidelock.fold.redefine import refolding
+from tidelock.fold.redefine.catalog import write_catalog_sql
+from tidelock.fold.redefine.refolding import Refolding
 from tidelock.fold.tables import tables_of
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
-from tidelock.ops.trigger_work import replay
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
+from tidelock.triggers.admin import replay
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.outbox import Transition
-from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.past import one_moment
 from tidelock.triggers.replays import Replay, WholePast
 
 RANGES = 30

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.filters import COLUMN_TYPES, COLUMNS, Filter, Row, naive, rows, where
 from tidelock.columns import ColumnType
-from tidelock.fold.session import Spark
+from tidelock.spark.runtime import Spark
 from tidelock.where import DEPTH_MAX, SIZE_MAX, SPARK, TEXT_LENGTH_MAX, Expression, evaluate, parse_where, where_sql
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "where.json").read_text())

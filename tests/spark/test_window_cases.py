@@ -32,9 +32,9 @@ from tests.model.eventtime_cases import (
 )
 from tests.spark.folding import Folding, Picture, differences, expected
 from tests.spark.packs import Pack
-from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.model import CONTROL
+from tidelock.spark.runtime import Spark
 
 SECOND = 10**9
 DAY = 86_400 * SECOND

@@ -27,10 +27,10 @@ from tests.spark.definition_changes import (
 )
 from tests.spark.folding import differences
 from tidelock.definitions import parse_definitions
-from tidelock.fold.recomputation import recompute
-from tidelock.fold.session import Spark
-from tidelock.ledger.database import Database
+from tidelock.fold.redefine.recomputation import recompute
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")
@@ -87,10 +87,15 @@ def folded_once(spark: Spark, databases: Databases) -> Iterator[Database]:
         yield database
 
 
-def check(spark: Spark, database: Database, *, range_events_max: int = 1000) -> None:
+def check(database: Database) -> None:
     found = differences(picture(database), modelled(database, BASE))
     assert found == {}, "\n".join(found.values())
     assert leftovers(database) == []
+
+
+def check_recomputed(spark: Spark, database: Database, *, range_events_max: int = 1000) -> None:
+    """It folds the whole ledger again, through every change of definitions in it."""
+    check(database)
     result = recompute(
         spark, database, range_events_max=range_events_max, stop=threading.Event(), progress=lambda done, end: None
     )
@@ -99,7 +104,7 @@ def check(spark: Spark, database: Database, *, range_events_max: int = 1000) -> 
 
 
 def test_changed_windows_are_those_that_always_were_so(spark: Spark, folded: Database) -> None:
-    check(spark, folded, range_events_max=4)
+    check_recomputed(spark, folded, range_events_max=4)
     toml = BASE
     steps: list[dict[str, Any]] = [
         {
@@ -116,7 +121,8 @@ def test_changed_windows_are_those_that_always_were_so(spark: Spark, folded: Dat
         send(folded, {"stream": "rows", "data": {"g": "a", "q": number, "ts": START + (50 + 2 * number) * SECOND}})
         toml = changed(toml, **paths)
         change(spark, folded, toml)
-        check(spark, folded)
+        check(folded)
+    check_recomputed(spark, folded)
     assert catalog(folded).version == 1 + len(steps)
 
 
@@ -125,7 +131,7 @@ def test_what_stays_as_it_is_still_ends_at_the_event_that_changes_the_rest(spark
     before = due(folded)
     assert before is not None
     change(spark, folded, changed(BASE, windows__counts=None))
-    check(spark, folded)
+    check_recomputed(spark, folded)
     assert due(folded) is None
 
 
@@ -142,7 +148,7 @@ def test_a_crash_before_the_swap_changes_nothing_in_the_end(
         with pytest.raises(KeyboardInterrupt):
             runner(spark, folded, toml, control=control(folded)).run(threading.Event())
     change(spark, folded, toml)
-    check(spark, folded)
+    check_recomputed(spark, folded)
 
 
 def test_windows_that_an_earlier_version_only_wrote_down_are_made(spark: Spark, database: Database) -> None:

@@ -18,12 +18,12 @@ from tests.spark.packs import Pack
 from tidelock.definitions import parse_definitions
 from tidelock.errors import NotFound, SettingsError
 from tidelock.fold.folder import Folder
-from tidelock.fold.session import Spark
 from tidelock.fold.store import Store
 from tidelock.fold.tables import SCHEMA, tables_of
-from tidelock.ledger.database import Database
-from tidelock.live.shapes import Shape
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
+from tidelock.views.catalog import TableCatalog
 
 SECOND = 10**9
 START = at("2026-03-10T12:00:00Z")
@@ -109,6 +109,56 @@ def test_aggregates_are_exact_and_ignore_null(ledger: Ledger) -> None:
     # By code point a face lies after the last character of the first plane, by UTF-16 it would lie before it.
     mean = Decimal("3333333333333333333.666666667")
     assert found == (4, 2, Decimal("10000000000000000001.000000000"), mean, "", "😀", 3, 4, None)
+
+
+def test_a_value_that_a_sum_has_no_place_for_is_an_error_row_and_left_out(ledger: Ledger) -> None:
+    columns = {**COLUMNS, "whole": "decimal(38,0)"}
+    select = {"rows": "count(*)", "total": "sum(x)", "mean": "avg(whole)", "most": "max(x)"}
+    ledger.fold(
+        {
+            "streams": {"rows": STREAM | {"columns": columns}},
+            "windows": {"w": window(select), "v": window({"total": "sum(whole)"})},
+        },
+        (1, [row(1, x=1e22, whole="1"), row(2, x=2.5, whole="1" + "0" * 19), row(3, x=1.5, whole=-3)]),
+        (2, [row(0, x=1e30), row(21)]),
+    )
+    assert ledger.query("SELECT rows, total, mean, most FROM tables.w") == [(3, Decimal(4), Decimal(-1), 1e22)]
+    found = ledger.query("SELECT source, ingress_sequence, code, message FROM tables.error_rows ORDER BY 1, 2")
+    assert [each[:3] for each in found if each[2] == "value_out_of_range"] == [
+        ("v", 2, "value_out_of_range"),
+        ("w", 1, "value_out_of_range"),
+        ("w", 2, "value_out_of_range"),
+    ]
+    assert found[1][3] == 'column "x" has no number below 10^19 with at most nine decimals, so sum(x) leaves it out'
+
+
+def test_an_event_has_one_error_row_of_a_name(ledger: Ledger) -> None:
+    """Here a meter has the name of a window, and says something of every event: nobody is its customer."""
+    meters = {"w": {"stream": "rows", "value": "x"}}
+    ledger.fold({"meters": meters, "windows": {"w": window({"total": "sum(x)"})}}, (1, [row(1, x=1e22)]))
+    assert ledger.query("SELECT source, code FROM tables.error_rows") == [("w", "missing_customer")]
+
+
+def test_unique_values_and_percentiles(ledger: Ledger) -> None:
+    select = {
+        "gs": "unique_count(g)",
+        "qs": "unique_count(q)",
+        "ps": "unique_count(price)",
+        "none": "unique_count(day)",
+    }
+    select |= {name: f"{name}(price)" for name in ("p50", "p90", "p99")} | {"nothing": "p95(x)"}
+    columns = {**COLUMNS, "day": "date"}
+    rows = [row(n / 1000, q=n % 7, g=["a", "a\x1fb", "\\", ""][n % 4], price=n) for n in range(1, 101)]
+    ledger.fold(
+        {"streams": {"rows": STREAM | {"columns": columns}}, "windows": {"w": window(select)}},
+        (1, [*rows[:33], row(0.2)]),
+        (2, rows[33:]),
+        (3, [row(21)]),
+    )
+    (found,) = ledger.query(f"SELECT {', '.join(select)} FROM tables.w")
+    assert found[:4] == (4, 7, 100, 0)
+    assert found[4:7] == pytest.approx((50, 90, 99), rel=0.004)
+    assert found[7] is None
 
 
 @pytest.mark.parametrize("kind", [{"tumbling": "10s"}, {"session": "10s"}, {"count": 3}])
@@ -252,7 +302,7 @@ def test_a_calculated_column_of_a_type_that_makes_no_sense_is_told_at_the_start(
 def test_the_folds_own_tables_are_nobodys_to_read() -> None:
     toml = {"streams": {"rows": STREAM | {"ordered": True}}, "windows": {"w": window(window={"count": 2})}}
     definitions = parse_definitions(toml)
-    shape = Shape(1, definitions, tables_of(definitions))
+    shape = TableCatalog(1, definitions, tables_of(definitions))
     assert shape.table("w").name == "w"
     for name in ("w$open", "w$held", "rows_ordered$held", "watermarks"):
         assert name in shape.tables
@@ -261,7 +311,7 @@ def test_the_folds_own_tables_are_nobodys_to_read() -> None:
 
 
 def test_a_row_may_lie_in_very_many_windows(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.fold.windows.stretches._PIECES_MAX", 10)
+    monkeypatch.setattr("tidelock.fold.kernel.panes._PIECES_MAX", 10)
     ledger.fold(
         {"windows": {"w": window({"rows": "count(*)", "last": "last(q)"}, window={"hopping": ["10s", "100ms"]})}},
         (1, [row(1, q=1), row(1.05, q=2), row(3, q=3)]),
@@ -277,21 +327,6 @@ def test_a_fold_is_warmed_up_before_there_are_tables(spark: Spark, database: Dat
     store = Store(database, SCHEMA, "fold")
     Folder(spark, store, database, definitions).warm_up()
     store.close()
-
-
-def test_a_rehearsal_leaves_windows_and_ordered_rows_as_they_are(spark: Spark, database: Database) -> None:
-    windows = {
-        "tumbling": window(eventtime={}), "timed": window(), "counts": window(window={"count": 2}),
-        "sessions": window(window={"session": "2s"}),
-    }  # fmt: skip
-    toml = {"streams": {"rows": STREAM | {"ordered": True}}, "windows": windows}
-    events = recorded((1, [row(3, q=3), row(1, q=4)]), (2, [row(2), row(9)]), (3, [row(21)]), (4, [row(2)]))
-    write_ledger(database, events)
-    with Folding(spark, database, toml) as folding:
-        before = folding.fold([(0, 5), (5, 6)])
-        for lo, hi in [(0, 0), (0, 6), (2, 6)]:
-            folding.folder.rehearse(lo, hi)
-        assert folding.picture() == before
 
 
 def test_a_range_without_rows_for_windows_folds_the_rest(ledger: Ledger) -> None:

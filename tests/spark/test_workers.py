@@ -13,12 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from bench import memory
+from tests.budgets import HANG_S
 from tests.spark.test_law import ROOT
 from tests.spark.test_session import ended
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import workers
-from tidelock.fold.session import Spark
-from tidelock.ops.bench import memory
+from tidelock.spark import workers
+from tidelock.spark.runtime import Spark
 
 
 def looked_at(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,10 +66,10 @@ def test_executors_that_do_not_answer_are_not_waited_for(spark: Spark, monkeypat
 _PROGRAM = """
 import json, os, signal, sys, threading, time
 from pathlib import Path
-from tidelock.fold.session import Spark
-from tidelock.fold.workers import DAEMON
-from tidelock.ops.bench import memory
-from tidelock.settings import Spark as Settings
+from tidelock.spark.runtime import Spark
+from tidelock.spark.workers import DAEMON
+from bench import memory
+from tidelock.settings.groups import SparkSettings as Settings
 
 def busy(batches):
     for batch in batches:
@@ -143,5 +144,5 @@ def test_a_daemon_ends_when_nobody_holds_its_input() -> None:
     )  # fmt: skip
     assert daemon.stdout is not None
     assert len(daemon.stdout.read(4)) == 4, "the port that it listens on"
-    daemon.communicate(timeout=20)
+    daemon.communicate(timeout=HANG_S)
     assert daemon.returncode in (0, 1, -signal.SIGHUP)

@@ -16,12 +16,12 @@ from tests.model.tables import Change, State
 from tests.model.triggers import Transition
 from tests.triggers.histories import DEFINITIONS
 from tidelock.definitions import Definitions, parse_definitions
-from tidelock.fold.catalog import write_catalog_sql
-from tidelock.fold.shapes import reshape
+from tidelock.fold.kernel.outcomes import chained, first_versions, row_schema
+from tidelock.fold.redefine.catalog import write_catalog_sql
+from tidelock.fold.statements import reshape
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
-from tidelock.fold.versions import chained, first_versions, row_schema
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 
 TABLES = tables_of(parse_definitions(DEFINITIONS))
 

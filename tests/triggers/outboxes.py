@@ -9,15 +9,13 @@ from typing import Any
 import msgspec
 
 from tests.triggers.receiver import Receiver
-from tidelock.ledger.database import Database
-from tidelock.triggers.definition import Trigger, stored
+from tidelock.postgres.database import Database
+from tidelock.triggers.attempts import Schedule, WebhookSender
+from tidelock.triggers.definition import Trigger, event_id, stored
 from tidelock.triggers.delivery import Delivery
 from tidelock.triggers.dispatch import Terms
-from tidelock.triggers.endpoints import Care
-from tidelock.triggers.ids import event_id
+from tidelock.triggers.lanes import Care
 from tidelock.triggers.outbox import Transition, append
-from tidelock.triggers.retries import Schedule
-from tidelock.triggers.sender import Sender
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
 DAY = 86_400 * 10**9
@@ -128,7 +126,7 @@ async def delivering(
     killed: bool = False,
 ) -> AsyncIterator[Delivery]:
     """A process's delivery, for the time of the block. `killed`: it ends with nothing settled nor given back."""
-    sender = Sender(timeout_s=timeout_s, response_bytes_max=200, allow_private=True)
+    sender = WebhookSender(timeout_s=timeout_s, response_bytes_max=200, allow_private=True)
     delivery = Delivery(
         database,
         sender,

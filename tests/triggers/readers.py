@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tidelock.ledger.database import Database
-from tidelock.triggers import evaluation, outbox
-from tidelock.triggers.evaluation import Evaluation
+from tidelock.postgres.database import Database
+from tidelock.triggers import evaluate as evaluation
+from tidelock.triggers import outbox
+from tidelock.triggers.evaluate import Evaluation
 
 
 class Killed(BaseException):

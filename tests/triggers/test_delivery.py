@@ -31,9 +31,9 @@ from tests.triggers.outboxes import (
 )
 from tests.triggers.receiver import Reply, Request, receiving
 from tidelock.instants import parse_rfc3339
-from tidelock.ledger.database import Database
-from tidelock.triggers.deliveries import list_deliveries, read_attempts, redeliver
-from tidelock.triggers.retries import Schedule
+from tidelock.postgres.database import Database
+from tidelock.triggers.attempts import Schedule
+from tidelock.triggers.outbox import list_deliveries, read_attempts, redeliver
 from tidelock.triggers.signatures import InvalidSignature, generate_secret, verify
 
 

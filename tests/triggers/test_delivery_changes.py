@@ -21,7 +21,7 @@ from tests.triggers.outboxes import (
     until,
 )
 from tests.triggers.receiver import Reply, receiving
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.triggers import registry
 from tidelock.triggers.outbox import Transition
 from tidelock.triggers.signatures import generate_secret, verify

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.triggers.outboxes import fill, transition
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.triggers.pending import QUERIES
 
 pytestmark = pytest.mark.check

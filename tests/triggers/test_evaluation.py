@@ -20,13 +20,13 @@ from tests.triggers.folded import HandFold, begin_evaluation, expected, hand_fol
 from tests.triggers.histories import DEFINITIONS, history
 from tests.triggers.readers import Reader
 from tidelock.columns import parse_column_type
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
-from tidelock.triggers import evaluation
+from tidelock.postgres.database import Database
+from tidelock.triggers import evaluate as evaluation
 from tidelock.triggers.definition import Trigger, control_event
-from tidelock.triggers.evaluation import Evaluation
+from tidelock.triggers.evaluate import Evaluation
 from tidelock.triggers.outbox import Transition
-from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.past import one_moment
 from tidelock.triggers.replays import KeptPast, Replay
 
 pytestmark = pytest.mark.check

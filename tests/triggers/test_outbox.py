@@ -9,18 +9,20 @@ import pytest
 
 from tests.budgets import HANG_S
 from tests.triggers.outboxes import asked, chains, create_trigger, fill, transition
-from tidelock.ledger.database import Database
-from tidelock.triggers.deliveries import (
+from tidelock.postgres.database import Database
+from tidelock.triggers.outbox import (
+    SHARDS,
     DeliveryRow,
     Depth,
     Status,
+    Transition,
+    append,
     list_deliveries,
+    prune,
     read_attempts,
     read_depth,
     redeliver,
 )
-from tidelock.triggers.outbox import SHARDS, Transition, append
-from tidelock.triggers.retention import prune
 
 pytestmark = pytest.mark.check
 
@@ -70,7 +72,7 @@ def test_a_transaction_that_is_rolled_back_leaves_and_tells_nothing(database: Da
         assert list(listening.notifies(timeout=0.2)) == []
         append(connection, chains(BIG, "ab", 2) + chains((7, "other"), "ab", 2))
         connection.commit()
-        told = [notification.payload for notification in listening.notifies(timeout=2, stop_after=2)]
+        told = [notification.payload for notification in listening.notifies(timeout=HANG_S, stop_after=2)]
     assert sorted(told) == ["1", "7"]
 
 

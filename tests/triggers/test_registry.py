@@ -10,7 +10,7 @@ import pytest
 from tests.recording import rows, sequencing
 from tidelock.columns import BIGINT
 from tidelock.errors import Exists, NotFound
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
 from tidelock.triggers import registry
 from tidelock.triggers.definition import Deletion, Trigger, control_event, read_event
 

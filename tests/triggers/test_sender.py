@@ -15,7 +15,7 @@ import pytest
 
 from tests.triggers import receiver as replies
 from tests.triggers.receiver import Reply, receiving
-from tidelock.triggers.sender import AddressInfo, Dial, Lookup, Sender
+from tidelock.triggers.attempts import AddressInfo, Dial, Lookup, WebhookSender
 
 PUBLIC, INNER = "93.184.216.34", "10.0.0.7"
 
@@ -23,8 +23,8 @@ PUBLIC, INNER = "93.184.216.34", "10.0.0.7"
 @asynccontextmanager
 async def sending(
     *, allow_private: bool = True, timeout_s: float = 5, lookup: Lookup | None = None, dial: Dial | None = None
-) -> AsyncIterator[Sender]:
-    sender = Sender(
+) -> AsyncIterator[WebhookSender]:
+    sender = WebhookSender(
         timeout_s=timeout_s, response_bytes_max=100, allow_private=allow_private, lookup=lookup, dial=dial
     )  # fmt: skip
     try:
@@ -191,7 +191,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_dialled() -> None:
 
 
 async def test_a_name_that_changes_is_judged_again_at_every_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.triggers.sender._DNS_CACHE_S", 0)
+    monkeypatch.setattr("tidelock.triggers.attempts._DNS_CACHE_S", 0)
     network = Network([PUBLIC], [PUBLIC], ["127.0.0.1"])
     async with receiving() as receiver:
         port = receiver.url.rsplit(":", 1)[1].split("/")[0]

@@ -11,12 +11,12 @@ from tests.model import Event
 from tests.triggers.folded import begin_evaluation, hand_fold
 from tests.triggers.outboxes import asked, fill, transition
 from tidelock.columns import parse_column_type
-from tidelock.ledger.database import Database
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
 from tidelock.triggers import outbox
 from tidelock.triggers.definition import Trigger, control_event
-from tidelock.triggers.evaluation import Evaluation
-from tidelock.triggers.pasts import one_moment
+from tidelock.triggers.evaluate import Evaluation
+from tidelock.triggers.past import one_moment
 from tidelock.triggers.replays import KeptPast, Replay
 
 pytestmark = pytest.mark.check

@@ -1,6 +1,6 @@
 """The benchmark of filters: it runs, tells every kind, and every change finds its view."""
 
-from tidelock.ops.bench.filters import KINDS, figures, measure
+from bench.filters import KINDS, figures, measure
 
 
 def test_costs_are_told_for_every_kind_and_count() -> None:

@@ -1,6 +1,6 @@
 """The circuit breaker: how often something that fails is tried."""
 
-from tidelock.ledger.breaker import Breaker
+from tidelock.ledger.sequencedatabase import Breaker
 
 
 class Hand:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.budgets import HANG_S
-from tidelock.ops import child
+from tidelock import children as child
 
 
 async def starts(command: str, path: Path, count: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.ops.connect.copytext import Lines, fields
+from tidelock.sources.connect.materialize import Lines, fields
 
 _ESCAPED = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
 # Many of what is escaped, and texts that look like escapes.

@@ -24,7 +24,7 @@ from tidelock.definitions import (
     WindowTime,
     parse_definitions,
 )
-from tidelock.definitions.aggregates import Aggregate
+from tidelock.definitions.windows import Aggregate
 from tidelock.durations import UNITS
 from tidelock.errors import SettingsError
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.triggers.endpoints import Care, Endpoint
-from tidelock.triggers.outcomes import Result, outcome_of
-from tidelock.triggers.retries import Schedule, parse_retry_after
+from tidelock.triggers.attempts import Result, Schedule, outcome_of, parse_retry_after
+from tidelock.triggers.lanes import Care, Endpoint
 
 SCHEDULE = Schedule([5, 300, 1800], retry_after_max_s=3600)
 CARE = Care(concurrency_max=8, failures_max=3, pause_max_s=60)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tidelock.errors import SettingsError
 from tidelock.model import Recorded, Rejected
-from tidelock.ops.files.eventwriters import event_writer
-from tidelock.ops.files.mapping import ColumnMap, Target
-from tidelock.ops.files.rows import event_text, format_of, open_rows
+from tidelock.sources.fields import ColumnMap, Target, event_text
+from tidelock.sources.files.exporting import event_writer
+from tidelock.sources.files.rows import format_of, open_rows
 
 NOWHERE = Path("a.csv")
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.fold.slots import WHOLE, Member
-from tidelock.sinks.flatdata import FLAT, is_simple, pattern
-from tidelock.sinks.members import member_texts
+from tidelock.sinks.lakeranges import FLAT, is_simple, member_texts, pattern
 
 _NAMES = ["a", "ms", "b", "a b", 'x"y', "a:b", "", "é"]
 _WORDS = ["", "a", "null", "ms", "a,b", '"', "a:1", "é", "\n", "x}", "[", "true", "\\", "ms: 1", " "]

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelock.decimals import has_long_number
 from tidelock.definitions import Definitions
 from tidelock.ingest.admit import Admission
 from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, NDJSON, decode
 from tidelock.ingest.identity import Salts
 from tidelock.ingest.wire import WireEvent
-from tidelock.jsontexts import has_long_number
 from tidelock.model import Event, Rejected
 
 LONG = b"1" * 401

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import SettingsError
-from tidelock.ledger.locks import DirectoryLock
+from tidelock.postgres.filelocks import DirectoryLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from tidelock.ledger.locks import DirectoryLock
+from tidelock.postgres.filelocks import DirectoryLock
 DirectoryLock(Path(sys.argv[1])).acquire()
 print("up", flush=True)
 sys.stdin.read()

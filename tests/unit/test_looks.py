@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tidelock.errors import Unreachable
-from tidelock.ledger.looks import Look
+from tidelock.postgres.pool import SingleFlight
 
 
 class Asked:
@@ -27,7 +27,7 @@ class Asked:
         return number
 
 
-async def ask(look: Look[int], count: int = 1) -> list[asyncio.Task[int]]:
+async def ask(look: SingleFlight[int], count: int = 1) -> list[asyncio.Task[int]]:
     asking = [asyncio.create_task(look()) for _ in range(count)]
     await asyncio.sleep(0.01)
     return asking
@@ -35,14 +35,14 @@ async def ask(look: Look[int], count: int = 1) -> list[asyncio.Task[int]]:
 
 async def test_all_who_ask_at_once_get_one_answer() -> None:
     asked = Asked()
-    asking = await ask(Look(asked), 100)
+    asking = await ask(SingleFlight(asked), 100)
     asked.go.set()
     assert await asyncio.gather(*asking) == [1] * 100
 
 
 async def test_who_asks_while_it_is_looked_up_gets_the_next_answer() -> None:
     asked = Asked()
-    look = Look(asked)
+    look = SingleFlight(asked)
     first, *others = [*await ask(look), *await ask(look, 50), *await ask(look, 50)]
     assert asked.count == 1
     asked.go.set()
@@ -53,7 +53,7 @@ async def test_who_asks_while_it_is_looked_up_gets_the_next_answer() -> None:
 
 async def test_who_hangs_up_takes_nothing_from_the_others() -> None:
     asked = Asked()
-    one, other = await ask(Look(asked), 2)
+    one, other = await ask(SingleFlight(asked), 2)
     one.cancel()
     await asyncio.sleep(0)
     asked.go.set()
@@ -63,7 +63,7 @@ async def test_who_hangs_up_takes_nothing_from_the_others() -> None:
 async def test_an_answer_that_cannot_be_had_is_not_waited_for_twice_and_asked_for_again() -> None:
     asked = Asked()
     asked.error = Unreachable("away")
-    look = Look(asked)
+    look = SingleFlight(asked)
     asking = [*await ask(look), *await ask(look, 2)]
     asked.go.set()
     for each in asking:

@@ -66,6 +66,48 @@ def test_of_nothing_but_nulls_all_but_the_counts_is_null() -> None:
     assert aggregates([{}], {"columns": {"q": "bigint"}}, EVERYTHING) == [1, 0, *[None] * 6]
 
 
+def test_a_percentile_is_the_middle_of_the_bucket_that_has_its_rank() -> None:
+    values = [0, -3, 1, 100, 1000]
+    select = {name: f"{name}(q)" for name in ("p50", "p90")}
+    found = aggregates([{"data": {"q": q}} for q in values], {"columns": {"q": "bigint"}}, select)
+    # Of five the third and the fifth: buckets of one have the width 2^-7, those of a thousand 2^-7 * 512.
+    assert found == [1 + 2**-8, 1000 + 2]
+    assert aggregates([{"data": {"q": 0}}], {"columns": {"q": "double"}}, {"p": "p99(q)"}) == [0.0]
+    assert aggregates([{"data": {"q": -1}}], {"columns": {"q": "int"}}, {"p": "p50(q)"}) == [-1 - 2**-8]
+    assert aggregates([{}], {"columns": {"q": "int"}}, {"p": "p50(q)", "n": "unique_count(q)"}) == [None, 0]
+
+
+def test_values_are_unique_by_their_texts() -> None:
+    texts = ["1", "1.0", '"1"', "null", '""', "2"]
+    rows = [{"data": {"q": json.loads(text)}} for text in texts]
+    assert aggregates(rows, {}, {"n": "unique_count(data.q)"}) == [4]
+    assert aggregates(rows[:2], {"columns": {"q": "decimal(5,2)"}}, {"n": "unique_count(q)"}) == [1]
+
+
+def test_a_number_that_a_sum_has_no_place_for_is_an_error_row_and_left_out() -> None:
+    window = {"stream": "s", "window": {"tumbling": "1h"}, "select": {"total": "sum(data.q)", "p": "p50(data.r)"}}
+    rows: list[dict[str, Any]] = [
+        {"data": {"q": 1}},
+        {"data": {"q": 10**19}},
+        {"data": {"q": "x"}},
+        {"data": {"r": "1e400"}},
+    ]
+    events = recorded([{"occurred_at": 5, **row} for row in rows], [TICK])
+    found = fold(events, {"streams": {"s": {}}, "windows": {"w": window}}).table("error_rows")
+    assert {row["ingress_sequence"]: (row["source"], row["code"], row["message"]) for row in found.values()} == {
+        2: (
+            "w",
+            "value_out_of_range",
+            'column "data.q" has no number below 10^19 with at most nine decimals, so sum(data.q) leaves it out',
+        ),
+        4: (
+            "w",
+            "value_out_of_range",
+            'column "data.r" has no number that a double holds, so p50(data.r) leaves it out',
+        ),
+    }
+
+
 def test_first_and_last_are_by_time_and_then_by_sequence() -> None:
     rows = [{"occurred_at": time, "data": {"q": q}} for time, q in ((7, 1), (6, 2), (7, 3), (6, 4), (5, None))]
     select = {"one": "first(q)", "other": "last(q)"}

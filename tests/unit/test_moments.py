@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.errors import Unreachable
-from tidelock.ops.connect.connector import Change, Part
-from tidelock.ops.connect.moments import Moments
+from tidelock.sources.connect.connector import Change, Part
+from tidelock.sources.connect.materialize import Moments
 
 
 def change(number: int) -> Change:

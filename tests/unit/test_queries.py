@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelock.ledger.queries import load, parse
+from tidelock.postgres.queries import load, parse
 
 GOOD = """-- What this file is about.
 

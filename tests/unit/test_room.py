@@ -1,13 +1,13 @@
-"""Room for bodies: bounded together, never refused alone."""
+"""BodyBudget for bodies: bounded together, never refused alone."""
 
 import pytest
 
+from tidelock.api.ingest import BodyBudget
 from tidelock.errors import Overloaded
-from tidelock.ops.room import Room
 
 
 def test_requests_share_the_room_and_give_it_back() -> None:
-    room = Room(100)
+    room = BodyBudget(100)
     with room.hold() as one:
         one.add(60)
         with room.hold() as other:
@@ -19,7 +19,7 @@ def test_requests_share_the_room_and_give_it_back() -> None:
 
 
 def test_a_request_larger_than_the_room_is_taken_when_it_is_alone() -> None:
-    room = Room(10)
+    room = BodyBudget(10)
     with room.hold() as alone:
         alone.add(8)
         alone.add(8)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tidelock.ledger.reader import Slice
-from tidelock.ledger.routing import Filter, Queue, Router
+from tidelock.ledger.routing import Filter, FollowerQueue, Router
 from tidelock.model import Recorded
 
 
@@ -19,8 +19,8 @@ def event(sequence: int, names: Filter) -> Recorded:
     )  # fmt: skip
 
 
-def queue(only: Filter, *, events_max: int = 100, bytes_max: int = 10**6) -> Queue:
-    return Queue(only, events_max=events_max, bytes_max=bytes_max)
+def queue(only: Filter, *, events_max: int = 100, bytes_max: int = 10**6) -> FollowerQueue:
+    return FollowerQueue(only, events_max=events_max, bytes_max=bytes_max)
 
 
 def matches(only: Filter, of: Recorded) -> bool:

@@ -1,11 +1,11 @@
 """What `bench cluster` says of workers: how much sooner it was, and how much sooner it could have been."""
 
-from tidelock.ops.bench.cluster import Folded, scaling
-from tidelock.ops.bench.runs import Run
+from bench.cluster import Folded, scaling
+from bench.runs import Run
 
 
 def folded(workers: int, seconds: float, executors_s: float, master: str = "cluster") -> Folded:
-    steps = {"read": 2.0, "counters": 3.0, "versions": 1.0, "write": 0.5}
+    steps = {"executors": 5.0, "record": 0.5, "rest": 0.5, "write": 0.5}
     worked = {"executors": executors_s - 0.5, "workers": 0.5, "jvm": 1.0, "python": 1.0, "postgres": 1.0}
     return Folded(master, workers, Run(seconds, steps, (0.1,), None, None, worked))
 

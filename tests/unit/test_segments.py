@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -124,6 +125,15 @@ def test_texts_may_be_dictionaries_and_old_rows_need_not_be_minimal(
     before = np.where(existed, -np.cumsum(existed) - 1, -1) if explicit else made.before
     given_ = Changes(made.tenant_id, made.key, made.source_timestamp, rows, before, old_rows, made.exists)
     assert repr(written_out(encode(given_, rows_max))) == repr(table.to_pylist())
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(histories(), st.sets(st.sampled_from(["a", "b", "é", ""])))
+def test_all_changes_of_some_rows_may_be_chosen(changes: list[Change], keys: set[str]) -> None:
+    made = changes_of(structs(changes))
+    chosen = made.filter(pc.is_in(made.key.cast(pa.string()), pa.array(sorted(keys), pa.string())))
+    wanted = structs([change for change in changes if change[1] in keys])
+    assert repr(written_out(encode(chosen))) == repr(wanted.to_pylist())
 
 
 def _dictionaries(rows: pa.Table) -> pa.Table:

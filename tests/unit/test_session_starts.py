@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidelock.fold.jvm import JvmKilled
-from tidelock.fold.session import Spark
+from tidelock.spark.jvm import JvmKilled
+from tidelock.spark.runtime import Spark
 
 
 class Killed(Spark):

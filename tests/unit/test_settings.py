@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidelock.durations import UNITS
 from tidelock.errors import SettingsError
 from tidelock.settings import TABLE, Settings, load
-from tidelock.settings.option_values import format_size, parse_size
+from tidelock.settings.kinds import format_size, parse_size
 from tidelock.settings.reference import settings_page
 
 ROOT = Path(__file__).parents[2]

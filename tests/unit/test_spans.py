@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.sinks.spans import Piece, Span, home, overlapping, pieces, span_of
+from tidelock.sinks.files import Piece, Span, home, overlapping, pieces, span_of
 
 
 def following_in(sequences: list[int]) -> Callable[[int], int | None]:

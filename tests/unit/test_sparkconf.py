@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import SettingsError
-from tidelock.fold.sparkconf import check, cores, grows_with_cluster, is_local, spark_conf, spark_environment
-from tidelock.settings import Spark, load
+from tidelock.settings import load
+from tidelock.settings.groups import SparkSettings
+from tidelock.spark.configuration import check, cores, grows_with_cluster, is_local, spark_conf, spark_environment
 
 
 @pytest.mark.parametrize(
@@ -19,29 +20,31 @@ def test_cores_are_known_where_spark_is_local(master: str, expected: int | None)
 
 
 def test_a_cluster_needs_a_database_that_it_reaches() -> None:
-    cluster = Spark(master="spark://h:7077")
+    cluster = SparkSettings(master="spark://h:7077")
     with pytest.raises(SettingsError, match=r"spark\.master.*spark://h:7077.*DATABASE_URL"):
         check(cluster, None)
     check(cluster, "postgresql://db/x")
-    check(Spark(), None)
+    check(SparkSettings(), None)
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (Spark(master="sc://h:15002"), "runs Spark's driver itself"),
-        (Spark(conf={"spark.driver.memory": "1g"}), r"is the setting `spark\.driver_memory`"),
-        (Spark(conf={"spark.sql.ansi.enabled": "false"}), "cannot be changed"),
+        (SparkSettings(master="sc://h:15002"), "runs Spark's driver itself"),
+        (SparkSettings(conf={"spark.driver.memory": "1g"}), r"is the setting `spark\.driver_memory`"),
+        (SparkSettings(conf={"spark.sql.ansi.enabled": "false"}), "cannot be changed"),
     ],
 )
-def test_what_cannot_work_is_refused(settings: Spark, says: str) -> None:
+def test_what_cannot_work_is_refused(settings: SparkSettings, says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         check(settings, "postgresql://db/x")
 
 
 def test_properties_are_passed_on_and_added_to_ours_where_both_are_needed(tmp_path: Path) -> None:
     given = {"spark.jars": "mine.jar", "spark.driver.extraJavaOptions": "-Da=b", "spark.sql.shuffle.partitions": "7"}
-    made = spark_conf(Spark(master="local[2]", driver_memory=3 << 30, conf=given), tmp_path, [Path("/x/y z.jar")])
+    made = spark_conf(
+        SparkSettings(master="local[2]", driver_memory=3 << 30, conf=given), tmp_path, [Path("/x/y z.jar")]
+    )
     assert made["spark.jars"] == "file:///x/y%20z.jar,mine.jar"
     assert made["spark.driver.extraJavaOptions"].endswith(" -Da=b")
     assert "UseParallelGC" in made["spark.driver.extraJavaOptions"]
@@ -51,10 +54,10 @@ def test_properties_are_passed_on_and_added_to_ours_where_both_are_needed(tmp_pa
 
 
 def test_only_a_local_spark_is_bound_to_this_machine(tmp_path: Path) -> None:
-    cluster = Spark(master="spark://h:7077")
+    cluster = SparkSettings(master="spark://h:7077")
     assert "spark.driver.host" not in spark_conf(cluster, tmp_path, [])
     assert "SPARK_LOCAL_IP" not in spark_environment(cluster, tmp_path, tmp_path)
-    assert spark_environment(Spark(), tmp_path, tmp_path)["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert spark_environment(SparkSettings(), tmp_path, tmp_path)["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -87,4 +90,4 @@ def test_a_property_that_spark_would_ignore_is_refused(tmp_path: Path) -> None:
 def test_a_range_has_as_many_parts_as_a_cluster_has_cores_unless_told(
     master: str, conf: dict[str, str], expected: bool
 ) -> None:
-    assert grows_with_cluster(Spark(master=master, conf=conf)) is expected
+    assert grows_with_cluster(SparkSettings(master=master, conf=conf)) is expected

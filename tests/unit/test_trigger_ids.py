@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidelock.columns import parse_column_type
 from tidelock.errors import RequestError
-from tidelock.triggers.ids import check_name, event_id
+from tidelock.triggers.definition import check_name, event_id
 from tidelock.triggers.payloads import data_forms, payload
 
 CASES = Path(__file__).parent.parent / "cases"

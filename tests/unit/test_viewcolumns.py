@@ -7,8 +7,8 @@ import pytest
 from tidelock.columns import parse_column_type
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
-from tidelock.ops.connect.materialize import Materialize, view_parts
-from tidelock.ops.connect.viewcolumns import declaration, known_type, view_columns
+from tidelock.sources.connect.materialize import Materialize, view_parts
+from tidelock.sources.connect.viewcolumns import declaration, known_type, view_columns
 
 
 def stream(key: tuple[str, ...] = ("id",), **columns: str) -> Stream:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidelock import __version__
-from tidelock.fold import workers
+from tidelock.spark import workers
 
 pytestmark = pytest.mark.check
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 from tidelock.changes.reader import Change, Row
-from tidelock.columns import ColumnType
-from tidelock.forms import Form, decimal_form, forms_of, row_form
+from tidelock.columns import ColumnType, Form, decimal_form, forms_of, row_form
 
 #: what values of these types are inside
 _INSIDE = {"decimal": Decimal, "timestamp": int, "json": str}

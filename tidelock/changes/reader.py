@@ -16,7 +16,7 @@ import psycopg
 
 from tidelock.errors import ResumeExpired
 from tidelock.fold.segments import decode
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.changes", "sql/changes.sql")
 

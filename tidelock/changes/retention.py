@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.changes", "sql/changes.sql")
 

@@ -8,11 +8,11 @@ async with AsyncClient("http://127.0.0.1:8080") as client:
         ...
 """
 
+from tidelock.client.errors import NoAnswer, Refused
 from tidelock.client.explained import ExplainedEvent, Explanation, Part
 from tidelock.client.following import Update
-from tidelock.client.shapes import Usage, UsagePeriod, Verdict
-from tidelock.client.talking import AsyncClient, Client
-from tidelock.client.trouble import NoAnswer, Refused
+from tidelock.client.http import AsyncClient, Client
+from tidelock.client.values import Usage, UsagePeriod, Verdict
 from tidelock.triggers.signatures import InvalidSignature
 from tidelock.triggers.signatures import verify as verify_webhook
 

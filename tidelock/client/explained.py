@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from tidelock.client.shapes import decimal, instant
+from tidelock.client.values import decimal, instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,14 @@ def read_explanation(answer: Mapping[str, Any]) -> Explanation:
 
 def _part(said: Mapping[str, Any]) -> Part:
     return Part(
-        said["count"], Decimal(said["sum"]), decimal(said["max"]), decimal(said["min"]), decimal(said["last"]),
-        said["firstSequence"], said["lastSequence"],
-    )  # fmt: skip
+        count=said["count"],
+        sum=Decimal(said["sum"]),
+        max=decimal(said["max"]),
+        min=decimal(said["min"]),
+        last=decimal(said["last"]),
+        first_sequence=said["firstSequence"],
+        last_sequence=said["lastSequence"],
+    )
 
 
 def _event(item: Mapping[str, Any]) -> ExplainedEvent:

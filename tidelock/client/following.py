@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import httpx
 
-from tidelock.client.trouble import Refused
+from tidelock.client.errors import Refused
 
 _SHAPE = """query ($table: String!) {
   __type(name: $table) { fields { name } }

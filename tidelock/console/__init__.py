@@ -5,7 +5,7 @@ limits and numbers are the API's by construction; what a page cannot get there i
 
 How to add a page:
 
-1. Add an `Entry` to `navigation.ENTRIES`: its path, title, icon (`icons.py`) and module.
+1. Add an `Entry` to `site.ENTRIES`: its path, title, icon (`icons.py`) and module.
 2. Write `pages/<module>.py` with one function:
 
        @page("/streams", title="Streams", about="What is declared, and what is made of it")

@@ -1,4 +1,4 @@
-"""Attention: what is wrong, and what to do about it, told from the API's answers. Pure."""
+"""Attention: what is wrong, and what to do about it, told from the API's answers. Pure: proven without a browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Notice:
     """One thing to look at."""
 
     tone: Literal["warn", "bad"]
@@ -33,44 +33,44 @@ class Finding:
     href: str | None = None
 
 
-def of_readers(readers: Sequence[dict[str, Any]]) -> Iterable[Finding]:
+def of_readers(readers: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     if not any(reader["name"] == "fold" for reader in readers):
         text = "Events are recorded and wait; counters, windows and subscriptions show nothing new."
-        yield Finding("warn", "No fold has run yet", text, "tidelock fold")
+        yield Notice("warn", "No fold has run yet", text, "tidelock fold")
     for reader in readers:
         if reader["lagSeconds"] > _LAG_S:
             text, command = _READERS.get(reader["name"], ("It has not caught up.", "tidelock status"))
             behind = f"{reader['lagSequences']:,} events, {ago(reader['lagSeconds'])}"
-            yield Finding("bad", f"{reader['name']} is behind: {behind}", text, command)
+            yield Notice("bad", f"{reader['name']} is behind: {behind}", text, command)
 
 
-def of_activity(steps: Sequence[dict[str, Any]]) -> Iterable[Finding]:
+def of_activity(steps: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     sums = {name: sum(step[name] for step in steps) for name in ("accepted", "duplicates", "conflicts", "rejected")}
     answered = sum(sums.values())
     if sums["rejected"] > _REFUSED_SHARE * answered:
         text = "Their senders were told why, event by event: look at `error.field` in their answers."
-        yield Finding("warn", f"{sums['rejected']:,} of {answered:,} events were rejected in ten minutes", text)
+        yield Notice("warn", f"{sums['rejected']:,} of {answered:,} events were rejected in ten minutes", text)
     if sums["conflicts"]:
         text = "A producer sent another content under a key it had used. The ledger keeps the first."
-        yield Finding("warn", f"{sums['conflicts']:,} conflicts in ten minutes", text)
+        yield Notice("warn", f"{sums['conflicts']:,} conflicts in ten minutes", text)
 
 
-def of_definitions(definitions: dict[str, Any]) -> Iterable[Finding]:
+def of_definitions(definitions: dict[str, Any]) -> Iterable[Notice]:
     changed = definitions["changed"]
     if changed and definitions["version"] is not None:
         names = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
         text = "The tables are still made as before. A replay makes them anew and swaps them."
-        yield Finding("warn", f"The settings say otherwise: {names}", text, "tidelock replay", "/streams")
+        yield Notice("warn", f"The settings say otherwise: {names}", text, "tidelock replay", "/streams")
 
 
-def of_errors(rows: Sequence[dict[str, Any]]) -> Iterable[Finding]:
+def of_errors(rows: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     if rows:
         first = rows[0]
         text = f"{first['source']}, event {first['ingress_sequence']:,}: {first['message']}"
-        yield Finding("warn", "There are events that did not fit their definitions", text, href="/events/errors")
+        yield Notice("warn", "There are events that did not fit their definitions", text, href="/events/errors")
 
 
-def of_dead_letters(triggers: Sequence[str]) -> Iterable[Finding]:
+def of_dead_letters(triggers: Sequence[str]) -> Iterable[Notice]:
     for name in triggers:
         text = "Every attempt failed. Mend the receiver, then send them again."
-        yield Finding("bad", f"{name} has dead letters", text, href=f"/triggers/{name}")
+        yield Notice("bad", f"{name} has dead letters", text, href=f"/triggers/{name}")

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 
-class Recorded(float):
+class RecordedNumber(float):
     """A number with a fraction or an exponent, and how it is written: 1.10 is shown as 1.10, not as 1.1."""
 
     __slots__ = ("text",)
 
     text: str
 
-    def __new__(cls, text: str) -> Recorded:
+    def __new__(cls, text: str) -> RecordedNumber:
         number = super().__new__(cls, text)
         number.text = text
         return number
@@ -24,13 +24,13 @@ class Recorded(float):
         return self.text
 
 
-read = msgspec.json.Decoder(float_hook=Recorded).decode
+read = msgspec.json.Decoder(float_hook=RecordedNumber).decode
 
 
 def write(value: Any, indent: str = "", margin: str = "") -> str:
     """JSON, in one line unless there is an indent."""
     match value:
-        case Recorded():
+        case RecordedNumber():
             return value.text
         case dict() if value:
             members = [f"{_leaf(name)}: {write(each, indent, margin + indent)}" for name, each in value.items()]

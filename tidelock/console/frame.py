@@ -1,4 +1,7 @@
-"""The frame around every page: navigation, who is here, and what is said when the API does not answer."""
+"""The frame around every page: navigation, who is here, and what is said when the API does not answer.
+
+And the page of a ledger that is still empty.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,12 @@ from starlette.responses import RedirectResponse, Response
 from tidelock import __version__
 from tidelock.console.api import Api, ApiError
 from tidelock.console.icons import svg
-from tidelock.console.navigation import ENTRIES, Entry, entry_of
 from tidelock.console.parts.charts import Chart
-from tidelock.console.parts.texts import empty
-from tidelock.console.site import SITE, Site
+from tidelock.console.parts.texts import empty, panel
+from tidelock.console.site import ENTRIES, SITE, Entry, Site, entry_of
 from tidelock.errors import RequestError
+from tidelock.http.access import Grant
 from tidelock.model import ALL_TENANTS
-from tidelock.ops.access import Grant
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,10 @@ logger = logging.getLogger(__name__)
 _BUILD_S = 40.0
 
 Builder = Callable[..., Awaitable[None]]
+
+_LOOKED_S = 2.0
+_FIRST = """curl -s {home}/v1/events {key}-H 'content-type: application/json' \\
+  -d '{{"stream":"api_calls","customerRef":"cus_1","quantity":"1.5"}}'"""
 
 
 class Visit:
@@ -211,3 +217,24 @@ def _redraw() -> None:
     for element in list(client.elements.values()):
         if isinstance(element, Chart):
             element.update()
+
+
+async def nothing_recorded(visit: Visit) -> bool:
+    """Whether the ledger has no event; then this is the page, until it has one."""
+    if await _head(visit):
+        return False
+    first = _FIRST.format(home=visit.home, key="-H 'authorization: Bearer KEY' " if visit.keyed else "")
+    with panel():
+        empty("pulse", "The ledger is empty", "Send it an event, and this page begins to move.", first)
+
+    async def look() -> None:
+        if await _head(visit):
+            ui.navigate.reload()
+
+    visit.every(_LOOKED_S, look)
+    return True
+
+
+async def _head(visit: Visit) -> int:
+    health = await visit.api.get("/admin/event-health", tenantId=visit.tenant)
+    return int(health["head"]["ingressSequence"])

@@ -15,9 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tidelock.console.navigation import ENTRIES
-from tidelock.console.site import asset_url
-from tidelock.ops.problems import problem
+from tidelock.console.site import ENTRIES, asset_url
+from tidelock.http.problems import problem
 
 # Messages that are kept for a browser which was away for a moment: those of some seconds.
 _HISTORY_MESSAGES = 50

@@ -1,4 +1,7 @@
-"""The site: which requests are the console's, who may come in, and when NiceGUI starts and ends."""
+"""The site: its pages, which requests are its own, who may come in, and when NiceGUI starts and ends.
+
+Without NiceGUI: the server knows its paths and signs visitors in before anybody pays for it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import asyncio
 import hashlib
 import importlib.util
 import mimetypes
+import secrets
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import cache
+from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -16,17 +24,14 @@ from urllib.parse import parse_qs, quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidelock.console import login
+from tidelock.api.docs import asks_for_pages
 from tidelock.console.api import Api
-from tidelock.console.navigation import entry_of
-from tidelock.console.sessions import COOKIE, Sessions
 from tidelock.errors import Forbidden, RequestError, Unreachable
-from tidelock.ops.access import Access, Grant, is_own_page
-from tidelock.ops.clients import trust
-from tidelock.ops.docs import asks_for_pages
+from tidelock.http.access import Access, Grant, is_own_page
+from tidelock.http.clients import trust
 from tidelock.settings import Settings
 
 #: where the console's own files are
@@ -41,6 +46,88 @@ _MISSING = "The console is not installed. Get it with:\n\n    pip install 'tidel
 # A page in a foreign page's frame could be clicked on by who does not see it.
 _UNFRAMED = [(b"content-security-policy", b"frame-ancestors 'none'"), (b"x-frame-options", b"DENY")]
 _CROWDED = "the console has as many visitors as it takes at a time; try again in a minute"
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Tidelock</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="{favicon}"><script src="{script}"></script><link rel="stylesheet" href="{style}"></head>
+<body class="tl-login"><form method="post" action="/login?next={wanted}">
+<div class="tl-brand"><span class="tl-mark"></span>Tidelock</div>
+<h1>Sign in with an API key</h1>
+<p>It needs the scope <code>read</code>. It stays on the server; this browser keeps a session only.</p>
+<label for="key">API key</label>
+<input id="key" name="key" type="password" autocomplete="current-password" spellcheck="false" autofocus required>
+{trouble}<button type="submit">Open the console</button>
+<p class="tl-faint">No key yet? <code>tidelock keys create --tenant NAME --scope read</code></p>
+</form></body></html>
+"""
+
+COOKIE = "tidelock_console"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page, and every path below its own."""
+
+    path: str
+    title: str
+    icon: str
+    #: in `tidelock.console.pages`
+    module: str
+    #: has a place in the bar of a phone; the others are behind "More"
+    near: bool = False
+
+    def has(self, path: str) -> bool:
+        return path == self.path or (self.path != "/" and path.startswith(f"{self.path}/"))
+
+
+ENTRIES = (
+    Entry("/", "Overview", "pulse", "overview", near=True),
+    Entry("/events", "Events", "rows", "events", near=True),
+    Entry("/counters", "Counters", "bars", "counters", near=True),
+    Entry("/windows", "Windows", "window", "windows", near=True),
+    Entry("/subscriptions", "Subscriptions", "broadcast", "subscriptions"),
+    Entry("/triggers", "Triggers", "bolt", "triggers"),
+    Entry("/streams", "Definitions", "layers", "streams"),
+    Entry("/verify", "Verify", "shield", "verify"),
+)
+
+
+def entry_of(path: str) -> Entry | None:
+    return next((entry for entry in ENTRIES if entry.has(path)), None)
+
+
+class Sessions:
+    """As many as are allowed; the one that was used least lately makes room."""
+
+    def __init__(self, *, sessions_max: int, lifetime_s: float) -> None:
+        self._sessions_max = sessions_max
+        self._lifetime_s = lifetime_s
+        #: token -> when it was used last, and the key
+        self._keys: OrderedDict[str, tuple[float, str]] = OrderedDict()
+
+    def open(self, key: str) -> str:
+        token = secrets.token_urlsafe(32)
+        self._keys[token] = (time.monotonic(), key)
+        while len(self._keys) > self._sessions_max:
+            self._keys.popitem(last=False)
+        return token
+
+    def key(self, token: str | None, *, renew: bool = True) -> str | None:
+        """The key of a session that is not over. `renew`: it is used by a person, not by a page that asks again."""
+        used, key = self._keys.get(token or "", (0.0, ""))
+        if token is None or not key:
+            return None
+        if used + self._lifetime_s < time.monotonic():
+            del self._keys[token]
+            return None
+        if renew:
+            self._keys[token] = (time.monotonic(), key)
+            self._keys.move_to_end(token)
+        return key
+
+    def close(self, token: str | None) -> None:
+        self._keys.pop(token or "", None)
 
 
 class Site:
@@ -121,17 +208,17 @@ class Site:
         return pages
 
     async def _login(self, request: Request) -> Response:
-        wanted = login.local_path(request.query_params.get("next"))
+        wanted = local_path(request.query_params.get("next"))
         if not await self.keyed():
             return RedirectResponse(wanted, 303)
         if request.method != "POST":
-            return login.page(wanted)
+            return login_page(wanted)
         form = parse_qs((await _small_body(request)).decode("latin-1"))
         key = form.get("key", [""])[0].strip()
         try:
             (await self._access.grant({b"authorization": f"Bearer {key}".encode()})).need("read")
         except RequestError as error:
-            return login.page(wanted, login.trouble(error, key), status=error.http_status)
+            return login_page(wanted, login_error(error, key), status=error.http_status)
         self._sessions.close(request.cookies.get(COOKIE))
         response = RedirectResponse(wanted, 303)
         response.set_cookie(COOKIE, self._sessions.open(key), httponly=True, samesite="lax", secure=_secure(request))
@@ -163,6 +250,32 @@ class Site:
             await found({**scope, SITE: self, "root_path": ""}, receive, send)
 
         return with_site
+
+
+def login_page(wanted: str, trouble: str | None = None, *, status: int = 200) -> HTMLResponse:
+    text = _PAGE.format(
+        favicon=asset_url("mark.svg"),
+        script=asset_url("theme.js"),
+        style=asset_url("theme.css"),
+        wanted=quote(wanted, safe=""),
+        trouble=f'<p class="tl-trouble" role="alert">{escape(trouble)}</p>' if trouble else "",
+    )
+    return HTMLResponse(text, status, headers={"cache-control": "no-store"})
+
+
+def login_error(error: RequestError, key: str) -> str:
+    """Why a key was not taken, for the one who typed it."""
+    if not key:
+        return "Type an API key."
+    if error.http_status == 401:
+        return "This key is not known, or was revoked. Check it for missing characters."
+    return f"This key does not open the console: {error.message}."
+
+
+def local_path(wanted: str | None) -> str:
+    """Where to go afterwards: on this server only."""
+    ours = wanted is not None and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
+    return wanted if wanted is not None and ours else "/"
 
 
 def _load() -> Any:

@@ -1,4 +1,8 @@
-"""Definitions: the streams, meters and windows of one installation, as values that have been checked together."""
+"""Definitions: the streams, meters and windows of one installation, as values that have been checked together.
+
+In come tables of tidelock.toml; out go frozen values with one canonical form each, whose hash decides whether a table
+is rebuilt, or an error that names the key. Nothing here does I/O, and nothing knows how a definition is folded.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,10 @@ from dataclasses import dataclass, field
 
 from tidelock.columns import IDENTIFIER_LENGTH_MAX, is_identifier
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES, EventTime, WindowTime
-from tidelock.definitions.frames import Count, Frame, Hopping, Session, Tumbling
 from tidelock.definitions.graphqlnames import objection
 from tidelock.definitions.meters import Meter, read_meter
 from tidelock.definitions.streams import Stream, read_stream
-from tidelock.definitions.windows import Window, read_window
+from tidelock.definitions.windows import Count, Frame, Hopping, Session, Tumbling, Window, read_window
 from tidelock.durations import parse_duration
 from tidelock.model import CONTROL
 from tidelock.sections import Section, shown

@@ -1,19 +1,24 @@
-"""Windows: aggregates over stretches of time or numbers of rows."""
+"""Windows: aggregates over stretches of time or numbers of rows; which rows make one, and what it may select."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tidelock.canonical import canonical_hash
-from tidelock.columns import COLUMN_NAME, is_column_name, is_identifier, table_column
-from tidelock.definitions.aggregates import ALLOWED, Aggregate, parse_aggregate
+from tidelock.columns import COLUMN_NAME, ColumnType, is_column_name, is_identifier, table_column
 from tidelock.definitions.eventtimes import WindowTime, read_window_time
-from tidelock.definitions.frames import Frame, read_frame
 from tidelock.definitions.meters import check_group
 from tidelock.definitions.streams import TABLE_COLUMNS, Stream
+from tidelock.durations import format_duration, parse_duration
 from tidelock.sections import Section, shown
 
+#: by name, of a hundred values the rank of the one that it is
+PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+#: what a window may select
+FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "unique_count", *PERCENTILES)
+ALLOWED = f"count(*) or one of {' '.join(FUNCTIONS)} over a column, such as sum(quantity)"
 #: the keys of `[windows.NAME]`
 WINDOW_KEYS = {
     "stream": "The stream it reads.",
@@ -26,6 +31,17 @@ WINDOW_KEYS = {
     "live": "Record the table's changes, for subscriptions and triggers. Default `true`.",
 }
 _OWN_COLUMNS = TABLE_COLUMNS | {"window_start", "window_end", "window_ordinal"}
+
+#: every row belongs to size / step hopping windows; beyond this it is a mistake
+HOPS_MAX = 10_000
+
+_FRAMES_ALLOWED = 'one of { tumbling = "10s" }, { hopping = ["10s", "5s"] }, { session = "30s" }, { count = 100 }'
+_COUNT_MAX = 2**31 - 1
+
+#: of sums and averages, and so of the decimals that can be added up without loss
+AMOUNT_DECIMALS = 9
+
+_CALL = re.compile(r"\s*([A-Za-z_0-9]+)\s*\(\s*(\S+)\s*\)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +143,127 @@ def _check_column(section: Section, key: str, column: str, stream: Stream) -> No
     if not stream.has(column):
         available = stream.available(calculated=True)
         raise section.fail(key, f'stream "{stream.name}" has no column "{column}"; available: {available}')
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Equal stretches, one after the other, from the epoch on."""
+
+    size_ns: int
+
+    def canonical(self) -> dict[str, object]:
+        return {"tumbling": format_duration(self.size_ns)}
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping:
+    """Equal stretches, a new one every step, from the epoch on."""
+
+    size_ns: int
+    step_ns: int
+
+    def canonical(self) -> dict[str, object]:
+        return {"hopping": [format_duration(self.size_ns), format_duration(self.step_ns)]}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Rows less than the gap apart."""
+
+    gap_ns: int
+
+    def canonical(self) -> dict[str, object]:
+        return {"session": format_duration(self.gap_ns)}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """So many rows, in the order of their release."""
+
+    rows: int
+
+    def canonical(self) -> dict[str, object]:
+        return {"count": self.rows}
+
+
+Frame = Tumbling | Hopping | Session | Count
+
+
+def read_frame(section: Section) -> Frame:
+    """The frame that `window = {...}` declares: exactly one of the four."""
+    value = section.values.get("window")
+    if value is None:
+        raise section.fail("window", f"is missing: it must be {_FRAMES_ALLOWED}")
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise section.refuse("window", _FRAMES_ALLOWED)
+    table = section.table("window")
+    table.only(("tumbling", "hopping", "session", "count"))
+    if "hopping" in value:
+        return _read_hopping(table)
+    if "count" in value:
+        return _read_count(table)
+    if (gap_ns := table.duration_ns("session", minimum=1)) is not None:
+        return Session(gap_ns)
+    return Tumbling(table.duration_ns("tumbling", minimum=1) or 0)
+
+
+def _read_hopping(table: Section) -> Hopping:
+    value = table.values["hopping"]
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(item, str) for item in value):
+        raise table.refuse("hopping", 'size and step, such as ["10s", "5s"]')
+    try:
+        size_ns, step_ns = map(parse_duration, value)
+    except ValueError as error:
+        raise table.refuse("hopping", f"size and step, each {error}") from None
+    if not 0 < step_ns <= size_ns:
+        raise table.refuse("hopping", "size and step, with the step longer than 0 and at most the size")
+    if size_ns > step_ns * HOPS_MAX:
+        raise table.refuse("hopping", f"a size of at most {HOPS_MAX} steps: every row is in that many windows")
+    return Hopping(size_ns, step_ns)
+
+
+def _read_count(table: Section) -> Count:
+    rows = table.values["count"]
+    if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= _COUNT_MAX:
+        raise table.refuse("count", f"a whole number of rows from 1 to {_COUNT_MAX}")
+    return Count(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A function over a column."""
+
+    #: one of `FUNCTIONS`
+    function: str
+    #: None: `count(*)`, every row
+    column: str | None
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.column or '*'})"
+
+    def objection(self, column: ColumnType) -> str | None:
+        """Why the function cannot be over a column of that type; None: it can."""
+        added = self.function in ("sum", "avg")
+        calculates = added or self.function in PERCENTILES
+        compares = self.function in ("min", "max", "unique_count")
+        if (calculates and not column.numeric) or (compares and column.name == "json"):
+            return f'{self.function} has no meaning for column "{self.column}", which is {column}'
+        if self.function == "unique_count" and column.name == "double":
+            return f'unique_count needs values with one text, and column "{self.column}" is {column}'
+        if added and column.name == "decimal" and column.scale > AMOUNT_DECIMALS:
+            return (
+                f'{self.function} is exact to {AMOUNT_DECIMALS} decimals, and column "{self.column}" is {column}; '
+                f"add up a column with fewer, or a calculated one, CAST(... AS DECIMAL(28,{AMOUNT_DECIMALS}))"
+            )
+        return None
+
+
+def parse_aggregate(text: str) -> Aggregate:
+    """The aggregate a text names. Raises ValueError with what is allowed."""
+    match = _CALL.fullmatch(text)
+    if match is None or match[1].lower() not in FUNCTIONS:
+        raise ValueError(ALLOWED)
+    function, column = match[1].lower(), match[2]
+    if column == "*" and function != "count":
+        raise ValueError(f"{function} over a column; only count takes *")
+    return Aggregate(function, None if column == "*" else column)

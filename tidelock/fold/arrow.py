@@ -40,3 +40,17 @@ def column(rows: pa.Table, name: str) -> pa.Array:
     """A column in one piece."""
     found = rows[name]
     return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+
+
+def written_table(rows: pa.Table) -> bytes:
+    """A table as a stream of Arrow's own."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def read_table(data: pa.Scalar) -> pa.Table:
+    """The table of such a stream, without a copy."""
+    with pa.ipc.open_stream(data.as_buffer()) as reader:
+        return reader.read_all()

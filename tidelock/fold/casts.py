@@ -22,7 +22,8 @@ _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 _WEEK = 7 * _DAY
 #: what sums are made of: all bigints, and doubles of that size
-_QUANTITY_DIGITS = (19, 9)
+QUANTITY_WHOLE = 19
+_QUANTITY_DIGITS = (QUANTITY_WHOLE, 9)
 
 _NUMBER = r"\A[+-]?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+\z"
 # whole digits, decimals, sign and digits of the exponent
@@ -116,6 +117,11 @@ def quantity(type_: ColumnType | None, value: str) -> str:
             # Spark rounds to compare decimals of different types; texts it does not.
             return quantity(None, canonical(type_, value))
     return "CAST(NULL AS DECIMAL(38,9))"
+
+
+def is_number(text: str) -> str:
+    """Whether a text is a number, of whatever size."""
+    return f"COALESCE({_matches(text, _NUMBER)}, FALSE)"
 
 
 def number_instant(text: str, decimals: int) -> str:

@@ -5,13 +5,14 @@ The steps are the same for small and large ranges; they differ in who reads the 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from typing import TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from tidelock.definitions import Definitions
@@ -19,32 +20,32 @@ from tidelock.fold import executors
 from tidelock.fold.calculations import compile_calculations
 from tidelock.fold.executors import Task
 from tidelock.fold.kernel.counters import count
-from tidelock.fold.kernel.entries import entries
-from tidelock.fold.kernel.errors import error_rows
+from tidelock.fold.kernel.entries import entries, error_rows
 from tidelock.fold.kernel.latest import keep
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, appended
+from tidelock.fold.kernel.outputs import outputs_of
+from tidelock.fold.kernel.takings import ENVELOPE
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
 from tidelock.fold.ranges import Range
 from tidelock.fold.readings import readings, sql_text
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import slots_of
 from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ERROR_ROWS, KEY, Table, tables_of
 from tidelock.fold.timing import Timing
-from tidelock.fold.versions import appended
-from tidelock.fold.windows.carried import Carried
+from tidelock.fold.windows.carried import Carrying
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
-from tidelock.fold.windows.outputs import outputs_of
-from tidelock.fold.windows.steps import WindowSteps
-from tidelock.ledger.database import Database
+from tidelock.fold.windows.slices import Slices
+from tidelock.fold.windows.steps import HereRows, WindowSteps
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
 
-#: what a rehearsal takes where Java has compiled the steps, and how long to wait for that at most
-_QUICK_S = 0.25
-_WARM_UP_S = 3.0
+#: a range that stored so many rows is followed by ranges that are counted in so many parts
+_MANY_ROWS = 100_000
+_PARTS = 2
 
 #: what makes a prepared range, once
 Prepared: TypeAlias = Callable[[], DataFrame]
@@ -74,17 +75,22 @@ class Folder:
             for name, reading in readings(slots).items()
             if reading.stream.calculated
         }
-        self._streams = list(slots.streams)
+        #: rows that the last range stored
+        self._stored = 0
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
+        #: streams whose events are counted or kept, and objected to there; and the others
+        self._told = {*self._meters.streams, *self._latest.latest}
+        self._others = [stream for stream in slots.streams if stream not in self._told]
         self._timing = Timing(spark.session, slots)
         types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
         outputs = outputs_of(definitions, types)
-        carried = Carried(outputs, slots, calculated)
-        self._windows = WindowSteps(spark, store, outputs, carried)
+        carrying = Carrying(outputs, slots, calculated)
+        self._carried = carrying.kernel()
+        self._windows = WindowSteps(store, outputs)
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
         self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
-        self._preparation = Preparation(spark, self._source, slots, self._meters, self._latest, self._timing, carried)
+        self._preparation = Preparation(spark, self._source, slots, self._meters, self._latest, self._timing, carrying)
         #: every table that these definitions make
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 
@@ -92,12 +98,14 @@ class Folder:
         """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
         try:
             small = self._source.small(lo, hi)
-            outcomes = list(self._here(lo, hi) if small else self._spread(lo, hi))
-            self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
+            with closing(self._spread(lo, hi)) if not small else nullcontext(self._here(lo, hi)) as found:
+                # Rows of a large range are written as they come; windows read their tables again on the way.
+                outcomes = list(found) if self._windows.outputs else found
+                self._stored = self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
         except BaseException:
             self._store.rollback()
             raise
-        return sum(outcome.rows.num_rows + outcome.fresh.num_rows + outcome.removed.num_rows for outcome in outcomes)
+        return self._stored
 
     def control(self, event: Range) -> None:
         """Apply a control event: it closes windows, and may drain them. Raises CursorMoved."""
@@ -120,67 +128,61 @@ class Folder:
         return write_due_sql(self._store.schema, outputs) if read and waits_for_time(outputs) else None
 
     def warm_up(self) -> None:
-        """Rehearse over nothing, as there may be no tables yet, until that is quick, or for some seconds.
-
-        The first run of a step in a JVM takes long, and no event should wait for that. Where nothing is to be
-        rehearsed, once is enough: that finds definitions that cannot work.
-        """
-        began = started = time.monotonic()
-        while True:
-            self.rehearse(0, 0)
-            ended = time.monotonic()
-            wanted = self._spark.settings.rehearsals > 0
-            if not wanted or ended - started < _QUICK_S or ended - began > _WARM_UP_S:
-                return
-            started = ended
-
-    def rehearse(self, lo: int, hi: int) -> None:
-        """Run every step over a small range that was folded before, or over nothing, and forget what comes of it.
-
-        Java compiles what runs often; where there is nothing to fold, this is how it comes to run often.
-        """
-        for _ in self._here(lo, hi):
-            pass
+        """Run every step over nothing, as there may be no tables yet: the first run in a JVM takes long, no event
+        should wait for it, and it finds definitions that cannot work."""
+        self._here(0, 0)
         self._store.rollback()
 
-    def _here(self, lo: int, hi: int) -> Iterator[Outcome]:
+    def _here(self, lo: int, hi: int) -> list[Outcome]:
         """A small range: Spark prepares it, and everything else is done here."""
         events = self._preparation.small(lo, hi)
         if not events.num_rows and hi > lo:
-            yield from self._windows.passed(lo, hi)
-            return
+            return list(self._windows.passed(lo, hi))
         faults, kept, changes = self._timing.faults(), self._store.rows, self._changes
         meters = self._meters.kernel() if self._meters.meters else None
-        yield appended(ERROR_ROWS, error_rows(events, meters, faults))
+        outcomes = [appended(ERROR_ROWS, error_rows(events, meters, faults))]
         if meters is not None:
-            yield from count(entries(events, meters), meters, kept, changes=changes)
-        for latest in self._latest.kernel():
-            yield keep(events, latest, kept, changes=changes)
+            outcomes += count(entries(events, meters), meters, kept, changes=changes)
+        outcomes += [keep(events, latest, kept, changes=changes) for latest in self._latest.kernel()]
         if self._windows.outputs:
-            yield from self._windows.outcomes(lo, hi, events)
+            outcomes += self._windows.outcomes(lo, hi, HereRows(events, self._carried), list(outcomes))
+        return outcomes
 
-    def _spread(self, lo: int, hi: int) -> Iterator[Outcome]:
+    def _spread(self, lo: int, hi: int) -> Generator[Outcome, None, None]:
         """A large range: it is prepared and folded where Spark has it."""
         with self._view(lo, hi) as prepared:
-            yield from self._counted(lo, hi, prepared)
-            yield from self._kept(prepared)
-            yield from self._objected(prepared)
-            if self._windows.outputs:
-                yield from self._windows.outcomes(lo, hi, None)
+            if not self._windows.outputs:
+                yield from self._counted(lo, hi, prepared)
+                yield from self._kept(prepared)
+                yield from self._objected(prepared)
+                return
+            outcomes = [*self._counted(lo, hi, prepared), *self._kept(prepared)]
+            streams = {*self._others, *(output.stream for output in self._windows.outputs)}
+            columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._carried.names])
+            events = prepared().where(_in(sorted(streams))).select(*columns)
+            singly = any(output.singly for output in self._windows.outputs)
+            with closing(Slices(events, self._carried, singly=singly)) as slices:
+                others = pa.array(self._others, pa.string())
+                wrong = [each.filter(pc.is_in(each["stream"], others)) for each in slices.wrong]
+                outcomes += [appended(ERROR_ROWS, error_rows(each, None, self._timing.faults())) for each in wrong]
+                outcomes += self._windows.outcomes(lo, hi, slices, list(outcomes))
+            yield from outcomes
 
     def _counted(self, lo: int, hi: int, prepared: Prepared) -> Iterator[Outcome]:
-        """All counters of a customer are counted by one worker."""
-        if self._meters.meters:
-            task = replace(self._task, meters=self._meters.kernel())
-            columns = (*EVENT, *FAULTS, *self._meters.columns)
-            # What windows keep is at hand already.
-            events = None if self._windows.outputs else self._preparation.by_customer(lo, hi)
-            if events is None:
-                events = prepared().where(_in(self._meters.streams)).select(*columns)
-                events = events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")
-            else:
-                events = events.where(_in(self._meters.streams)).select(*columns)
-            yield from executors.run(events, task, self.tables)
+        """All counters of a customer are counted by one worker. Where there are many, one part of the range is written
+        while the next is counted."""
+        if not self._meters.meters:
+            return
+        task = replace(self._task, meters=self._meters.kernel())
+        columns = (*EVENT, *FAULTS, *self._meters.columns)
+        parts = _PARTS if self._stored > _MANY_ROWS else 1
+        # What windows keep is at hand already.
+        apart = [] if self._windows.outputs else [self._preparation.by_customer(lo, hi, n, parts) for n in range(parts)]
+        jobs = [events.where(_in(self._meters.streams)).select(*columns) for events in apart if events is not None]
+        if not jobs:
+            events = prepared().where(_in(self._meters.streams)).select(*columns)
+            jobs = [events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")]
+        yield from executors.run(jobs, task, self.tables)
 
     def _kept(self, prepared: Prepared) -> Iterator[Outcome]:
         """All events of a key are kept by one worker. A stream that is counted too objects there."""
@@ -191,25 +193,23 @@ class Folder:
                 events = prepared().where(_in([each.stream for each in latest]))
                 events = events.select(*EVENT, *FAULTS, f"`{KEY}`", *self._latest.columns)
                 parted = events.repartition(self._spark.parallelism, "stream", "tenant_id", f"`{KEY}`")
-                yield from executors.run(parted, task, self.tables)
+                yield from executors.run([parted], task, self.tables)
 
     def _objected(self, prepared: Prepared) -> Iterator[Outcome]:
         """What streams object to that are neither counted nor kept."""
-        told = {*self._meters.streams, *self._latest.latest}
-        others = [stream for stream in self._streams if stream not in told]
-        if others:
-            wrong = prepared().where(_in(others)).where("objection IS NOT NULL OR time_fault IS NOT NULL")
+        if self._others:
+            wrong = prepared().where(_in(self._others)).where("objection IS NOT NULL OR time_fault IS NOT NULL")
             events = wrong.select(*EVENT, *FAULTS).toArrow()
             yield appended(ERROR_ROWS, error_rows(events, None, self._timing.faults()))
 
     @contextmanager
     def _view(self, lo: int, hi: int) -> Iterator[Prepared]:
-        """The prepared range, made when a step asks for it. Windows go over it several times: for them it is kept."""
+        """The prepared range, made when a step asks for it, and kept where several go over it."""
         prepared = cache(partial(self._preparation.large, lo, hi))
-        if not self._windows.outputs:
+        if not (self._windows.outputs and self._told):
             yield prepared
             return
-        prepared().persist().createOrReplaceTempView("prepared")
+        prepared().persist()
         try:
             yield prepared
         finally:

@@ -13,9 +13,8 @@ from decimal import Decimal
 from itertools import takewhile
 from typing import NamedTuple
 
-from tidelock.columns import ColumnType
+from tidelock.columns import ColumnType, decimal_form
 from tidelock.fold.keys import BYTES_MAX, LETTERS_KEPT
-from tidelock.forms import decimal_form
 from tidelock.instants import format_instant
 
 # These are escaped inside JSON, by one writer so and by another otherwise.

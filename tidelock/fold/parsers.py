@@ -14,8 +14,8 @@ from pyspark.sql import Column, SparkSession, functions
 
 from tidelock.errors import SettingsError
 from tidelock.fold.eventtimes import Parser
-from tidelock.fold.session import reason
 from tidelock.fold.source import single_partition
+from tidelock.spark.runtime import reason
 
 #: what producers send where a time should be
 _TEXTS = [

@@ -11,17 +11,17 @@ import logging
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.readings import objection_sql
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import Slots
 from tidelock.fold.source import Source
-from tidelock.fold.sparkconf import SHUFFLE_PARTITIONS, grows_with_cluster
 from tidelock.fold.timing import Timing
-from tidelock.fold.windows.carried import Carried
+from tidelock.fold.windows.carried import Carrying
+from tidelock.spark.configuration import SHUFFLE_PARTITIONS, grows_with_cluster
+from tidelock.spark.runtime import Spark
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,12 @@ class Preparation:
         meters: MeterSteps,
         latest: LatestSteps,
         timing: Timing,
-        carried: Carried,
+        carried: Carrying,
     ) -> None:
         self._spark = spark
         self._source = source
         self._timing = timing
+        self._streams = list(slots.streams)
         rows = latest.prepared() if latest.latest else []
         columns = [*meters.prepared(), *timing.prepared(), *rows, *carried.prepared()]
         self._sql = f"""
@@ -74,10 +75,10 @@ class Preparation:
         self._compile(True)
         return self._prepared(self._source.read(lo, hi))
 
-    def by_customer(self, lo: int, hi: int) -> DataFrame | None:
-        """The same with all events of a customer in one partition, where the source can give them so."""
+    def by_customer(self, lo: int, hi: int, part: int, parts: int) -> DataFrame | None:
+        """A part of them with all events of a customer in one partition, where the source can give them so."""
         self._compile(True)
-        events = self._source.by_customer(lo, hi)
+        events = self._source.by_customer(lo, hi, part, parts)
         return None if events is None else self._prepared(events)
 
     def _plan(self) -> DataFrame | None:
@@ -89,6 +90,9 @@ class Preparation:
         return self._kept
 
     def _prepared(self, events: DataFrame) -> DataFrame:
+        if len(self._streams) == 1:
+            # A constant is not read, and what depends on it is decided before any row comes.
+            events = events.withColumn("stream", functions.lit(self._streams[0]))
         self._timing.parsed(events).createOrReplaceTempView("events")
         return self._spark.session.sql(self._sql)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelock.fold.store import Store
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 _QUERIES = load("tidelock.fold", "sql/ranges.sql")
 
@@ -28,11 +28,16 @@ class Range:
     control: Mapping[str, Any] | None = None
 
 
+#: a range that takes longer is followed by a smaller one: whoever waits for an event waits for the range it is in
+_RANGE_S = 2.4
+
+
 class Pace:
     """How many events a range takes: few after a start or a failure, twice as many after each success.
 
     A range is one transaction, so a fold that is killed in it begins it again. One that is killed every few seconds
-    would never finish a large one.
+    would never finish a large one. And the cursor moves once for each: that is to happen every few seconds, however
+    much waits and however slow the machine is.
     """
 
     def __init__(self, events_start: int, events_max: int) -> None:
@@ -40,8 +45,11 @@ class Pace:
         self._max = events_max
         self.events = self._start
 
-    def succeeded(self) -> None:
+    def succeeded(self, events: int | None = None, seconds: float = 0.0) -> None:
+        """`events` took so long; without them it does not matter."""
         self.events = min(2 * self.events, self._max)
+        if events is not None and seconds > 0:
+            self.events = max(self._start, min(self.events, int(events * _RANGE_S / seconds)))
 
     def failed(self) -> None:
         self.events = self._start

@@ -16,18 +16,26 @@ import psycopg
 
 from tidelock.definitions import Definitions
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold import lease
-from tidelock.fold.catalog import Catalog, changed_units, check_columns, read_catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.folder import Folder
-from tidelock.fold.proposals import definition_event, pending_definitions, read_definition_event, refusal
 from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
-from tidelock.fold.session import Spark, reason
-from tidelock.fold.shadow import Plan, Shadow
-from tidelock.fold.shapes import drop, reshape
+from tidelock.fold.redefine.catalog import (
+    Catalog,
+    changed_units,
+    check_columns,
+    read_catalog,
+    unit_hashes,
+    write_catalog_sql,
+)
+from tidelock.fold.redefine.proposals import definition_event, pending_definitions, read_definition_event, refusal
+from tidelock.fold.redefine.shadow import Plan, Shadow
+from tidelock.fold.redefine.swap import swap
+from tidelock.fold.source import SMALL_EVENTS
+from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import CursorMoved, Store
-from tidelock.fold.swap import swap
 from tidelock.fold.tables import ALWAYS, SCHEMA
-from tidelock.ledger.database import Database
+from tidelock.postgres import leases as lease
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark, reason
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +50,6 @@ _TIDY_S = 60.0
 _PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 #: a range that fails so often is a defect, not bad luck
 _ATTEMPTS_MAX = 6
-#: what a rehearsal takes
-_REHEARSED_EVENTS = 50
 #: a shadow that is so near the end of the ledger takes over in a moment
 SHADOW_LAG_EVENTS = 20_000
 
@@ -139,10 +145,12 @@ class Runner:
             self._folder = None
         if self._folder is None:
             self._look_once()
-            if not self._behind():
+            behind = self._behind()
+            if not behind:
                 self._warm_up()
-            # Also when events wait: large ranges need workers at once, and no other fold should wait for their start.
-            if self._spark.settings.rehearsals:
+            # Large ranges need workers at once, and no other fold should wait for their start. Executors of a cluster
+            # may lack what workers need, which should be found now.
+            if behind > SMALL_EVENTS or self._spark.cores is None:
                 self._spark.warm_workers()
             if not lease.hold(self._listener):
                 self._warm_up()
@@ -152,9 +160,9 @@ class Runner:
             self._open()
         return True
 
-    def _behind(self) -> bool:
-        """Whether events wait. Folding them warms up as well, and is not lost when this process is killed."""
-        found = self._store.position() < ledger_end(self._store)
+    def _behind(self) -> int:
+        """How many events wait. Folding them warms up as well, and is not lost when this process is killed."""
+        found = ledger_end(self._store) - self._store.position()
         self._store.rollback()
         return found
 
@@ -246,10 +254,11 @@ class Runner:
         if found is None:
             self._store.rollback()
             return worked
+        started = time.monotonic()
         if not self._apply(found):
             return False
         self.position = found.hi
-        self._pace.succeeded()
+        self._pace.succeeded(found.hi - found.lo, time.monotonic() - started)
         return True
 
     def _apply(self, found: Range) -> bool:
@@ -328,20 +337,6 @@ class Runner:
                 return
         if not self._spark.alive():
             raise Unreachable("Spark's JVM ended while there was nothing to do")
-        self._rehearse(stop)
-
-    def _rehearse(self, stop: threading.Event) -> None:
-        """While there is nothing to do: what comes next should be quick. Ends when it is, and when a commit is there,
-        announced or not: all rehearsals together take as long as many looks."""
-        assert self._folder is not None
-        while self._spark.rehearsals < self._spark.settings.rehearsals and not stop.is_set():
-            # Events that are like those to come.
-            self._folder.rehearse(max(0, self.position - _REHEARSED_EVENTS), self.position)
-            self._spark.rehearsals += 1
-            end = ledger_end(self._store)
-            self._store.rollback()
-            if end > self.position:
-                return
 
     def _recover(self, error: Exception, stop: threading.Event) -> None:
         """Leave everything half done, and be ready to try again; raises what trying again does not mend."""

@@ -69,6 +69,21 @@ class Changes:
     #: False where a change removes the row; None: nowhere
     exists: _Bools | None = None
 
+    def filter(self, chosen: pa.Array) -> Changes:
+        """All changes of some rows."""
+        wanted = _numpy(chosen)
+        before = self.before[wanted]
+        places = np.cumsum(wanted) - 1
+        return Changes(
+            self.tenant_id.filter(chosen),
+            self.key.filter(chosen),
+            self.source_timestamp.filter(chosen),
+            self.rows.filter(chosen),
+            np.where(before >= 0, places[before], before),
+            self.old_rows,
+            None if self.exists is None else self.exists[wanted],
+        )
+
 
 def change_schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
     """What a table's changes look like: old and new have its columns, and are null where there was no row."""

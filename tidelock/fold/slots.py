@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tidelock.columns import ENVELOPE, STRING, data_path
 from tidelock.definitions import Definitions, Stream
+from tidelock.instants import EARLIEST
 from tidelock.model import CONTROL
 from tidelock.where.sql import POSTGRES, literal
 
@@ -21,7 +22,12 @@ BASE = ("customer_ref", "resource_id", "occurred_at", "quantity")
 #: to make decimals of them: bench/fold.md
 QUANTITY_TEXT = "quantity_text"
 
-_MESSAGE_DATA = "(timed.message->'data')"
+#: how far ahead of its arrival an event time may be
+AHEAD_MAX_NS = 3600 * 10**9
+
+_MESSAGE_STREAM, _MESSAGE_DATA = "item->>'stream'", "(item->'data')"
+# A member has that name only where its letters are in the text, or an escape that may stand for one of them.
+_MAY_HAVE_MESSAGES = r"(strpos(data::text, 'messages') > 0 OR strpos(data::text, '\u') > 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +83,34 @@ class Slots:
             f"quantity::text AS {QUANTITY_TEXT}",
         ]
         names += [*map(POSTGRES.quoted, self.envelope), *slots]
-        source = "events"
         if self.timed:
-            source += f" CROSS JOIN LATERAL ({self._message_sql()}) AS timed"
-            names += ["timed.message->>'stream' AS message_stream", f"{self._message_text_sql()} AS message_text"]
+            names += [
+                f"{self._of_message(_MESSAGE_STREAM)} AS message_stream",
+                f"{self._of_message(self._message_text_sql())} AS message_text",
+            ]
         streams = ", ".join(_name(stream) for stream in self.streams) or "NULL"
-        return f"SELECT {', '.join(names)} FROM {source} WHERE stream IN ({streams})"
+        return f"SELECT {', '.join(names)} FROM events WHERE stream IN ({streams})"
 
-    def _message_sql(self) -> str:
-        """The first message in an event whose stream has event time; null in most events."""
+    def _of_message(self, told: str) -> str:
+        """What the first message in an event whose stream has event time tells; null in most events.
+
+        Each question is asked only where the one before it says so: few events have messages, and parsing the data of
+        all of them takes as long as everything else.
+        """
         own = ", ".join(_name(name) for name, stream in self.streams.items() if stream.eventtime is not None)
         streams = ", ".join(map(_name, self.timed))
         first = (
-            "SELECT item FROM json_array_elements(data->'messages') WITH ORDINALITY AS items (item, number) "
+            f"SELECT {told} FROM json_array_elements(data->'messages') WITH ORDINALITY AS items (item, number) "
             f"WHERE json_typeof(item->'stream') = 'string' AND item->>'stream' IN ({streams}) ORDER BY number LIMIT 1"
         )
-        # Not evaluated where it would fail, on what is no list; and by OFFSET once, not wherever it is named.
-        wanted = f"stream IN ({own}) AND json_typeof(data->'messages') = 'array'"
-        return f"SELECT CASE WHEN {wanted} THEN ({first}) END AS message OFFSET 0"
+        questions = [f"stream IN ({own})", _MAY_HAVE_MESSAGES, "json_typeof(data->'messages') = 'array'"]
+        if all(stream.eventtime is not None and stream.eventtime.type is None for stream in self.timed.values()):
+            # All times are the event's own then, and a message matters only to what is said of one that is wrong.
+            questions.insert(0, f"(occurred_at < {EARLIEST} OR occurred_at > received_at + {AHEAD_MAX_NS})")
+        found = f"({first})"
+        for question in reversed(questions):
+            found = f"CASE WHEN {question} THEN {found} END"
+        return found
 
     def _message_text_sql(self) -> str:
         """The text that has a message's time."""
@@ -103,7 +119,7 @@ class Slots:
             for name, stream in self.timed.items()
             if (member := time_member(stream)) is not None
         ]
-        return f"CASE timed.message->>'stream' {' '.join(cases)} END" if cases else "NULL::text"
+        return f"CASE item->>'stream' {' '.join(cases)} END" if cases else "NULL::text"
 
     def _slot_sql(self, number: int) -> str:
         cases = [

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from typing import Protocol
-from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelock.columns import STRING
 from tidelock.fold.ranges import extent
-from tidelock.fold.session import Spark
 from tidelock.fold.slots import QUANTITY_TEXT, Slots
 from tidelock.fold.store import Store
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.spark.configuration import jdbc_options
+from tidelock.spark.runtime import Spark
 from tidelock.where.sql import literal
 
 #: ranges up to so many events are read by the driver: a job that connects and partitions costs more than that
@@ -27,8 +26,6 @@ _POSITIVE = 2**31 - 1
 _QUANTITY = pa.decimal128(38, 9)
 #: of a range that does not come from Postgres, as Spark SQL
 _DERIVED = ("op = 'delete' AS deleted", f"CAST(quantity AS STRING) AS {QUANTITY_TEXT}")
-# What libpq and the Java driver call the same.
-_SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
 
 
 class Elsewhere(Protocol):
@@ -57,14 +54,17 @@ class Source:
         self._elsewhere = elsewhere
         self._select = slots.postgres_sql()
         self._small_events = small_events
+        #: the last range that Postgres was asked about, and what it said
+        self._known: tuple[tuple[int, int], tuple[int, int]] | None = None
         self._jdbc = jdbc_options(database.url) if spark.jdbc else None
 
     def small(self, lo: int, hi: int) -> bool:
         """Whether the driver reads the range. It then has one partition, and no step needs an exchange."""
         return self._jdbc is None or hi - lo <= self._small_events or self._extent(lo, hi)[1] <= self._small_events
 
-    def by_customer(self, lo: int, hi: int) -> DataFrame | None:
-        """A large range with all events of a customer in one partition; None where that has to be Spark's work.
+    def by_customer(self, lo: int, hi: int, part: int = 0, parts: int = 1) -> DataFrame | None:
+        """A part of a large range with all events of a customer in one partition; None where that has to be Spark's
+        work.
 
         Every partition goes through the whole range in Postgres. With few of them that is cheaper than moving rows
         between tasks.
@@ -73,11 +73,11 @@ class Source:
         if self._jdbc is None or self._elsewhere is not None or count > _SCANS_MAX:
             return None
         options = dict(self._jdbc)
-        customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count}, 0)"
+        customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count * parts}, 0)"
         return self._spark.session.read.options(fetchsize=str(_FETCH_ROWS)).jdbc(
             options.pop("url"),
             f"({self._bounded(lo, hi)}) AS range",
-            predicates=[f"{customer} = {number}" for number in range(count)],
+            predicates=[f"{customer} = {number}" for number in range(part * count, (part + 1) * count)],
             properties=options,
         )
 
@@ -118,7 +118,9 @@ class Source:
         ).load()
 
     def _extent(self, lo: int, hi: int) -> tuple[int, int]:
-        return extent(self._store, lo, hi)
+        if self._known is None or self._known[0] != (lo, hi):
+            self._known = (lo, hi), extent(self._store, lo, hi)
+        return self._known[1]
 
     def _bounded(self, lo: int, hi: int) -> str:
         return f"{self._select} AND ingress_sequence > {lo} AND ingress_sequence <= {hi}"
@@ -126,15 +128,3 @@ class Source:
 
 def single_partition(session: SparkSession, rows: pa.Table) -> DataFrame:
     return session.createDataFrame(rows).coalesce(1)
-
-
-def jdbc_options(url: str) -> dict[str, str] | None:
-    """How Java connects to the same database; None where it cannot (a Unix socket)."""
-    parts = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
-    host = parts.get("host", "127.0.0.1")
-    if host.startswith("/"):
-        return None
-    shared = {name: parts[name] for name in _SHARED if name in parts}
-    address = f"jdbc:postgresql://{host}:{parts.get('port', '5432')}/{parts.get('dbname', parts.get('user', ''))}"
-    options = {"url": address + (f"?{urlencode(shared)}" if shared else ""), "driver": "org.postgresql.Driver"}
-    return options | {name: value for name, value in parts.items() if name in ("user", "password")}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tidelock.canonical import canonical_hash
 from tidelock.columns import STRING, ColumnType
-from tidelock.fold.tables import KEY, Table
+from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table
 from tidelock.where.sql import POSTGRES, literal
 
 _TYPES = {
@@ -40,8 +41,9 @@ def create_table(schema: str, table: Table) -> str:
     columns = ", ".join(f"{quoted(name)} {column_type(type_)}" for name, type_ in table.stored.items())
     return (
         f'CREATE TABLE {placed(schema, table.name)} (tenant_id text COLLATE "C" NOT NULL, '
-        f'{quoted(KEY)} text COLLATE "C" NOT NULL, source_timestamp bigint NOT NULL, {columns}, '
-        f"PRIMARY KEY (tenant_id, {quoted(KEY)})) WITH (fillfactor = {_FILLFACTOR})"
+        f'{quoted(KEY)} text COLLATE "C" NOT NULL, source_timestamp bigint NOT NULL, {columns}'
+        + (f", PRIMARY KEY (tenant_id, {quoted(KEY)})" if table.keyed else "")
+        + f") WITH (fillfactor = {100 if table.appended else _FILLFACTOR})"
     )
 
 
@@ -49,6 +51,38 @@ def create_indexes(schema: str, table: Table) -> list[str]:
     return [
         f"CREATE INDEX ON {placed(schema, table.name)} ({', '.join(map(quoted, index))})" for index in table.indexes
     ]
+
+
+def reshape(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator[str]:
+    """From the tables there are to those there should be; tables that are gone stay for `drop`."""
+    for name, table in after.items():
+        if name in ALWAYS:
+            continue
+        if name in before and table.internal and table != before[name]:
+            # Nobody but the fold reads it, and its rows are made anew.
+            yield f"DROP TABLE {placed(SCHEMA, name)}"
+        elif name in before:
+            yield from _reshaped(before[name], table)
+            continue
+        yield create_table(SCHEMA, table)
+        yield from create_indexes(SCHEMA, table)
+
+
+def drop(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator[str]:
+    """Tables that nothing makes any more."""
+    for name in before:
+        if name not in after:
+            yield f"DROP TABLE {placed(SCHEMA, name)}"
+
+
+def _reshaped(before: Table, after: Table) -> Iterator[str]:
+    target = placed(SCHEMA, after.name)
+    for name, type_ in before.stored.items():
+        if after.stored.get(name) != type_:
+            yield f"ALTER TABLE {target} DROP COLUMN {quoted(name)}"
+    for name, type_ in after.stored.items():
+        if before.stored.get(name) != type_:
+            yield f"ALTER TABLE {target} ADD COLUMN {quoted(name)} {column_type(type_)}"
 
 
 def stage_of(schema: str, table: Table) -> str:
@@ -110,19 +144,36 @@ def analyze(schema: str, table: Table) -> str:
     return f"ANALYZE {placed(schema, table.name)} (tenant_id, {quoted(KEY)})"
 
 
-def select_due(schema: str, table: Table, due: str, where: str = "TRUE") -> str:
-    """The stored rows, called `target`, that a join finds."""
-    return f"SELECT {columns(table, 'target.')} FROM {placed(schema, table.name)} AS target {due} WHERE {where}"
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Rows of a table that something has come for: where a condition on `target` holds, for some row of a source."""
+
+    #: what follows FROM
+    source: str
+    condition: str
 
 
-def select_matching(schema: str, table: Table, column: str, due: str | None) -> str:
-    """The stored rows that have a staged key in a column, and those that a join finds."""
-    staged = (
-        "EXISTS (SELECT FROM stage_keys AS stage WHERE target.tenant_id = stage.tenant_id AND "
-        f"target.{quoted(column)} = stage.{quoted(KEY)})"
-    )
-    matching = select_due(schema, table, "", staged)
-    return matching if due is None else f"{matching} UNION ALL {select_due(schema, table, due, f'NOT {staged}')}"
+def select_due(schema: str, table: Table, due: Due, where: str = "TRUE") -> str:
+    """The stored rows, called `target`, that are due. They are looked for along an index, however many others wait."""
+    inner = f"SELECT * FROM {placed(schema, table.name)} AS target WHERE {due.condition} OFFSET 0"
+    return f"SELECT {columns(table, 'target.')} FROM {due.source} CROSS JOIN LATERAL ({inner}) AS target WHERE {where}"
+
+
+def delete_due(schema: str, table: Table, due: Due) -> str:
+    return f"DELETE FROM {placed(schema, table.name)} AS target USING {due.source} WHERE {due.condition}"
+
+
+def select_matching(schema: str, table: Table, column: str, due: Due | None) -> str:
+    """The stored rows that have a staged key in a column, and those that are due."""
+
+    def same(row: str) -> str:
+        return f"{row}.tenant_id = stage.tenant_id AND {row}.{quoted(column)} = stage.{quoted(KEY)}"
+
+    matching = f"SELECT {columns(table, 'target.')} FROM stage_keys AS stage {looked_up(schema, table, same('it'))}"
+    if due is None:
+        return matching
+    others = f"NOT EXISTS (SELECT FROM stage_keys AS stage WHERE {same('target')})"
+    return f"{matching} UNION ALL {select_due(schema, table, due, others)}"
 
 
 def columns(table: Table, prefix: str = "") -> str:

@@ -17,12 +17,11 @@ from tidelock.columns import STRING
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.fold import statements
 from tidelock.fold.arrow import column, typed
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, row_schema
 from tidelock.fold.segments import Segment, encode
 from tidelock.fold.tables import KEY, Table
-from tidelock.fold.versions import row_schema
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import Away
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import Away
 from tidelock.where.sql import literal
 
 #: after this many new rows, and as many as there were, run ANALYZE
@@ -104,8 +103,8 @@ class Store:
         self._stage_keys(keys)
         return self._read(table, statements.select_keys(schema or self.schema, table))
 
-    def matching(self, table: Table, keys: pa.Table | None, due: str | None, column: str = KEY) -> pa.Table:
-        """The stored rows of some keys, or groups, and those that a join with what is due finds."""
+    def matching(self, table: Table, keys: pa.Table | None, due: statements.Due | None, column: str = KEY) -> pa.Table:
+        """The stored rows of some keys, or groups, and those that are due."""
         if keys is None or not keys.num_rows:
             if due is None:
                 return row_schema(table).empty_table()
@@ -115,23 +114,28 @@ class Store:
 
     def apply(
         self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: str | None = None
-    ) -> None:
-        """Tables, changes and cursor, in one transaction, with a statement at its end. Raises CursorMoved."""
+    ) -> int:
+        """Tables, changes and cursor, in one transaction, with a statement at its end; says how many rows were stored
+        or removed. Raises CursorMoved."""
         self.move(lo, hi)
-        self.write(hi, outcomes, changes=changes)
+        rows = self.write(hi, outcomes, changes=changes)
         if afterwards is not None:
             self.execute(afterwards)
         self.finish(hi)
+        return rows
 
-    def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> None:
+    def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> int:
         """Tables and changes, after the cursor was moved: its lock lets one fold write at a time, as MERGE needs."""
         lanes: Counter[str] = Counter()
+        rows = 0
         for outcome in outcomes:
+            rows += outcome.rows.num_rows + outcome.fresh.num_rows + outcome.removed.num_rows
             self._write(outcome)
             if changes:
                 # Several steps of a range may each have rows for one table.
                 name = outcome.table.name
                 lanes[name] += self._record(hi, outcome, lanes[name])
+        return rows
 
     def record_segments(self, hi: int, table_name: str, lane: int, segments: Sequence[Segment]) -> None:
         """The changes of a table in one lane of the range that ends with `hi`: its parts, in order."""
@@ -175,6 +179,8 @@ class Store:
 
     def _write(self, outcome: Outcome) -> None:
         table = outcome.table
+        if outcome.due is not None:
+            self.execute(statements.delete_due(self.schema, table, outcome.due))
         if outcome.removed.num_rows:
             self._stage_keys(outcome.removed)
             self.execute(statements.delete_keys(self.schema, table))
@@ -182,7 +188,9 @@ class Store:
             self._stage(table, outcome.rows)
             self.execute(statements.merge(self.schema, table))
         if outcome.fresh.num_rows:
-            self._ingest(table.name, _sorted(outcome.fresh), self.schema)
+            # By sequence they are nearly in order, however their texts compare.
+            fresh = outcome.fresh if table.key == ("ingress_sequence",) else _sorted(outcome.fresh)
+            self._ingest(table.name, fresh, self.schema)
             self._count(table, outcome.fresh.num_rows)
 
     def _count(self, table: Table, added: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType, parse_column_type, table_column
 from tidelock.definitions import Count, Definitions, Session, Stream, Window
-from tidelock.fold.windows.states import result_type, state_columns
+from tidelock.fold.kernel.aggregates import result_type, state_columns
 
 #: Postgres schema of the tables; nobody's role has this name, so it is on no search path
 SCHEMA = "tidelock_tables"
@@ -55,6 +55,8 @@ class Table:
     internal: bool = False
     #: columns that its rows are looked up by, beside their keys
     indexes: tuple[tuple[str, ...], ...] = ()
+    #: its rows come, and may go, but none is replaced
+    appended: bool = field(default=False, compare=False)
 
     @property
     def listed_by(self) -> str | None:
@@ -62,6 +64,11 @@ class Table:
         if self.key == ("ingress_sequence",) and list(self.columns)[1:2] == ["position"]:
             return "position"
         return "ingress_sequence" if self.name == "late_rows" else None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows are found by their keys: those that wait for their time are found by that."""
+        return not (self.internal and self.appended)
 
     @property
     def stored(self) -> Mapping[str, ColumnType]:
@@ -142,7 +149,8 @@ def ordered_table(stream: Stream) -> Table:
     """The rows of a stream in the order of their time."""
     own = {"ingress_sequence": BIGINT, "position": BIGINT, "event_time": TIMESTAMP}
     columns = own | dict(latest_table(stream, {}).columns)
-    return Table(f"{stream.name}_ordered", columns, ("ingress_sequence",), indexes=(("tenant_id", "position"),))
+    indexes = (("tenant_id", "position"),)
+    return Table(f"{stream.name}_ordered", columns, ("ingress_sequence",), indexes=indexes, appended=True)
 
 
 def window_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
@@ -151,7 +159,8 @@ def window_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
     ordinal = {"window_ordinal": BIGINT} if isinstance(window.frame, Count) else {}
     times = {"window_start": TIMESTAMP, "window_end": TIMESTAMP}
     selected = {name: result_type(found, types.get(found.column or "")) for name, found in window.select.items()}
-    return Table(window.name, groups | ordinal | times | selected, (*groups, next(iter(ordinal), "window_start")))
+    key = (*groups, next(iter(ordinal), "window_start"))
+    return Table(window.name, groups | ordinal | times | selected, key, appended=True)
 
 
 def open_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
@@ -227,6 +236,5 @@ def _groups(window: Window) -> dict[str, ColumnType]:
 
 def _held(name: str, columns: Mapping[str, ColumnType]) -> Table:
     own = {"ingress_sequence": BIGINT, "event_time": TIMESTAMP}
-    return Table(
-        name, own | dict(columns), ("ingress_sequence",), internal=True, indexes=(("tenant_id", "event_time"),)
-    )
+    indexes = (("tenant_id", "event_time"),)
+    return Table(name, own | dict(columns), ("ingress_sequence",), internal=True, indexes=indexes, appended=True)

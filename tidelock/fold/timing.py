@@ -11,14 +11,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from tidelock.definitions import Stream
 from tidelock.fold import casts
 from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, eventtime_types, stream_parser
-from tidelock.fold.kernel.errors import FUTURE, INVALID, TimeFaults
+from tidelock.fold.kernel.entries import FUTURE, INVALID, TimeFaults
 from tidelock.fold.parsers import check_parser
 from tidelock.fold.readings import Reading, by_stream, decoded_sql, no_instant, readings, sql_text
-from tidelock.fold.slots import Slots
+from tidelock.fold.slots import AHEAD_MAX_NS, Slots
 from tidelock.instants import EARLIEST, LATEST
 
-#: how far ahead of its arrival an event time may be
-_AHEAD_MAX_NS = 3600 * 10**9
 _TEXT = "message_text"
 
 
@@ -58,7 +56,7 @@ class Timing:
         judged = f"NOT deleted AND stream IN ({_texts(self._own)})"
         legal = f"instant >= {EARLIEST}L"
         # Nothing arrives after the latest instant, so what lies beyond is ahead.
-        early = f"instant <= {LATEST}L AND try_subtract(instant, {_AHEAD_MAX_NS}L) <= received_at"
+        early = f"instant <= {LATEST}L AND try_subtract(instant, {AHEAD_MAX_NS}L) <= received_at"
         fault = f"CASE WHEN {legal} THEN IF({early}, NULL, '{FUTURE}') ELSE '{INVALID}' END"
         return [
             f"CASE WHEN {judged} AND {legal} AND {early} THEN instant END AS event_time",

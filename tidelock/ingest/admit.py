@@ -13,13 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from tidelock.columns import KEY_ENVELOPE
+from tidelock.decimals import NUMBER_CHARACTERS_MAX
 from tidelock.definitions import Definitions, Stream
 from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
 from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
 from tidelock.ingest.nesting import depth
 from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent, long_number_in
 from tidelock.instants import format_nine, nine_digits, parse_epoch_ms, parse_rfc3339
-from tidelock.jsontexts import NUMBER_CHARACTERS_MAX
 from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
 from tidelock.quantities import normal_quantity
 

@@ -14,11 +14,11 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
+from tidelock.decimals import has_long_run
 from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, UnsupportedMedia
 from tidelock.ingest.cloudevents import decode_cloudevent
 from tidelock.ingest.nesting import cut_below
 from tidelock.ingest.wire import WireEvent, decode_event, long_number
-from tidelock.jsontexts import has_long_run
 from tidelock.model import Problem, Rejected
 
 JSON = "application/json"

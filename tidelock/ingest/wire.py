@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tidelock.jsontexts import NUMBER_CHARACTERS_MAX, has_long_number
+from tidelock.decimals import NUMBER_CHARACTERS_MAX, has_long_number
 from tidelock.model import Problem, Rejected
 
 ABSENT = msgspec.Raw(b"null")

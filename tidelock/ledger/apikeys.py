@@ -1,9 +1,15 @@
-"""API keys: who may write and read, for which tenant. Only a key's hash is stored; its text is shown once."""
+"""API keys: who may write and read, for which tenant. Only a key's hash is stored; its text is shown once.
+
+A server hears when a key is made or revoked, so that what it looked up can be relied on until then.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -11,9 +17,10 @@ from typing import Any
 
 import psycopg
 
-from tidelock.errors import SettingsError
-from tidelock.ledger.queries import load
+from tidelock.errors import SettingsError, TidelockError
 from tidelock.model import CONTROL
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/apikeys.sql")
 
@@ -21,6 +28,10 @@ SCOPES = ("ingest", "read", "triggers", "admin")
 
 _PREFIX = "tdl_"
 _NAME_LENGTH_MAX = 255
+
+# A notification may be lost on its way (a connection that only looks alive, a pooler): look this often in any case.
+_POLL_S = 1.0
+_ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,15 @@ async def list_keys(connection: psycopg.AsyncConnection[Any]) -> list[ApiKey]:
     """Every key that was ever made, revoked ones too."""
     found = await (await connection.execute(QUERIES["list_keys"])).fetchall()
     return [
-        ApiKey(key_id, tenant_id, tuple(scopes), None if streams is None else tuple(streams), label, created, revoked)
+        ApiKey(
+            id=key_id,
+            tenant_id=tenant_id,
+            scopes=tuple(scopes),
+            streams=None if streams is None else tuple(streams),
+            label=label,
+            created_at=created,
+            revoked_at=revoked,
+        )
         for key_id, tenant_id, scopes, streams, label, created, revoked in found
     ]
 
@@ -98,6 +117,50 @@ async def find_key(connection: psycopg.AsyncConnection[Any], key_hash: bytes) ->
 def hash_key(key: bytes) -> bytes:
     """A key has 256 random bits: one round of SHA-256 cannot be guessed back."""
     return sha256(key).digest()
+
+
+class KeyNews:
+    """Hears when a key is made or revoked, for as long as the server runs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        #: called when keys have changed, or may have
+        self.on_change: list[Callable[[], None]] = []
+        self._heard: tuple[Any, ...] | None = None
+        self._live_until = 0.0
+
+    @property
+    def live(self) -> bool:
+        """Whether changes are heard of. If not, only the database knows."""
+        return time.monotonic() < self._live_until
+
+    async def run(self) -> None:
+        while True:
+            with suppress(psycopg.Error, TidelockError, TimeoutError):
+                async with await self._database.connect(name="tidelock keys") as connection:
+                    await connection.execute("LISTEN tidelock_keys")
+                    # What happened before it listened was not heard.
+                    self._heard = None
+                    await self._follow(connection)
+            self._live_until = 0.0
+            self._tell()
+            await asyncio.sleep(_POLL_S)
+
+    async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        while True:
+            asked = time.monotonic()
+            async with asyncio.timeout(_ANSWER_S):
+                found = await (await connection.execute(QUERIES["count_keys"])).fetchone()
+            if found != self._heard:
+                self._heard = found
+                self._tell()
+            self._live_until = asked + _POLL_S + _ANSWER_S
+            async for _ in connection.notifies(timeout=_POLL_S):
+                self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.on_change:
+            listener()
 
 
 def _check(tenant_id: str, scopes: Collection[str], streams: Collection[str] | None, label: str) -> None:

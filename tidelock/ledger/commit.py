@@ -102,6 +102,7 @@ def decide(
     now: int,
     known: Mapping[bytes, Known],
     future_tolerance: int,
+    *,
     first: int | None = None,
     floor: Floor = _NO_FLOOR,
 ) -> Commit:

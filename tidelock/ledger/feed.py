@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from tidelock.errors import TidelockError, Unreachable
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
 from tidelock.ledger.reader import Slice, next_sequence, read_head, read_page
-from tidelock.ledger.routing import Filter, Frame, Queue, Router, frame
+from tidelock.ledger.routing import Filter, FollowerQueue, Frame, Router, frame
 from tidelock.model import Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Feed:
         self._batch_events = max(1, min(_PAGE_EVENTS, queue_events_max // 4))
         self._page_bytes = min(_PAGE_BYTES, page_bytes_max)
         self._router = Router()
-        self._joining: list[Queue] = []
+        self._joining: list[FollowerQueue] = []
         self._followers = 0
         #: every event up to here has been routed; None while nobody follows
         self._position: int | None = None
@@ -102,7 +102,7 @@ class Feed:
         position = after
         try:
             while True:
-                queue = Queue(only, events_max=self._queue_events_max, bytes_max=_QUEUE_BYTES_MAX)
+                queue = FollowerQueue(only, events_max=self._queue_events_max, bytes_max=_QUEUE_BYTES_MAX)
                 try:
                     async with aclosing(self._catch_up_and_join(queue, position)) as batches:
                         async for frames in batches:
@@ -114,7 +114,7 @@ class Feed:
             self._followers -= 1
             self._wake.set()
 
-    async def _catch_up_and_join(self, queue: Queue, position: int) -> AsyncGenerator[list[Frame], None]:
+    async def _catch_up_and_join(self, queue: FollowerQueue, position: int) -> AsyncGenerator[list[Frame], None]:
         """Pages to near the tail, then to exactly where the queue begins, then the queue until it overflows."""
         while self._position is not None and self._position - position > self._queue_events_max:
             frames, position = await self._page(queue.only, position, self._position)
@@ -132,7 +132,7 @@ class Feed:
             if new := [event for event in frames if event.sequence > position]:
                 yield new
 
-    def _leave(self, queue: Queue) -> None:
+    def _leave(self, queue: FollowerQueue) -> None:
         self._router.remove(queue)
         if queue in self._joining:
             self._joining.remove(queue)

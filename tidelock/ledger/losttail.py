@@ -20,13 +20,13 @@ import psycopg
 
 from tidelock.errors import Difference, SettingsError
 from tidelock.instants import SECOND, parse_rfc3339
-from tidelock.ledger.anchorfile import AnchorLine, BadAnchor, read_anchors
+from tidelock.ledger.anchor import AnchorLine, BadAnchor, read_anchors
 from tidelock.ledger.commit import Floor
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import outage
-from tidelock.ledger.queries import load
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.model import Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import database_errors
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ async def refuse_lost_tail(database: Database, path: Path) -> None:
 
     Whoever asks has only begun: a connection that drops now is made again, as in everything that follows.
     """
-    with outage("the ledger"):
+    with database_errors("the ledger"):
         lost = await database.patience.insist(lambda: find_lost_tail(database, path))
     if lost is not None:
         raise lost.refusal()

@@ -1,4 +1,7 @@
-"""Reading the ledger: slices of it in ledger order, either way, as the flat shape readers outside get."""
+"""Reading the ledger: slices of it in ledger order, either way, as the flat shape readers outside get.
+
+Causality is a slice, too: the events of one run, across streams, each with the event that caused it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ import msgspec
 import psycopg
 from psycopg import sql
 
+from tidelock.decimals import NUMBER_CHARACTERS_MAX, has_long_number
+from tidelock.ingest.identity import identity_digest
 from tidelock.instants import format_instant
-from tidelock.jsontexts import NUMBER_CHARACTERS_MAX, has_long_number
-from tidelock.ledger.originals import KEY_SOURCES
-from tidelock.ledger.outage import Steady
-from tidelock.ledger.queries import load
+from tidelock.ledger.rows import KEY_SOURCES
 from tidelock.model import Head, Recorded, Unreadable
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import Steady
 from tidelock.quantities import normal_quantity
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
@@ -42,6 +46,8 @@ _receipt = lru_cache(maxsize=256)(format_instant)
 
 R_co = TypeVar("R_co", bound=Recorded, covariant=True)
 
+CAUSALITY = load("tidelock.ledger", "sql/causality.sql")
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -62,6 +68,8 @@ class Slice:
 
 
 _NAMES = ("tenant_id", "stream", "customer_ref", "causality_key")
+
+
 _BOUNDS = {
     "occurred_from": sql.SQL("occurred_at >= {}"),
     "occurred_to": sql.SQL("occurred_at < {}"),
@@ -199,3 +207,35 @@ def _named(column: str, value: str | tuple[str, ...]) -> sql.Composed:
     if isinstance(value, tuple):
         return sql.SQL("{} = ANY({})").format(sql.Identifier(column), sql.Literal(list(value)))
     return sql.SQL("{} = {}").format(sql.Identifier(column), sql.Literal(value))
+
+
+class Caused(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
+    """A recorded event and its parent edge."""
+
+    #: sequence of the event whose key is `causation_id`, of the same tenant; None: there is none
+    parent: int | None
+
+
+async def read_caused(
+    connection: psycopg.AsyncConnection[Any], events: Slice, *, rows_max: int, bytes_max: int
+) -> Page[Caused]:
+    """A page of the slice in ledger order, with the events' parents."""
+    page = await read_page(connection, events, rows_max=rows_max, bytes_max=bytes_max)
+    parents = await _parents(connection, page.events)
+    caused = [
+        Caused(**msgspec.structs.asdict(event), parent=parent)
+        for event, parent in zip(page.events, parents, strict=True)
+    ]
+    return Page(caused, page.more)
+
+
+async def _parents(connection: psycopg.AsyncConnection[Any], events: Sequence[Recorded]) -> list[int | None]:
+    digests = [
+        None if event.causation_id is None else identity_digest(event.tenant_id, event.causation_id) for event in events
+    ]
+    wanted = list({digest for digest in digests if digest is not None})
+    if not wanted:
+        return [None] * len(digests)
+    cursor = await connection.cursor(binary=True).execute(CAUSALITY["find_originals"], [wanted])
+    sequences = {bytes(digest): sequence for digest, sequence in await cursor.fetchall()}
+    return [None if digest is None else sequences.get(digest) for digest in digests]

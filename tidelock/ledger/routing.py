@@ -43,7 +43,7 @@ def frame(event: Recorded) -> Frame:
     return Frame(event.ingress_sequence, _encode(event).decode())
 
 
-class Queue:
+class FollowerQueue:
     """What waits for one follower. When it cannot take a batch it takes nothing more: the follower reads on itself."""
 
     def __init__(self, only: Filter, *, events_max: int, bytes_max: int) -> None:
@@ -88,7 +88,7 @@ class _Group:
     """All followers with one filter, and what the current batch has for them."""
 
     def __init__(self) -> None:
-        self.queues: set[Queue] = set()
+        self.queues: set[FollowerQueue] = set()
         self.batch: list[Frame] = []
 
 
@@ -102,12 +102,12 @@ class Router:
     def __len__(self) -> int:
         return sum(len(group.queues) for _, groups in self._groups.values() for group in groups.values())
 
-    def add(self, queue: Queue) -> None:
+    def add(self, queue: FollowerQueue) -> None:
         fields = _fields(queue.only)
         values, groups = self._groups.setdefault(fields, (_reader(fields), {}))
         groups.setdefault(values(queue.only), _Group()).queues.add(queue)
 
-    def remove(self, queue: Queue) -> None:
+    def remove(self, queue: FollowerQueue) -> None:
         fields = _fields(queue.only)
         if fields not in self._groups:
             return

@@ -1,17 +1,24 @@
-"""Rows as Postgres's binary COPY takes them.
+"""Rows as Postgres's binary COPY takes and gives them, and recorded events read back.
 
 A row's tail is encoded when the event is admitted, while the database is busy with the previous commit; under the
 head lock only its numbers are put before it. The same bytes are what the chain covers, so a change to any column of
-a recorded event is found.
+a recorded event is found. COPY gives a row as it takes it: `verify` compares and hashes rows without decoding them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
+from typing import Any
 
-from tidelock.model import Event
-from tidelock.quantities import numeric_binary
+import psycopg
+from psycopg.pq import DiagnosticField, ExecStatus
+
+from tidelock.ingest.identity import content_hash
+from tidelock.model import Event, KeySource
+from tidelock.postgres.queries import load
+from tidelock.quantities import normal_quantity, numeric_binary
 
 EVENT_COLUMNS = (
     "ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
@@ -29,6 +36,20 @@ _NULL = b"\xff\xff\xff\xff"
 _length = Struct("!i").pack
 _event_numbers = Struct("!h" + "iq" * 5).pack
 _identity = Struct("!hi16siqi32sic").pack
+
+QUERIES = load("tidelock.ledger", "sql/verify.sql")
+
+_PAGE_ROWS = 50_000
+_BEFORE_ALL = -(2**63)
+_TAIL_FIELDS = range(15)
+_numbers = Struct("!2x" + "4xq" * 5).unpack_from
+_NUMBERS_SIZE = 2 + 12 * 5
+_unpack_length = Struct("!i").unpack_from
+#: sequence, commit, source timestamp, moment of receipt, occurrence
+Numbers = tuple[int, int, int, int, int]
+_NUMERIC_NEGATIVE, _NUMERIC_SPECIAL = 0x4000, 0xC000
+
+KEY_SOURCES: dict[str | None, KeySource] = {"c": "client", "d": "derived", None: "none"}
 
 
 def event_row(
@@ -68,6 +89,87 @@ def identity_row(digest: bytes, sequence: int, content_hash: bytes, key_source: 
     return _identity(4, 16, digest, 8, sequence, 32, content_hash, 1, KEY_SOURCE_CODE[key_source])
 
 
+def raw_rows(connection: psycopg.Connection[Any], through: int) -> Generator[bytes, None, None]:
+    """Every recorded event up to a sequence, in order. Pages keep each query short: none holds a snapshot for long."""
+    after = _BEFORE_ALL
+    while True:
+        count = 0
+        for row in _page(connection, after, through):
+            count += 1
+            yield row
+        if count < _PAGE_ROWS:
+            return
+        after = numbers(row)[0]
+
+
+def numbers(row: bytes) -> Numbers:
+    return _numbers(row)
+
+
+def tail(row: bytes) -> list[Any]:
+    """Every column from tenant_id on: its bytes, or None."""
+    fields: list[bytes | None] = []
+    at = _NUMBERS_SIZE
+    for _ in _TAIL_FIELDS:
+        (size,) = _unpack_length(row, at)
+        start = at + 4
+        if size < 0:
+            fields.append(None)
+            at = start
+        else:
+            at = start + size
+            fields.append(row[start:at])
+    return fields
+
+
+@lru_cache(maxsize=65_536)
+def numeric_text(binary: bytes) -> str:
+    """Plain decimal text of Postgres's binary numeric: the way back from `quantities.numeric_binary`."""
+    count, weight, sign, scale = Struct("!hhHH").unpack_from(binary)
+    if sign & _NUMERIC_SPECIAL == _NUMERIC_SPECIAL:
+        return "not a number"
+    digits = Struct(f"!{count}h").unpack_from(binary, 8)
+    whole = "".join(f"{digits[i] if i < count else 0:04}" for i in range(weight + 1)).lstrip("0") or "0"
+    first = weight + 1
+    groups = range(first, first + -(-scale // 4))
+    fraction = "".join(f"{digits[i] if 0 <= i < count else 0:04}" for i in groups)[:scale]
+    return ("-" if sign == _NUMERIC_NEGATIVE else "") + whole + ("." + fraction if fraction else "")
+
+
+def original(row: Sequence[Any]) -> Event:
+    """The event of a row of `read_originals`, with the content hash that was stored."""
+    (
+        _, tenant_id, stream, customer_ref, resource_id, row_key, op, occurred_at, received_at, quantity, data,
+        causality_key, correlation_id, causation_id, source, key, key_source, stored_hash,
+    ) = row  # fmt: skip
+    encoded = None if data is None else data.encode()
+    normal = None if quantity is None else normal_quantity(quantity)
+    sent_at = occurred_at
+    if occurred_at == received_at:
+        # The moment of receipt may stand in for an absent ts: the hash tells, for it covers what was sent.
+        absent = content_hash(tenant_id, stream, customer_ref, resource_id, None, normal, op, encoded)
+        sent_at = None if absent == stored_hash else occurred_at
+    return Event(
+        tenant_id=tenant_id,
+        stream=stream,
+        customer_ref=customer_ref,
+        resource_id=resource_id,
+        row_key=row_key,
+        op=op,
+        occurred_at=sent_at,
+        quantity=normal,
+        data=encoded,
+        causality_key=causality_key,
+        correlation_id=correlation_id,
+        causation_id=causation_id,
+        source=source,
+        keys=() if key is None else (key,),
+        digests=(),
+        key_source=KEY_SOURCES[key_source],
+        content_hash=stored_hash,
+    )
+
+
 def _bytes(value: bytes) -> bytes:
     return _length(len(value)) + value
 
@@ -89,3 +191,36 @@ def _quantity(text: str) -> bytes:
 
 
 _KEY_SOURCE_FIELD = {"none": _NULL} | {source: _bytes(code) for source, code in KEY_SOURCE_CODE.items()}
+
+
+def _page(connection: psycopg.Connection[Any], after: int, through: int) -> Iterator[bytes]:
+    """One COPY, by libpq's own calls: psycopg's iteration costs several times what the rest of the check does."""
+    query = QUERIES["raw_events"] % {b"after": after, b"through": through, b"limit": _PAGE_ROWS}
+    pgconn = connection.pgconn
+    _expect(pgconn.exec_(query), ExecStatus.COPY_OUT)
+    start = len(COPY_START)
+    finished = False
+    try:
+        while True:
+            size, message = pgconn.get_copy_data(0)
+            if size < 0:
+                break
+            # The header comes in one message with the first row, the end in a message of its own.
+            row = bytes(message)[start:]
+            start = 0
+            if row and row != COPY_END:
+                yield row
+        finished = True
+    finally:
+        if not finished:  # Whoever reads has seen enough: nobody else can use the connection in this state.
+            pgconn.finish()
+    _expect(pgconn.get_result(), ExecStatus.COMMAND_OK)
+    pgconn.get_result()
+
+
+def _expect(result: Any, status: ExecStatus) -> None:
+    if result is None or (result.status != status and not result.error_field(DiagnosticField.SQLSTATE)):
+        # Not an answer of the server: it is gone.
+        raise psycopg.OperationalError("the server closed the connection")
+    if result.status != status:
+        raise psycopg.errors.error_from_result(result)

@@ -14,7 +14,7 @@ import psycopg
 
 from tidelock.errors import SettingsError
 from tidelock.ingest.identity import Salts
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/salts.sql")
 

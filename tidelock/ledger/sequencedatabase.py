@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +18,9 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import SettingsError, TidelockError, Unreachable
-from tidelock.ledger.breaker import Breaker
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import reason
-from tidelock.ledger.queries import load
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import reason
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +31,30 @@ SEQUENCE_MAX = 2**53 - 1
 _SETTING = "event_sequence_database_url"
 # Between two tries to connect while the breaker is closed.
 _RETRY_S = 0.1
+
+
+class Breaker:
+    """Closed at first. `failures_max` failures in a row open it; after the pause one more failure opens it again."""
+
+    def __init__(self, failures_max: int, pause_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._failures_max = failures_max
+        self._pause_s = pause_s
+        self._clock = clock
+        self._failures = 0
+        self._open_until = 0.0
+
+    @property
+    def pause_left_s(self) -> float:
+        """How long it is to be left alone yet; 0: it may be tried."""
+        return max(0.0, self._open_until - self._clock())
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def failed(self) -> None:
+        self._failures += 1
+        if self._failures >= self._failures_max:
+            self._open_until = self._clock() + self._pause_s
 
 
 @dataclass(slots=True)

@@ -22,10 +22,10 @@ from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, Floor, Known, decide
-from tidelock.ledger.database import Database
 from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.writer import Beside, DataRefused, IdentityTaken, LedgerWriter
 from tidelock.model import CONTROL, Accepted, Event, Head, Rejected, Verdict
+from tidelock.postgres.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -317,14 +317,14 @@ class Sequencer:
         """
         tolerance = self._limits.future_tolerance_ns
         floor = resumption.floor if resumption is not None else Floor(0, 0, 0)
-        commit = decide(collections, head, now, known, tolerance, None, floor)
+        commit = decide(collections, head, now, known, tolerance, floor=floor)
         if self.numbers is None or commit.head is head:
             return commit
         end = max(head.ingress_sequence, floor.ingress_sequence)
         first = await self.numbers.reserve(end, len(commit.event_rows))
         if first is not None:
             if first != commit.first:
-                commit = decide(collections, head, now, known, tolerance, first, floor)
+                commit = decide(collections, head, now, known, tolerance, first=first, floor=floor)
             commit.source = "remote"
         return commit
 
@@ -367,6 +367,21 @@ class Sequencer:
 def _control_event(data: Mapping[str, Any]) -> Event:
     body = msgspec.json.encode(data)
     return Event(
-        CONTROL, CONTROL, None, None, None, "upsert", None, None, body, None, None, None, None, (), (), "none",
-        content_hash(CONTROL, CONTROL, None, None, None, None, "upsert", body),
-    )  # fmt: skip
+        tenant_id=CONTROL,
+        stream=CONTROL,
+        customer_ref=None,
+        resource_id=None,
+        row_key=None,
+        op="upsert",
+        occurred_at=None,
+        quantity=None,
+        data=body,
+        causality_key=None,
+        correlation_id=None,
+        causation_id=None,
+        source=None,
+        keys=(),
+        digests=(),
+        key_source="none",
+        content_hash=content_hash(CONTROL, CONTROL, None, None, None, None, "upsert", body),
+    )

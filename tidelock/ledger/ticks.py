@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
 from tidelock.clock import Clock, database_clock
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
-from tidelock.ledger.due import QUERIES, read_due
-from tidelock.ledger.sequencer import Sequencer
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+
+if TYPE_CHECKING:
+    # The writer, which the sequencer stands on, asks here what is due.
+    from tidelock.ledger.sequencer import Sequencer
+
+QUERIES = load("tidelock.ledger", "sql/ticks.sql")
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +33,36 @@ _POLL_S = 1.0
 _GRACE_NS = SECOND // 10
 _PAUSE_S, _PAUSE_MAX_S = 0.1, 1.0
 _ANSWER_S = 2.0
+
+
+class Due(NamedTuple):
+    """Moments that the fold waits for, in nanoseconds, and the last tick it was or will be told of."""
+
+    #: the end of the next window by arrival; any event at or after it closes that window
+    window: int | None
+    #: when the next idle timeout is over; only a tick at or after it is looked at for that
+    idle: int | None
+    #: source timestamp of the last tick; 0: there was none
+    last_tick: int
+
+    def next(self, head: int) -> int | None:
+        """The moment of the next tick, given the head's source timestamp; None: nothing waits for one."""
+        waiting = []
+        if self.window is not None and head < self.window:
+            waiting.append(self.window)
+        if self.idle is not None and self.last_tick < self.idle:
+            waiting.append(self.idle)
+        return min(waiting, default=None)
+
+    def wants_tick(self, head: int, now: int) -> bool:
+        """Whether a tick recorded now would be one that somebody waits for. Ledger time never lies before the head."""
+        moment = self.next(head)
+        return moment is not None and max(now, head + 1) >= moment
+
+
+async def read_due(connection: psycopg.AsyncConnection[Any]) -> Due:
+    row = await (await connection.execute(QUERIES["due"])).fetchone()
+    return Due(None, None, 0) if row is None else Due(*row)
 
 
 class Ticker:

@@ -1,28 +1,32 @@
 """Verification: whether the ledger still is what was recorded, column by column, row by row, to its end.
 
-It reads up to the head of its start, in pages: writers go on meanwhile, and memory stays small.
+It reads up to the head of its start, in pages: writers go on meanwhile, and memory stays small. Two proofs go along:
+every event with a key has exactly its own identity, and every commit that was anchored is still there. The identities
+are compared by the database, which is sent what must be there and answers with what is not so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from struct import Struct
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import psycopg
 
 from tidelock.ingest.identity import content_hash, identity_digest
-from tidelock.ledger.anchorproof import AnchorProof
+from tidelock.ledger.anchor import AnchorLine, BadAnchor, read_anchors
 from tidelock.ledger.commit import chain_digest
-from tidelock.ledger.database import Database
 from tidelock.ledger.findings import Check, Findings, Report, first_difference
-from tidelock.ledger.identityproof import IdentityProof
 from tidelock.ledger.losttail import Loss, loss_of
-from tidelock.ledger.outage import outage
-from tidelock.ledger.queries import load
-from tidelock.ledger.rawrows import Numbers, numbers, numeric_text, raw_rows, tail
+from tidelock.ledger.rows import Numbers, numbers, numeric_text, raw_rows, tail
 from tidelock.model import CONTROL, Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import database_errors
 
 QUERIES = load("tidelock.ledger", "sql/verify.sql")
 LEDGER = load("tidelock.ledger", "sql/ledger.sql")
@@ -34,6 +38,11 @@ _DATA = 7
 
 #: called with the sequence that is reached and the one to reach
 Progress = Callable[[int, int], None]
+
+_IDENTITIES_PAGE = 10_000
+# Lookups by the primary key, page after page; the planner, who sees one page, would read the whole table for each.
+_SESSION = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
+_record = Struct("!16sq32sc")
 
 
 class Link(NamedTuple):
@@ -53,7 +62,7 @@ class Link(NamedTuple):
         return f"commit {self.commit_id} ({span})"
 
 
-_BEFORE_FIRST = Link(0, 0, 0, 0, False, bytes(32), 0)
+_BEFORE_FIRST = Link(commit_id=0, first=0, last=0, source_timestamp=0, control=False, digest=bytes(32), skipped=0)
 
 
 class Verification(NamedTuple):
@@ -68,7 +77,7 @@ def verify(database: Database, anchor: Path, progress: Progress) -> Verification
     """Check everything."""
     anchors = AnchorProof(anchor)
     with (
-        outage("verify"),
+        database_errors("verify"),
         database.connect_sync(name="tidelock verify") as connection,
         database.connect_sync(name="tidelock verify rows") as rows,
         database.connect_sync(name="tidelock verify identities") as identities,
@@ -243,3 +252,121 @@ def _content(tenant_id: str, fields: list[Any], sent_at: int | None) -> bytes:
         op.decode(),
         data,
     )
+
+
+class IdentityProof:
+    """Takes the events one by one; pages of them are compared in a thread while the walk goes on."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.findings = Findings("identities")
+        self._connection = connection
+        self._worker = ThreadPoolExecutor(1, "verify-identities")
+        self._page: list[bytes] = []
+        self._asked: Future[list[tuple[int, str]]] | None = None
+        self._count = 0
+        connection.execute(_SESSION)
+
+    def expect(self, sequence: int, digest: bytes, content_hash: bytes, key_source: bytes) -> None:
+        self._page.append(_record.pack(digest, sequence, content_hash, key_source))
+        if len(self._page) >= _IDENTITIES_PAGE:
+            self._ask()
+
+    def finish(self, through: int) -> None:
+        """Compare what is left; then, as every event has its own identity, the number of them shows any other."""
+        self._ask()
+        self._collect()
+        row = self._connection.execute(QUERIES["count_identities"], [through]).fetchone()
+        assert row is not None
+        if row[0] != self._count and self.findings.first is None:
+            self.findings.differ(*self._stray(through, row[0]))
+
+    def check(self) -> Check:
+        return self.findings.check(f"each event with a key has its identity: {self._count:,} in all")
+
+    def _ask(self) -> None:
+        self._collect()
+        page, self._page = self._page, []
+        self._count += len(page)
+        self._asked = self._worker.submit(self._differing, page)
+
+    def _differing(self, page: list[bytes]) -> list[tuple[int, str]]:
+        # In the order of the index: neighbours are found on one page of it.
+        page.sort()
+        values = {"count": len(page), "page": b"".join(page)}
+        found = self._connection.cursor(binary=True).execute(QUERIES["differing_identities"], values)
+        return [_named(page[number], identity) for number, *identity in found]
+
+    def _collect(self) -> None:
+        if self._asked is not None:
+            for difference in self._asked.result():
+                self.findings.differ(*difference)
+            self._asked = None
+
+    def _stray(self, through: int, recorded: int) -> tuple[int, str]:
+        row = self._connection.execute(QUERIES["stray_identity"], [through]).fetchone()
+        if row is None:
+            return through, f"{recorded:,} identities are recorded, but {self._count:,} events have a key"
+        return row[0], f"identity {row[1]} is said to be of sequence {row[0]}, which has no key or is not there"
+
+    def __enter__(self) -> IdentityProof:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker.shutdown(cancel_futures=True)
+
+
+def _named(expected: bytes, identity: list[Any]) -> tuple[int, str]:
+    """The sequence of an event whose identity differs, and how."""
+    _, sequence, content_hash, _ = _record.unpack(expected)
+    recorded, recorded_hash, _ = identity
+    if recorded is None:
+        what = "its identity is not recorded, so a retry would be taken as new"
+    elif recorded != sequence:
+        what = f"its identity says sequence {recorded}"
+    elif recorded_hash != content_hash:
+        what = "its identity has another content hash"
+    else:
+        what = "its identity has another key source"
+    return sequence, f"sequence {sequence}: {what}"
+
+
+class AnchorProof:
+    """Reads the file when it is made, which must be before the head is read: a later line is no proof of a cut tail."""
+
+    def __init__(self, path: Path) -> None:
+        self.findings = Findings("anchor")
+        self._path = path
+        self._lines: list[AnchorLine] = []
+        #: lines of commits whose loss was accepted
+        self._lost = 0
+        try:
+            self._lines = read_anchors(path)
+        except (BadAnchor, OSError) as error:
+            self.findings.differ(0, f"the anchor file: {error}")
+
+    def compare(self, connection: psycopg.Connection[Any], head: Head, losses: Sequence[Loss]) -> None:
+        """Lines inside a loss that was accepted no longer count."""
+        ids = [line.commit_id for line in self._lines]
+        found = connection.execute(QUERIES["anchored_commits"], [ids]).fetchall()
+        recorded = {commit_id: (last, digest.hex()) for commit_id, last, digest in found}
+        for line in self._lines:
+            place = f"commit {line.commit_id}, anchored at {line.at} with sequence {line.ingress_sequence},"
+            if any(loss.has_commit(line.commit_id) for loss in losses):
+                self._lost += 1
+            elif line.commit_id > head.commit_id:
+                ends = f"the ledger ends at commit {head.commit_id}, sequence {head.ingress_sequence}"
+                self.findings.differ(head.ingress_sequence + 1, f"the tail was cut off: {place} is gone; {ends}")
+            elif line.commit_id not in recorded:
+                self.findings.differ(line.ingress_sequence, f"{place} is not in the ledger")
+            elif recorded[line.commit_id] != (line.ingress_sequence, line.digest):
+                self.findings.differ(line.ingress_sequence, f"{place} had another digest or end than it has now")
+
+    def check(self) -> Check:
+        if not self._lines:
+            return self.findings.check(f"{self._path} has no anchor yet, so a cut tail would not be found")
+        last = self._lines[-1]
+        many = "1 anchor" if len(self._lines) == 1 else f"{len(self._lines):,} anchors"
+        lost = f"; {self._lost:,} of them are of commits whose loss was accepted" if self._lost else ""
+        return self.findings.check(f"{many}, the last at {last.at} for commit {last.commit_id:,}{lost}")

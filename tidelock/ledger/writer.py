@@ -1,12 +1,14 @@
-"""The writer: the one connection of a process that commits to the ledger.
+"""The writer: the one connection of a process that commits to the ledger, and the partitions it commits into.
 
 A commit is `lock`, `known`, then `write` or `abandon`. Vendor errors leave here translated, but for data errors, which
-tell the sequencer to find the guilty request.
+tell the sequencer to find the guilty request. Partitions are made ahead of the head, so that a commit never waits for
+one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,17 +17,19 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from tidelock.errors import RequestError, Unreachable
+from tidelock.errors import RequestError, TidelockError, Unreachable
 from tidelock.ingest.identity import Salts, same_content
 from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known
-from tidelock.ledger.database import Database
-from tidelock.ledger.due import Due, read_due
-from tidelock.ledger.originals import KEY_SOURCES, original
-from tidelock.ledger.outage import reason
-from tidelock.ledger.queries import load
+from tidelock.ledger.rows import KEY_SOURCES, original
 from tidelock.ledger.salts import read_salts
+from tidelock.ledger.ticks import Due, read_due
 from tidelock.model import Event, Head
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import reason
+
+log = logging.getLogger(__name__)
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 
@@ -37,6 +41,14 @@ _DATA_ERRORS = ("22", "23", "54")
 _ORIGINALS_AT_ONCE = 16
 # After a failure to connect, requests are answered at once for this long instead of waiting for the next try.
 _RECONNECT_PAUSE_S = 0.5
+
+# How often the partitions ahead of the head are looked at.
+_PARTITIONS_TURN_S = 30.0
+# Making a partition locks the default one, and whoever reads behind it waits: give up early, try again later.
+# Until it is made, the default partition takes the rows.
+_LOCK_TIMEOUT = "200ms"
+# Not there yet for a good reason: somebody else made it, or the lock could not be had.
+_NOT_NOW = (psycopg.errors.LockNotAvailable, psycopg.errors.DuplicateTable, psycopg.errors.InvalidObjectDefinition)
 
 
 class DataRefused(RequestError):
@@ -208,6 +220,30 @@ class LedgerWriter:
             with suppress(psycopg.Error):
                 await self._connection.close()
         self._connection = None
+
+
+async def ensure_partitions(connection: psycopg.AsyncConnection[Any], partition_events: int) -> None:
+    """Make the partition the head is in, and the one after it."""
+    row = await (await connection.execute(QUERIES["read_head"])).fetchone()
+    assert row is not None, "ledger_head always has its one row"
+    for sequence in (row[0] + 1, row[0] + 1 + partition_events):
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                await connection.execute(QUERIES["ensure_partition"], [sequence, partition_events])
+        except _NOT_NOW:
+            return
+
+
+async def keep_partitions(database: Database, partition_events: int) -> None:
+    """Make partitions ahead of the head for as long as it runs; a failure is made good by the next turn."""
+    while True:
+        await asyncio.sleep(_PARTITIONS_TURN_S)
+        try:
+            async with await database.connect(name="tidelock partitions") as connection:
+                await ensure_partitions(connection, partition_events)
+        except (psycopg.Error, TidelockError) as error:
+            log.warning("the ledger's next partition cannot be made: %s", error)
 
 
 def _saying_the_same(first: Event, others: Sequence[Event]) -> frozenset[bytes]:

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold.jars import jar_set
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SPARK_HOME, SUBMIT
-from tidelock.ledger.account import make_directory
-from tidelock.mirror.cluster import Cluster
-from tidelock.settings.kafka import Kafka
+from tidelock.mirror.cluster import KafkaCluster
+from tidelock.postgres.account import make_directory
+from tidelock.settings.groups import KafkaSettings
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SPARK_HOME, SUBMIT
+from tidelock.spark.packages import jar_set
 
 VERSION = "4.3.1"
 # With the binding of its logging: without it failures are mute.
@@ -152,7 +152,7 @@ class Broker:
         if not _taken(self._port):
             return False
         try:
-            Cluster(Kafka(brokers=(self.address,), options=options), 0).look()
+            KafkaCluster(KafkaSettings(brokers=(self.address,), options=options), 0).look()
         except Unreachable:
             return False
         return True

@@ -1,8 +1,14 @@
-"""The cluster: the brokers by their client, its configuration, and the topics that the mirror makes there."""
+"""The cluster: the brokers by their client, its configuration, and the topics that the mirror makes there.
+
+A topic's name tells its stream: what Kafka does not allow in it becomes `_xHH`, byte by byte, and an underscore that
+would be read as the beginning of that does too.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -12,13 +18,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.instants import MILLISECOND
-from tidelock.mirror.topics import topic_name, topic_name_apart
-from tidelock.settings.kafka import Kafka
+from tidelock.settings.groups import KafkaSettings
 
 logger = logging.getLogger(__name__)
 # librdkafka speaks of every attempt to connect. We tell of it once; the rest is for those who look.
 _library = logging.getLogger(f"{__name__}.library")
-_library.addFilter(lambda _: logger.isEnabledFor(logging.DEBUG))
 
 C = TypeVar("C")
 
@@ -39,8 +43,20 @@ _FIXED = frozenset(
     }
 )  # fmt: skip
 
+#: longest name that Kafka takes
+LENGTH_MAX = 249
 
-def check(kafka: Kafka) -> None:
+_ALLOWED = re.compile(rb"[A-Za-z0-9.-]|_(?!x[0-9A-F]{2})")
+# Kafka takes either of two names that differ in these alone: to its metrics they are one character.
+_ALLOWED_APART = re.compile(rb"[A-Za-z0-9-]")
+_PIECE = re.compile(r"_x([0-9A-F]{2})|(.)", re.DOTALL)
+_DIGEST = 32
+
+
+_library.addFilter(lambda _: logger.isEnabledFor(logging.DEBUG))
+
+
+def check(kafka: KafkaSettings) -> None:
     """Raise SettingsError for what cannot work."""
     for name in kafka.options:
         if name in _OWN:
@@ -51,12 +67,12 @@ def check(kafka: Kafka) -> None:
     open_client(AdminClient, kafka, {})
 
 
-def brokers_of(kafka: Kafka) -> str:
+def brokers_of(kafka: KafkaSettings) -> str:
     """How people know them."""
     return ", ".join(kafka.brokers)
 
 
-def open_client(make: Callable[[dict[str, Any]], C], kafka: Kafka, own: Mapping[str, Any]) -> C:
+def open_client(make: Callable[[dict[str, Any]], C], kafka: KafkaSettings, own: Mapping[str, Any]) -> C:
     """A client of librdkafka. Raises SettingsError for options that it does not know."""
     pause_ms = max(100, kafka.pause_max // MILLISECOND)
     config: dict[str, Any] = {
@@ -79,10 +95,25 @@ def reason(error: BaseException) -> str:
     return str(found.str()) if isinstance(found, KafkaError) else str(found)
 
 
-class Cluster:
+def topic_name(prefix: str, stream: str) -> str:
+    return _named(prefix, stream, _ALLOWED)
+
+
+def topic_name_apart(prefix: str, stream: str) -> str:
+    """The name of a stream whose own is too much like that of another: `a.b` where there is `a_b`."""
+    return _named(prefix, stream, _ALLOWED_APART)
+
+
+def stream_of(prefix: str, topic: str) -> str:
+    """The stream that a topic is named for. One that was cut gives what was cut."""
+    pieces = _PIECE.findall(topic.removeprefix(prefix))
+    return b"".join(bytes.fromhex(code) if code else text.encode() for code, text in pieces).decode()
+
+
+class KafkaCluster:
     """Topics: which there are, with how many partitions, and those of streams that have none yet."""
 
-    def __init__(self, kafka: Kafka, event_bytes_max: int) -> None:
+    def __init__(self, kafka: KafkaSettings, event_bytes_max: int) -> None:
         self._kafka = kafka
         self._event_bytes_max = event_bytes_max
         self._admin: AdminClient = open_client(AdminClient, kafka, {"error_cb": self._complain})
@@ -156,3 +187,16 @@ class Cluster:
             if code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise Unreachable(f"topic {topic} could not be made: {reason(error)}") from None
         return True
+
+
+def _named(prefix: str, stream: str, allowed: re.Pattern[bytes]) -> str:
+    raw = stream.encode()
+    escaped = "".join(
+        chr(byte) if allowed.match(raw, position) else f"_x{byte:02X}" for position, byte in enumerate(raw)
+    )
+    name = prefix + escaped
+    if len(name) <= LENGTH_MAX:
+        return name
+    # Cut, but still another for each stream.
+    digest = hashlib.sha256(raw).hexdigest()[:_DIGEST]
+    return f"{name[: LENGTH_MAX - _DIGEST - 1]}-{digest}"

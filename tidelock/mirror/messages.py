@@ -1,15 +1,37 @@
-"""Messages: what Kafka gets of an event."""
+"""Messages: what Kafka gets of an event, and the ledger in pages of them, read ahead of who asks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import psycopg
 
 from tidelock.instants import MILLISECOND, format_instant
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 
 SEQUENCE, KEY, DIGEST = "ingress-sequence", "idempotency-key", "commit-digest"
 
 Headers = dict[str, str | bytes | None]
+
+QUERIES = load("tidelock.mirror", "sql/source.sql")
+
+_AHEAD = QUERIES["messages"] + b" WHERE ingress_sequence > %s ORDER BY ingress_sequence LIMIT %s"
+_SOME = QUERIES["messages"] + b" WHERE ingress_sequence = ANY(%s) ORDER BY ingress_sequence"
+_SEQUENCE, _COMMIT, _MEMBERS = 0, 1, -1
+# Rows the driver hands over at a time: with events of a MiB they are a page, not a thousand pages.
+_CHUNK_ROWS = 256
+# What is on its way from Postgres while a page is sent is about as much as sockets hold; a page should not be more.
+_PAGE_ROWS = 2_000
+_AHEAD_PAGES = 20
+# An open query holds a lock that a new partition of the events has to wait for, and with it who writes there.
+_OPEN_S = 1.0
+
+_Connection = psycopg.Connection[Any]
+_Rows = Generator[Any, None, None]
 
 
 class Message(NamedTuple):
@@ -66,3 +88,100 @@ def messages_of(rows: Iterable[Sequence[Any]], digests: Mapping[int, bytes]) -> 
             )
         )
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Messages in ledger order."""
+
+    messages: Sequence[Message]
+    #: how many of them, from the first on, are whole commits
+    whole: int
+
+
+class LedgerPages:
+    """Pages of one query that goes on while they are sent: Postgres makes the next rows meanwhile.
+
+    Not on a thread: two that work in Python at once wait for each other at every answer of the database.
+    """
+
+    def __init__(self, database: Database, rows_max: int, bytes_max: int) -> None:
+        self._rows_max = min(rows_max, _PAGE_ROWS)
+        self._bytes_max = bytes_max
+        self._events = database.connect_sync(name="tidelock mirror source")
+        # One that is free while the other has an open query.
+        self._commits = database.connect_sync(name="tidelock mirror commits")
+        #: the query that is open, since when, and what was read of it but belongs to the next page
+        self._ahead: _Rows | None = None
+        self._opened_at = 0.0
+        self._left: list[Any] = []
+        self._sequence = 0
+
+    def read(self, after: int) -> MessagePage:
+        """What comes after a sequence: at most so many events and bytes, but one event at least, whatever its size; no
+        messages where the ledger ends there."""
+        if self._sequence != after:
+            self.rest()
+        rows = self._rows() if self._ahead is not None else []
+        if not rows:
+            # Nothing was left when that query began; there may be now.
+            self.rest()
+            found = self._events.cursor().stream(
+                _AHEAD, (after, _AHEAD_PAGES * self._rows_max), binary=True, size=_CHUNK_ROWS
+            )
+            self._ahead, self._opened_at = cast("_Rows", found), time.monotonic()
+            rows = self._rows()
+        if rows:
+            self._sequence = rows[-1][_SEQUENCE]
+        return _page(self._commits, rows)
+
+    def tend(self) -> None:
+        """To be called by who has to wait: a query that has been open for long is left."""
+        if self._ahead is not None and time.monotonic() - self._opened_at > _OPEN_S:
+            self.rest()
+
+    def rest(self) -> None:
+        """Leave the query that is open, and forget what was read ahead."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead, self._left = None, []
+
+    def close(self) -> None:
+        self.rest()
+        self._events.close()
+        self._commits.close()
+
+    def _rows(self) -> list[Any]:
+        """A page of the query that is open, which ends with its last."""
+        assert self._ahead is not None
+        rows, self._left = self._left, []
+        size = sum(len(row[_MEMBERS]) for row in rows)
+        while len(rows) < self._rows_max:
+            row = next(self._ahead, None)
+            if row is None:
+                self._ahead = None
+                break
+            size += len(row[_MEMBERS])
+            if rows and size > self._bytes_max:
+                self._left = [row]
+                break
+            rows.append(row)
+        return rows
+
+
+def read_some(connection: _Connection, sequences: Sequence[int]) -> Iterator[Message]:
+    """The events of some sequences, those that there are."""
+    rows = connection.cursor(binary=True).execute(_SOME, (list(sequences),)).fetchall()
+    yield from _page(connection, rows).messages
+
+
+def _page(connection: _Connection, rows: Sequence[Any]) -> MessagePage:
+    if not rows:
+        return MessagePage([], 0)
+    commits = connection.cursor(binary=True).execute(QUERIES["digests"], (rows[0][_COMMIT], rows[-1][_COMMIT]))
+    digests, ends = {}, set()
+    for commit_id, last, digest in commits:
+        digests[commit_id] = digest
+        ends.add(last)
+    whole = next((count for count in range(len(rows), 0, -1) if rows[count - 1][_SEQUENCE] in ends), 0)
+    return MessagePage(messages_of(rows, digests), whole)

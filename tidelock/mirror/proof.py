@@ -1,34 +1,34 @@
-"""Proof of the mirror: Kafka holds the ledger's events, all of them, in the ledger's order, byte by byte.
+"""Kafka against the ledger: the proof that it holds all events, in the ledger's order, byte by byte, and the repair.
 
 Every message is compared with the event it is of. What counts as there is what lies in recorded ranges; beside them
 there are only repeats after a crash, which must be right as well, and what a repair has replaced, which need not be.
-Messages of a tail that the ledger has lost, where that was accepted, are counted and no difference.
+Messages of a tail that the ledger has lost, where that was accepted, are counted and no difference. A repair mirrors
+again from a sequence on.
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 import psycopg
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from tidelock.ledger.database import Database
+from tidelock.errors import SettingsError, Unreachable
 from tidelock.ledger.findings import Check, Findings
 from tidelock.ledger.losttail import Loss, held_of, loss_with, read_losses
-from tidelock.ledger.outage import outage
-from tidelock.ledger.queries import load
-from tidelock.mirror.batches import Place
-from tidelock.mirror.cluster import Cluster
-from tidelock.mirror.messages import DIGEST, SEQUENCE, Message
+from tidelock.mirror.cluster import KafkaCluster, brokers_of, open_client, reason, topic_name, topic_name_apart
+from tidelock.mirror.messages import DIGEST, SEQUENCE, Message, read_some
 from tidelock.mirror.ranges import QUERIES as RANGES
-from tidelock.mirror.ranges import read_position
-from tidelock.mirror.readback import Readback
-from tidelock.mirror.seen import Seen
-from tidelock.mirror.source import read_some
-from tidelock.mirror.topics import topic_name, topic_name_apart
+from tidelock.mirror.ranges import Partition, read_position
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
+from tidelock.settings.groups import KafkaSettings
 
 QUERIES = load("tidelock.mirror", "sql/proof.sql")
 
@@ -36,6 +36,13 @@ _PAGE = 100_000
 
 #: called with what is done and what there is to do
 Progress = Callable[[int, int], None]
+
+_ANSWER_S = 10.0
+_SILENCE_S = 30.0
+_WAIT_S = 0.2
+_CHUNK_MESSAGES = 5_000
+
+_SEEN_BLOCK = 1 << 16
 
 
 class MirrorProof:
@@ -50,7 +57,7 @@ class MirrorProof:
         self._seen = Seen()
         self._ranges = _Ranges([], [])
         #: the last sequence that each partition had for the first time
-        self._before: dict[Place, int] = {}
+        self._before: dict[Partition, int] = {}
         #: through which sequence topics may lack what `kafka.retention` made them forget
         self._forgotten: Mapping[str, int] = {}
         #: tails of the ledger whose loss was accepted, and what Kafka has of them
@@ -60,7 +67,7 @@ class MirrorProof:
         self._complete_from = 1
 
     def compare(self, progress: Progress) -> None:
-        with outage("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
+        with database_errors("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
             # The cursor first: what it says is there stays there.
             self._position = read_position(connection)
             self._losses = read_losses(connection)
@@ -89,7 +96,7 @@ class MirrorProof:
 
     def _topics(self) -> Mapping[str, int]:
         """Those that something was mirrored to, with their partitions."""
-        there = Cluster(self._settings.kafka, self._settings.event_bytes_max).look()
+        there = KafkaCluster(self._settings.kafka, self._settings.event_bytes_max).look()
         for topic, sequence in self._ranges.topics.items():
             if topic not in there:
                 self._differ(sequence, f"topic {topic} is gone")
@@ -102,7 +109,7 @@ class MirrorProof:
         head = connection.execute(QUERIES["head"]).fetchone()
         assert head is not None, "the head is always there"
         for sequence, received in numbered:
-            place, offset = Place(received.topic(), received.partition()), received.offset()
+            place, offset = Partition(received.topic(), received.partition()), received.offset()
             first = self._ranges.first_sequence(place, offset)
             if first is None and offset < self._ranges.repaired.get(place, 0):
                 continue
@@ -119,7 +126,7 @@ class MirrorProof:
             elif first is not None and sequence <= self._position:
                 self._take(sequence, place, at)
 
-    def _take(self, sequence: int, place: Place, at: str) -> None:
+    def _take(self, sequence: int, place: Partition, at: str) -> None:
         if sequence in self._seen:
             return
         self._seen.add(sequence)
@@ -186,23 +193,23 @@ class _Ranges:
         #: every topic, and the first sequence that it has
         self.topics: dict[str, int] = {}
         #: offsets from which on what is in no range counts again
-        self.repaired = {Place(topic, partition): end for topic, partition, end in repairs}
-        self._firsts: dict[Place, list[int]] = {}
-        self._lasts: dict[Place, list[int]] = {}
-        self._sequences: dict[Place, list[tuple[int, int]]] = {}
+        self.repaired = {Partition(topic, partition): end for topic, partition, end in repairs}
+        self._firsts: dict[Partition, list[int]] = {}
+        self._lasts: dict[Partition, list[int]] = {}
+        self._sequences: dict[Partition, list[tuple[int, int]]] = {}
         for topic, partition, first_offset, last_offset, first_sequence, last_sequence in rows:
-            place = Place(topic, partition)
+            place = Partition(topic, partition)
             self.topics[topic] = min(first_sequence, self.topics.get(topic, first_sequence))
             self._firsts.setdefault(place, []).append(first_offset)
             self._lasts.setdefault(place, []).append(last_offset)
             self._sequences.setdefault(place, []).append((first_sequence, last_sequence))
 
-    def first_sequence(self, place: Place, offset: int) -> int | None:
+    def first_sequence(self, place: Partition, offset: int) -> int | None:
         """Of the range that an offset lies in. None: it lies in none."""
         number = bisect_right(self._firsts.get(place, ()), offset) - 1
         return self._sequences[place][number][0] if number >= 0 and offset <= self._lasts[place][number] else None
 
-    def reached(self, offsets: Mapping[Place, int]) -> dict[str, int]:
+    def reached(self, offsets: Mapping[Partition, int]) -> dict[str, int]:
         """For each topic the last sequence of the ranges that begin below these offsets."""
         found: dict[str, int] = {}
         for place, offset in offsets.items():
@@ -216,3 +223,116 @@ def _sequence(received: Any) -> int | None:
     """The one that its header names."""
     value = dict(received.headers() or []).get(SEQUENCE)
     return int(value) if value is not None and value.isdigit() and len(value) < 19 else None
+
+
+class Readback:
+    """A consumer of whole partitions, which leaves no trace: it joins no group and commits nothing."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._brokers = brokers_of(kafka)
+        own = {
+            # Needed by the client, though this one joins no group and commits nothing.
+            "group.id": "tidelock",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+        }
+        self._consumer: Consumer = open_client(Consumer, kafka, own)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def ends(self, topics: Mapping[str, int]) -> dict[Partition, int]:
+        """Where the partitions of topics end now: the offset behind the last."""
+        return {place: end for place, (_, end) in self._bounds(topics).items()}
+
+    def begins(self, topics: Mapping[str, int]) -> dict[Partition, int]:
+        """Where they begin now: the first offset that was not removed."""
+        return {place: begin for place, (begin, _) in self._bounds(topics).items()}
+
+    def chunks(self, ends: Mapping[Partition, int]) -> Iterator[list[Any]]:
+        """All messages of partitions from the first that there is to these ends, each partition in its order."""
+        left = {place for place, end in ends.items() if end > 0}
+        self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in left])
+        heard_at = time.monotonic()
+        while left:
+            chunk = []
+            # It waits for as many as it is asked for, or for so long.
+            found = self._consumer.consume(_CHUNK_MESSAGES, timeout=_WAIT_S)
+            if found:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > _SILENCE_S:
+                raise Unreachable(f"Kafka at {self._brokers} gives nothing of {min(left).topic} for {_SILENCE_S:.0f} s")
+            for message in found:
+                place = Partition(message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise Unreachable(f"{place.topic} cannot be read: {error.str()}")
+                at = message.offset() or 0
+                if error is None and at < ends[place]:
+                    chunk.append(message)
+                if at >= ends[place] - 1 and place in left:
+                    left.discard(place)
+                    self._consumer.pause([TopicPartition(*place)])
+            yield chunk
+
+    def _bounds(self, topics: Mapping[str, int]) -> dict[Partition, tuple[int, int]]:
+        places = [Partition(topic, partition) for topic, count in topics.items() for partition in range(count)]
+        found = {}
+        try:
+            for place in places:
+                bounds = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_ANSWER_S)
+                if bounds is None:
+                    raise Unreachable(f"Kafka at {self._brokers} does not say where {place.topic} ends")
+                found[place] = bounds
+        except KafkaException as error:
+            raise Unreachable(f"Cannot reach Kafka at {self._brokers}: {reason(error)}") from None
+        return found
+
+
+class Seen:
+    """A set of sequences that takes a bit for each, in blocks, for ledgers of any length."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, bytearray] = {}
+        self._count = 0
+
+    def add(self, sequence: int) -> None:
+        block, bit = divmod(sequence, _SEEN_BLOCK)
+        bits = self._blocks.get(block)
+        if bits is None:
+            bits = self._blocks[block] = bytearray(_SEEN_BLOCK >> 3)
+        if not bits[bit >> 3] >> (bit & 7) & 1:
+            bits[bit >> 3] |= 1 << (bit & 7)
+            self._count += 1
+
+    def __contains__(self, sequence: int) -> bool:
+        block, bit = divmod(sequence, _SEEN_BLOCK)
+        bits = self._blocks.get(block)
+        return bits is not None and bool(bits[bit >> 3] >> (bit & 7) & 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def restart_from(connection: psycopg.Connection[Any], settings: Settings, first: int) -> int:
+    """Move the cursor back so that a sequence and all behind it are sent again; gives where it stands then.
+
+    A mirror that runs sees that its cursor was moved, and goes on from there.
+    """
+    position = read_position(connection)
+    if not 1 <= first <= position:
+        mirrored = f"sequences 1 to {position} are mirrored" if position else "nothing is mirrored yet"
+        raise SettingsError(f"--from {first}: {mirrored}; name one of them")
+    there = KafkaCluster(settings.kafka, settings.event_bytes_max).look()
+    topics = {name: count for name, count in there.items() if name.startswith(settings.kafka.topic_prefix)}
+    with closing(Readback(settings.kafka)) as readback:
+        ends = readback.ends(topics)
+    with connection.transaction():
+        row = connection.execute(RANGES["restart"], {"first": first}).fetchone()
+        connection.execute(RANGES["forget_from"], (first,))
+        connection.cursor().executemany(RANGES["repaired"], [(*place, end) for place, end in ends.items()])
+        connection.execute(RANGES["wake"])
+    assert row is not None, "whoever has a position has a cursor"
+    return int(row[0])

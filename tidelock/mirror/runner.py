@@ -17,21 +17,18 @@ from typing import Any
 import psycopg
 
 from tidelock.errors import Unreachable
-from tidelock.fold import lease
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import lost
-from tidelock.mirror.batches import Batch, range_of
-from tidelock.mirror.cluster import Cluster
-from tidelock.mirror.ranges import CursorMoved, Ranges, read_ledger_end, read_position
+from tidelock.mirror.cluster import KafkaCluster
+from tidelock.mirror.messages import LedgerPages, MessagePage
+from tidelock.mirror.ranges import Batch, CursorMoved, Ranges, range_of, read_ledger_end, read_position
 from tidelock.mirror.sender import Sender
-from tidelock.mirror.source import Page, Source
+from tidelock.postgres import leases
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import lost
 from tidelock.settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: number of the advisory lock: one mirror at a time sends
-LEASE = int.from_bytes(b"tidemirr")
 #: the ledger announces its commits here
 _CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
@@ -60,7 +57,7 @@ def calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-class Runner:
+class Mirror:
     """The one mirror of a ledger; others stand by."""
 
     def __init__(self, database: Database, settings: Settings, tell: Callable[[str], None], *, patient: bool) -> None:
@@ -73,8 +70,8 @@ class Runner:
         self._stop = threading.Event()
         self._listener: psycopg.Connection[Any] | None = None
         self._leased = False
-        self._source: Source | None = None
-        self._cluster: Cluster | None = None
+        self._source: LedgerPages | None = None
+        self._cluster: KafkaCluster | None = None
         self._sender: Sender | None = None
         self._ranges: Ranges | None = None
         #: under way, in ledger order
@@ -120,7 +117,7 @@ class Runner:
         # Each statement brings along what was announced meanwhile. It is of commits that are read below anyway.
         for _ in self._listener.notifies(timeout=0):
             pass
-        self._leased = self._leased or lease.hold(self._listener, LEASE)
+        self._leased = self._leased or leases.hold(self._listener, leases.MIRROR)
         if not self._leased:
             self._tell_once("the lease", "another mirror runs on this ledger; standing by")
             self._ranges = Ranges(self._listener)
@@ -137,9 +134,9 @@ class Runner:
         if (end := read_ledger_end(self._listener)) < self._sent:
             cut = f"the ledger ends at sequence {end}, but events through {self._sent} were mirrored"
             raise Unreachable(f"{cut}: its tail was cut off, see `tidelock verify`")
-        self._cluster = Cluster(self._kafka, self._settings.event_bytes_max)
+        self._cluster = KafkaCluster(self._kafka, self._settings.event_bytes_max)
         self._cluster.look()
-        self._source = Source(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)
+        self._source = LedgerPages(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)
         self._sender = Sender(self._kafka, careful=self._failures > 0)
         self._told = ""
         self._tell(f"mirroring to {', '.join(self._kafka.brokers)} from sequence {self._sent}")
@@ -157,7 +154,7 @@ class Runner:
         else:
             self._await_commit()
 
-    def _send(self, page: Page) -> None:
+    def _send(self, page: MessagePage) -> None:
         assert self._cluster is not None
         assert self._sender is not None
         topics = self._cluster.topics(message.stream for message in page.messages)

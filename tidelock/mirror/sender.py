@@ -12,10 +12,10 @@ from zlib import crc32
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tidelock.errors import Unreachable
-from tidelock.mirror.batches import Batch, Place, Span
 from tidelock.mirror.cluster import BATCH_BYTES, brokers_of, open_client, reason
 from tidelock.mirror.messages import Message
-from tidelock.settings.kafka import Kafka
+from tidelock.mirror.ranges import Batch, Offsets, Partition
+from tidelock.settings.groups import KafkaSettings
 
 _ROOM_S = 0.05
 _MESSAGE_BYTES_MAX = 1_000_000_000
@@ -29,7 +29,7 @@ _Report = Callable[[KafkaError | None, Any], None]
 class Sender:
     """A producer whose messages arrive in order or not at all: what is behind one that is lost is not sent."""
 
-    def __init__(self, kafka: Kafka, *, careful: bool) -> None:
+    def __init__(self, kafka: KafkaSettings, *, careful: bool) -> None:
         self._brokers = brokers_of(kafka)
         #: every message is reported on, to learn why one is not taken
         self.careful = careful
@@ -102,19 +102,19 @@ class Sender:
         """Who is told of which message."""
         reports: dict[int, _Report] = {}
         for way in dict.fromkeys(ways):
-            place = Place(way.topic, way.partition)
-            batch.spans[place] = span = Span(way.count)
+            place = Partition(way.topic, way.partition)
+            batch.spans[place] = span = Offsets(way.count)
             reports[way.last] = self._report(batch, place, span, first=False)
             reports[way.first] = self._report(batch, place, span, first=True)
         if self.careful:
             for number, way in enumerate(ways):
                 if number not in reports:
-                    place = Place(way.topic, way.partition)
+                    place = Partition(way.topic, way.partition)
                     reports[number] = self._report(batch, place, batch.spans[place], first=False)
         batch.waiting = len(reports)
         return reports
 
-    def _report(self, batch: Batch, place: Place, span: Span, *, first: bool) -> _Report:
+    def _report(self, batch: Batch, place: Partition, span: Offsets, *, first: bool) -> _Report:
         def report(error: KafkaError | None, sent: Any) -> None:
             if error is not None:
                 batch.refusal = f"{place.topic} did not take a message: {error.str()}"

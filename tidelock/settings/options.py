@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tidelock.settings.option_values as values
+import tidelock.settings.kinds as values
 from tidelock.durations import parse_duration
-from tidelock.settings.option_values import Kind
+from tidelock.settings.kinds import Kind
 
 _OPTION, _SECTION = "option", "section"
 

@@ -8,7 +8,7 @@ from tidelock.definitions.meters import METER_KEYS
 from tidelock.definitions.streams import STREAM_KEYS
 from tidelock.definitions.windows import WINDOW_KEYS
 from tidelock.settings import TABLE, Settings
-from tidelock.settings.option_values import PATH, TEXT
+from tidelock.settings.kinds import PATH, TEXT
 from tidelock.settings.options import Option, sections
 
 _INTRODUCTION = """\

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.ledger.account import belong_to_parent
-from tidelock.settings.stores import ClickHouse
+from tidelock.postgres.account import belong_to_parent
+from tidelock.settings.groups import ClickHouseSettings
 from tidelock.sinks.columns import COLUMNS, NAMES, SEQUENCE, conformed
-from tidelock.sinks.source import Source
+from tidelock.sinks.source import EventSource
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
@@ -66,7 +66,7 @@ class ClickHouseStore:
 
     name = "clickhouse"
 
-    def __init__(self, settings: ClickHouse) -> None:
+    def __init__(self, settings: ClickHouseSettings) -> None:
         assert settings.url is not None
         self._connection = connection_of(settings.url)
         self.timeout_s = settings.timeout_s
@@ -189,7 +189,7 @@ class ClickHouseSink:
     name = "clickhouse"
     replaces = False
 
-    def __init__(self, settings: ClickHouse) -> None:
+    def __init__(self, settings: ClickHouseSettings) -> None:
         self.store = ClickHouseStore(settings)
 
     def open(self) -> None:
@@ -199,13 +199,13 @@ class ClickHouseSink:
         found = self.store.last()
         return 0 if found is None else found[0]
 
-    def stage(self, lo: int, hi: int, source: Source) -> _Staged:
+    def stage(self, lo: int, hi: int, source: EventSource) -> _Staged:
         return _Staged(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()))
 
     def widened(self, lo: int, hi: int) -> tuple[int, int]:
         return lo, hi
 
-    def stage_repair(self, lo: int, hi: int, source: Source) -> _Staged:
+    def stage_repair(self, lo: int, hi: int, source: EventSource) -> _Staged:
         return _Staged(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()), anew=True)
 
 

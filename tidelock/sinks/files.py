@@ -1,25 +1,97 @@
-"""The lake's files: listed, published by one rename, removed; in a directory of this machine or behind a URL."""
+"""The lake's files: which sequences each is for, by its name; in a directory of this machine or behind a URL.
+
+A file's name says which sequences belong in it, not which have come yet: the last file is written again, in place, as
+it fills. So a file is replaced by one rename, no events are ever in two files, and there is nothing to join later.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.fold.session import Spark, reason
-from tidelock.ledger.account import belong_to_parent
+from tidelock.postgres.account import belong_to_parent
+from tidelock.spark.runtime import Spark, reason
+
+_NAME = re.compile(r"events-([0-9]{19})-([0-9]{19})\.parquet")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://.*", re.IGNORECASE | re.DOTALL)
 #: where an object is there when it was written to its end, and no rename is more than a copy and a removal
 _OBJECT_STORES = re.compile(r"(s3|s3a|s3n|gs|abfss?|wasbs?|oss|cosn|obs|oci)://", re.IGNORECASE)
 _PART = re.compile(r"part-([0-9]{5,})-.*\.parquet")
 EVENTS, STAGING = "events", "_staging"
+
+
+class Span(NamedTuple):
+    """The sequences from `first` through `last`."""
+
+    first: int
+    last: int
+
+    @property
+    def file(self) -> str:
+        return f"events-{self.first:019}-{self.last:019}.parquet"
+
+
+class Piece(NamedTuple):
+    """Events above `lo` through `hi`, which belong in the file of a span."""
+
+    span: Span
+    lo: int
+    hi: int
+
+
+def span_of(name: str) -> Span | None:
+    """What a file is for; None: it is none of ours."""
+    found = _NAME.fullmatch(name)
+    return Span(int(found[1]), int(found[2])) if found else None
+
+
+def home(sequence: int, spans: Sequence[Span], file_events: int) -> Span:
+    """Where a sequence belongs: in the file that is there for it, else in one that fits between its neighbours.
+
+    `spans` are in order and do not overlap. Files that were made by another setting stay as they are.
+    """
+    place = bisect_right(spans, sequence, key=lambda span: span.first)
+    if place and spans[place - 1].last >= sequence:
+        return spans[place - 1]
+    first = (sequence - 1) // file_events * file_events + 1
+    last = first + file_events - 1
+    if place:
+        first = max(first, spans[place - 1].last + 1)
+    if place < len(spans):
+        last = min(last, spans[place].first - 1)
+    return Span(first, last)
+
+
+def pieces(
+    lo: int, hi: int, spans: Sequence[Span], file_events: int, following: Callable[[int], int | None]
+) -> Iterator[Piece]:
+    """A step, cut where files end. `following` says which sequence is recorded next: numbers may be left out."""
+    while lo < hi:
+        sequence = following(lo)
+        if sequence is None or sequence > hi:
+            return
+        span = home(sequence, spans, file_events)
+        yield Piece(span, lo if lo >= span.first else span.first - 1, min(hi, span.last))
+        lo = span.last
+
+
+def overlapping(spans: Sequence[Span]) -> tuple[Span, Span] | None:
+    """Two files that are both for some sequence; spans are in order."""
+    for one, other in pairwise(spans):
+        if one.last >= other.first:
+            return one, other
+    return None
 
 
 class Files(Protocol):

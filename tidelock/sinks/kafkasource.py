@@ -17,18 +17,17 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidelock import settings
 from tidelock.errors import SettingsError, TidelockError
-from tidelock.fold.jars import jar_set
-from tidelock.fold.java import java_home
-from tidelock.fold.jvm import SUBMIT
-from tidelock.fold.session import Spark
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
-from tidelock.ledger.database import Database
-from tidelock.settings.kafka import Kafka
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import KafkaSettings, SparkSettings
 from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE, Column
 from tidelock.sinks.source import QUERIES, LedgerSource, Range
+from tidelock.spark.java import java_home
+from tidelock.spark.jvm import SUBMIT
+from tidelock.spark.packages import jar_set
+from tidelock.spark.runtime import Spark
 
 #: Spark's source of the version whose parts can all be fetched; what it needs beside that Spark does not have
 PACKAGES = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)
@@ -121,7 +120,7 @@ class KafkaSource(LedgerSource):
     """The mirror's topics, up to where the mirror is."""
 
     def __init__(
-        self, spark: Spark, store: Store, database: Database, kafka: Kafka, *, small_events: int = SMALL_EVENTS
+        self, spark: Spark, store: Store, database: Database, kafka: KafkaSettings, *, small_events: int = SMALL_EVENTS
     ) -> None:
         super().__init__(spark, store, database, small_events=small_events)
         self._options = java_options(kafka)
@@ -189,14 +188,14 @@ def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:
     }
 
 
-def kafka_jars(data: Path, spark: settings.Spark) -> list[Path]:
+def kafka_jars(data: Path, spark: SparkSettings) -> list[Path]:
     """What Spark needs to read Kafka, fetched once. Raises Unreachable when it cannot be."""
     found = jar_set(data, NAME, PACKAGES, SUBMIT, java_home(spark.java, data), spark.conf)
     # The rest of them comes with Spark, in the versions that it was built with.
     return [jar for jar in found if any(part in jar.name for part in JARS)]
 
 
-def java_options(kafka: Kafka) -> dict[str, str]:
+def java_options(kafka: KafkaSettings) -> dict[str, str]:
     """How Kafka's Java client connects as librdkafka does. Raises SettingsError where it cannot be told how."""
     given = kafka.options
     for name in given:

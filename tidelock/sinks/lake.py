@@ -11,12 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tidelock.errors import SettingsError
-from tidelock.fold.session import Spark
-from tidelock.settings.stores import Lake
+from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.columns import NAMES, SEQUENCE, SPARK_SCHEMA
-from tidelock.sinks.files import LocalFiles, SparkFiles, local_path
-from tidelock.sinks.source import Source
-from tidelock.sinks.spans import Piece, Span, overlapping, pieces, span_of
+from tidelock.sinks.files import LocalFiles, Piece, Span, SparkFiles, local_path, overlapping, pieces, span_of
+from tidelock.sinks.source import EventSource
+from tidelock.spark.runtime import Spark
 
 _COMPRESSION = "zstd"
 _FRESH, _MERGED = "fresh", "merged"
@@ -44,7 +43,7 @@ class LakeSink:
     name = "lake"
     replaces = True
 
-    def __init__(self, spark: Spark, settings: Lake) -> None:
+    def __init__(self, spark: Spark, settings: LakeSettings) -> None:
         assert settings.path is not None
         self._spark = spark
         self._file_events = settings.file_events
@@ -69,7 +68,7 @@ class LakeSink:
                 return int(row[0])
         return 0
 
-    def stage(self, lo: int, hi: int, source: Source) -> _Staged:
+    def stage(self, lo: int, hi: int, source: EventSource) -> _Staged:
         """Files with the events of a range beside those that they have already."""
         spans = self._spans()
         cut = list(pieces(lo, hi, spans, self._file_events, source.following))
@@ -93,7 +92,7 @@ class LakeSink:
         last = next((span.last for span in spans if span.first <= hi <= span.last), hi)
         return first - 1, last
 
-    def stage_repair(self, lo: int, hi: int, source: Source) -> _Staged:
+    def stage_repair(self, lo: int, hi: int, source: EventSource) -> _Staged:
         """Files with nothing but what the source has; those that are damaged need not be read for that."""
         spans = self._spans()
         cut = list(pieces(lo, hi, spans, self._file_events, source.following))
@@ -112,14 +111,14 @@ class LakeSink:
             )
         return spans
 
-    def _write(self, staged: str, cut: Sequence[Piece], source: Source) -> dict[str, dict[int, str]]:
+    def _write(self, staged: str, cut: Sequence[Piece], source: EventSource) -> dict[str, dict[int, str]]:
         """Each piece by a task of its own: its number is that of the file."""
         if not cut:
             return {}
         self._save(source.read([(piece.lo, piece.hi) for piece in cut]), staged)
         return {staged: {number: piece.span.file for number, piece in enumerate(cut)}}
 
-    def _merge(self, staged: str, piece: Piece, source: Source) -> dict[str, dict[int, str]]:
+    def _merge(self, staged: str, piece: Piece, source: EventSource) -> dict[str, dict[int, str]]:
         """What the file has outside of the piece stays: what is above it came of a step that was killed.
 
         So do events that the ledger has lost: this may be their last copy.

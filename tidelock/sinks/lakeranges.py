@@ -1,34 +1,53 @@
-"""Ranges of the ledger out of the lake, for a fold that is done anew: files are read faster than tables."""
+"""Ranges of the ledger out of the lake, for a fold that is done again: files are read faster than tables.
+
+Members of events' data stay the texts that were sent; Spark's own JSON functions would send numbers through doubles.
+Most events' data is flat, an object with nothing nested and no backslash in it: from that, executors take members in
+parallel, by a regular expression that finds them exactly. The driver takes them from any other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from tidelock.errors import Difference, SettingsError
-from tidelock.fold.session import Spark
-from tidelock.fold.slots import BASE, Slots
+from tidelock.fold.slots import BASE, Member, Slots
 from tidelock.fold.source import SMALL_EVENTS
-from tidelock.ledger.database import Database
-from tidelock.settings.stores import Lake
+from tidelock.postgres.database import Database
+from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.columns import SEQUENCE, SPARK_SCHEMA
-from tidelock.sinks.flatdata import is_flat, is_simple, slot_columns
 from tidelock.sinks.lakereader import Damaged, LakeReader
-from tidelock.sinks.members import member_texts
 from tidelock.sinks.source import QUERIES
+from tidelock.spark.runtime import Spark
 from tidelock.where.sql import SPARK
 
 _REPAIR = "`tidelock verify` names the first that differs, and how it is repaired; or replay from the ledger"
+
+#: Without a backslash no string has a quote in it, so every quote begins or ends one.
+FLAT = r"^\s*\{[^\\{}\[\]]*\}\s*$"
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_string = msgspec.json.Decoder(str).decode
 
 
 class LakeRanges:
     """What the lake has of the ledger when this is made. Files are opened only where their names say so."""
 
     def __init__(
-        self, spark: Spark, settings: Lake, database: Database, through: int, *, small_events: int = SMALL_EVENTS
+        self,
+        spark: Spark,
+        settings: LakeSettings,
+        database: Database,
+        through: int,
+        *,
+        small_events: int = SMALL_EVENTS,
     ) -> None:
         """`through`: how far the lake is loaded. Raises SettingsError where there is nothing to read."""
         reader = LakeReader(settings.path) if settings.path is not None and through else None
@@ -93,6 +112,32 @@ class LakeRanges:
         return self._spark.session.createDataFrame(pa.table(made))
 
 
+def is_simple(member: Member) -> bool:
+    """Whether a member is found in flat data by its pattern, or is the data itself."""
+    return not member.path or (len(member.path) == 1 and _NAME.fullmatch(member.path[0]) is not None)
+
+
+def pattern(member: Member) -> str:
+    """The member's text, with a string's quotes, as the first group; of several with one name the last, as Postgres."""
+    return rf'(?s)^.*"{member.path[0]}"\s*:\s*("[^"]*"|[^",}}\s]+)'
+
+
+def is_flat() -> Column:
+    """Whether an event's data is flat; where there is none, there is nothing to find."""
+    return f.col("data").isNull() | f.col("data").rlike(FLAT)
+
+
+def slot_columns(slots: Slots) -> list[Column]:
+    """The slots' texts, of flat data."""
+    return [_slot(slots.members, number).alias(name) for number, name in enumerate(slots.columns())]
+
+
+def member_texts(data: str | None, members: Sequence[Member]) -> list[str | None]:
+    """The texts of some members of one event's data."""
+    found = _members(data)
+    return [data if not member.path else _member_text(found, member) for member in members]
+
+
 @contextmanager
 def _whole() -> Iterator[None]:
     try:
@@ -107,3 +152,44 @@ def _names(slots: Slots) -> list[str]:
 
 def _selected(name: str) -> str:
     return f"ingested_at AS {name}" if name == "received_at" else SPARK.quoted(name)
+
+
+def _slot(members: Mapping[str, Sequence[Member]], number: int) -> Column:
+    found = f.lit(None).cast("string")
+    for stream, listed in members.items():
+        if number < len(listed):
+            found = f.when(f.col("stream") == stream, _text(listed[number])).otherwise(found)
+    return found
+
+
+def _text(member: Member) -> Column:
+    if not member.path:
+        return f.col("data")
+    value = f.regexp_extract("data", pattern(member), 1)
+    # No match is an empty text, which no value is.
+    text = f.when((value == "") | (value == "null"), None)
+    return text.otherwise(value if member.raw else f.regexp_replace(value, '^"|"$', ""))
+
+
+def _member_text(found: dict[str, msgspec.Raw] | None, member: Member) -> str | None:
+    *steps, last = member.path
+    for step in steps:
+        if found is None or step not in found:
+            return None
+        found = _members(found[step])
+    if found is None or last not in found:
+        return None
+    text = bytes(found[last]).decode()
+    if text == "null":
+        return None
+    return text if member.raw or not text.startswith('"') else _string(text)
+
+
+def _members(text: str | msgspec.Raw | None) -> dict[str, msgspec.Raw] | None:
+    """What is no object has no members."""
+    if text is None:
+        return None
+    try:
+        return _object(text)
+    except msgspec.ValidationError:
+        return None

@@ -11,8 +11,7 @@ from pyarrow import fs
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.sinks.columns import NAMES, SCHEMA, SEQUENCE, conformed
-from tidelock.sinks.files import EVENTS, hadoop_url, local_path
-from tidelock.sinks.spans import Span, span_of
+from tidelock.sinks.files import EVENTS, Span, hadoop_url, local_path, span_of
 
 
 class LakeReader:

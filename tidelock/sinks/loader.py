@@ -1,7 +1,9 @@
-"""The loader: brings every store on for as long as it runs, whatever is lost meanwhile.
+"""The loader: brings every store on by steps, each whole or not at all, for as long as it runs.
 
 One thread and one Spark for all stores. A store that fails waits, longer each time, and holds up no other. All that is
-known is in the database and in the stores, so it can be killed at any moment.
+known is in the database and in the stores, so it can be killed at any moment: a step is staged aside, then published
+while the cursor's row is locked for its new position, and a loader that has lost the cursor publishes nothing. Killed
+between publishing and the commit it is done again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -10,27 +12,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
 from tidelock.errors import SettingsError, TidelockError, Unreachable
-from tidelock.fold import lease
-from tidelock.fold.session import Spark, reason
-from tidelock.fold.store import CursorMoved
+from tidelock.fold.store import CursorMoved, Store
 from tidelock.instants import SECOND
-from tidelock.ledger.database import Database
-from tidelock.ledger.outage import lost
-from tidelock.settings.stores import Load
+from tidelock.postgres import leases
+from tidelock.postgres.database import Database
+from tidelock.postgres.reconnect import lost
+from tidelock.settings.groups import LoadSettings
 from tidelock.sinks.kafkasource import not_mirrored
-from tidelock.sinks.loading import Loading
+from tidelock.sinks.source import EventSource
+from tidelock.spark.runtime import Spark, reason
 
 log = logging.getLogger(__name__)
-
-#: one loader of a store at a time, by the number of an advisory lock
-LEASES = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"tideclic")}
-#: held by a repair: whoever loads the store lets go of it
-REPAIRS = {"lake": int.from_bytes(b"tidemend"), "clickhouse": int.from_bytes(b"tidefixc")}
 
 _CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
@@ -50,7 +47,7 @@ _CALM_STEPS = 16
 class Lane:
     """One store on its way."""
 
-    def __init__(self, loading: Loading, settings: Load) -> None:
+    def __init__(self, loading: Loading, settings: LoadSettings) -> None:
         self.loading = loading
         self.name = loading.sink.name
         self.events_max = self._events_max = settings.batch_events_max
@@ -99,7 +96,7 @@ class Loader:
         spark: Spark,
         database: Database,
         loadings: Sequence[Loading],
-        settings: Load,
+        settings: LoadSettings,
         tell: Callable[[str], None],
         *,
         poll_s: float = _POLL_S,
@@ -192,13 +189,13 @@ class Loader:
             for each in self._lanes:
                 each.ready = False
         own = lane.name in repairs or lane.asked_at is not None
-        if not own and lease.held(self._listener, REPAIRS[lane.name]):
+        if not own and leases.held(self._listener, leases.REPAIRS[lane.name]):
             self._let_go(lane)
             return False
         if not lane.ready:
             if lane.name in repairs:
                 self._ask(lane)
-            if not lease.hold(self._listener, LEASES[lane.name]):
+            if not leases.hold(self._listener, leases.LOADERS[lane.name]):
                 self._stand_by(lane, "the lease", "another loader has it; standing by")
                 return False
             told = lane.loading.open()
@@ -225,7 +222,7 @@ class Loader:
     def _ask(self, lane: Lane) -> None:
         """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
         assert self._listener is not None
-        if not lease.hold(self._listener, REPAIRS[lane.name]):
+        if not leases.hold(self._listener, leases.REPAIRS[lane.name]):
             raise Unreachable(f"{lane.name}: another repair is at it; wait for its end")
         now = time.monotonic()
         lane.asked_at = lane.asked_at or now
@@ -279,3 +276,111 @@ class Loader:
         if lane.told != waiting_for:
             self._tell(f"{lane.name}: {text}")
             lane.told = waiting_for
+
+
+class Staged(Protocol):
+    """What a step will show to readers."""
+
+    def publish(self) -> None:
+        """Show it. To do so again, with the same or with a longer step, changes nothing but what is new."""
+
+
+class Sink(Protocol):
+    """A store. Its law: after a step its events above `lo` through `hi` are those of the source, others as before."""
+
+    @property
+    def name(self) -> str:
+        """Of its cursor, too."""
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a repair takes the place of what was there; else that is removed first, and missing for a while."""
+
+    def open(self) -> None:
+        """Make what has to be there."""
+
+    def last(self) -> int | None:
+        """The last sequence that is there, 0 where there is none; None: it cannot be told."""
+
+    def stage(self, lo: int, hi: int, source: EventSource) -> Staged:
+        """Prepare a step; readers see nothing of it."""
+
+    def widened(self, lo: int, hi: int) -> tuple[int, int]:
+        """The least range around this one that can be replaced."""
+
+    def stage_repair(self, lo: int, hi: int, source: EventSource) -> Staged:
+        """Prepare to replace a range, whatever is there."""
+
+
+class Loading:
+    """One sink and its cursor."""
+
+    def __init__(self, sink: Sink, store: Store, source: EventSource) -> None:
+        self.sink = sink
+        self._store = store
+        self._source = source
+        #: everything up to here is loaded
+        self.position = 0
+
+    def open(self) -> int:
+        """Find out how far the store is; what the cursor said.
+
+        A cursor that is ahead of it was another store's, of another path or before it was put back from a backup: what
+        is missing is loaded again.
+        """
+        self.sink.open()
+        told = self.position = self._store.position()
+        last = self.sink.last()
+        if last is not None and last < told:
+            found = self._source.commit_end(last)
+            self._store.move(told, found)
+            self._store.commit()
+            self.position = found
+        return told
+
+    def look(self) -> None:
+        """Where another loader is."""
+        self.position = self._store.position()
+
+    def close(self) -> None:
+        """What was half done is left; the next `open` begins anew."""
+        self._store.rollback()
+        self._store.close()
+
+    def step(self, events_max: int, through: int | None = None) -> int:
+        """Load what comes next; how many sequences that were. Raises CursorMoved."""
+        hi = self._source.frontier(self.position, events_max, through)
+        if hi is None:
+            return 0
+        staged = self.sink.stage(self.position, hi, self._source)
+        self._publish(staged, hi)
+        done, self.position = hi - self.position, hi
+        return done
+
+    def repair(self, lo: int, events_max: int) -> int:
+        """Replace what was loaded above `lo`, at most so many events; where that ended. Raises CursorMoved."""
+        hi = self._source.frontier(lo, events_max, self.position) or self.position
+        lo, hi = self.sink.widened(lo, hi)
+        hi = min(hi, self.position)
+        staged, end = self.sink.stage_repair(lo, hi, self._source), self.position
+        if not self.sink.replaces:
+            self._move_back(lo)
+        self._publish(staged, end)
+        self.position = end
+        return hi
+
+    def _move_back(self, lo: int) -> None:
+        """In a commit of its own: if the repair is killed amid, the next steps insert what it has removed."""
+        start = self._source.commit_end(lo)
+        self._store.move(self.position, start)
+        self._store.commit()
+        self.position = start
+
+    def _publish(self, staged: Staged, to: int) -> None:
+        self._store.move(self.position, to)
+        try:
+            staged.publish()
+        except BaseException:
+            self._store.rollback()
+            raise
+        self._store.commit()

@@ -7,14 +7,15 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from tidelock.fold.session import Spark
-from tidelock.fold.source import SMALL_EVENTS, jdbc_options, single_partition
+from tidelock.fold.source import SMALL_EVENTS, single_partition
 from tidelock.fold.store import Store
-from tidelock.ledger.database import Database
 from tidelock.ledger.losttail import QUERIES as LOSSES
 from tidelock.ledger.losttail import Loss, losses_of
-from tidelock.ledger.queries import load
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 from tidelock.sinks.columns import COLUMNS, SEQUENCE, Column, conformed, select_sql
+from tidelock.spark.configuration import jdbc_options
+from tidelock.spark.runtime import Spark
 
 QUERIES = load("tidelock.sinks", "sql/load.sql")
 
@@ -26,7 +27,7 @@ _LAST = 2**63 - 1
 Range = tuple[int, int]
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where a loader reads. Whatever it is asked for again, it gives the same again."""
 
     def frontier(self, lo: int, events_max: int, through: int | None = None) -> int | None:

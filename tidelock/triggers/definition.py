@@ -2,21 +2,29 @@
 
 Everything that decides transitions is in the control event that makes or changes a trigger, the columns of its table
 too: so what its filters mean, and how rows look in webhooks, is told by the ledger alone. Secrets never are in it.
+The id of a trigger's event is a function of what happened: a replay makes the same one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from tidelock.columns import STRING, ColumnType, parse_column_type
+from tidelock.errors import RequestError
 from tidelock.where import Expression, parse_where
 
 #: type of the control event
 CONTROL_TYPE = "trigger"
 TENANT = "tenant_id"
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+EVENT_ID = re.compile(r"[0-9a-f]{32}")
+_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +103,18 @@ def read_event(data: Mapping[str, Any]) -> Trigger | Deletion:
 def stored(trigger: Trigger) -> str:
     """The text that a trigger is kept as."""
     return json.dumps(control_event(trigger), ensure_ascii=False)
+
+
+def check_name(name: str) -> str:
+    """The name, if it may be a trigger's. Without colons, the text of an id is read in one way only."""
+    if NAME.fullmatch(name) is None:
+        raise RequestError("a trigger's name has 1 to 128 letters, digits, dots, dashes and underscores", field="name")
+    return name
+
+
+def event_id(trigger: str, key: str, source_timestamp: int) -> str:
+    """The id of a trigger's event: the first 32 hex digits of SHA-256 over `{trigger}:{key}:{source_timestamp}`.
+
+    `key` is the text of the row's key as changes have it: one column is its text, several are a compact JSON array.
+    """
+    return sha256(f"{trigger}:{key}:{source_timestamp}".encode()).hexdigest()[:_DIGITS]

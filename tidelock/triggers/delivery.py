@@ -1,7 +1,9 @@
 """Delivery: from the outbox to receivers, at least once, and in order for every key of a trigger.
 
 Of a chain one row is under way at a time, and the next is sent when what came of it is durable: whatever ends this
-process, a repeat is of the last event of its key only, with the same id.
+process, a repeat is of the last event of its key only, with the same id. A receiver that answers 410 is gone, and its
+trigger is disabled, by a control event as any other change; until that event has been evaluated, the halt itself keeps
+anything from being sent. In a server the evaluator runs beside it, on a thread; several servers share the work.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,20 +21,21 @@ import psycopg
 
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
-from tidelock.ledger.connections import Connections
-from tidelock.ledger.database import Database
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
+from tidelock.postgres.queries import load
 from tidelock.settings import Settings
+from tidelock.triggers.attempts import Schedule, WebhookSender
 from tidelock.triggers.dispatch import Dispatch, Terms
-from tidelock.triggers.endpoints import Care
-from tidelock.triggers.halts import Disable, record_halts
-from tidelock.triggers.lanes import Lane, Row
-from tidelock.triggers.leases import Leases
-from tidelock.triggers.pending import Pending, read_data
-from tidelock.triggers.retention import prune
-from tidelock.triggers.retries import Schedule
-from tidelock.triggers.sender import Sender
+from tidelock.triggers.evaluate import Evaluator
+from tidelock.triggers.lanes import Care, Lane, OutboxRow
+from tidelock.triggers.outbox import EventType, prune
+from tidelock.triggers.pending import Leases, Pending, read_data
+from tidelock.triggers.registry import ControlRecorder, disable
 
 logger = logging.getLogger(__name__)
+
+QUERIES = load("tidelock.triggers", "sql/delivery.sql")
 
 LEASE_S = 10.0
 POLL_S = 1.0
@@ -44,10 +48,48 @@ _GATHER_S = 0.004
 _SETTLED_MAX = 500
 _FINISH_S = 5.0
 
+#: records that a trigger of this name is disabled; gives the control event's sequence
+Disable = Callable[[str], Awaitable[int]]
+
+
+class TriggerWorkers:
+    """What a server does for triggers, from `start` to `close`: the evaluator on a thread, and delivery."""
+
+    def __init__(self, settings: Settings, database: Database, recorder: ControlRecorder) -> None:
+        self._database = database
+        self._recorder = recorder
+        self._evaluator = Evaluator(database)
+        self._delivery = open_delivery(settings, database, self._disable)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._evaluator.run, args=(self._stop,), name="triggers", daemon=True)
+
+    async def start(self) -> None:
+        self._thread.start()
+        await self._delivery.start()
+
+    async def close(self) -> None:
+        self._stop.set()
+        await self._delivery.close()
+        await asyncio.to_thread(self._thread.join)
+
+    @property
+    def transitions(self) -> Mapping[EventType, int]:
+        """How many this process has found, by type."""
+        return self._evaluator.transitions
+
+    @property
+    def attempts(self) -> Mapping[str, int]:
+        """How many deliveries this process has tried, by what came of them."""
+        return self._delivery.dispatch.attempts
+
+    async def _disable(self, name: str) -> int:
+        async with await self._database.connect(name="tidelock triggers") as connection:
+            return await disable(connection, self._recorder, name)
+
 
 def open_delivery(settings: Settings, database: Database, disable: Disable) -> Delivery:
     """A delivery as the settings say; not started yet. `disable` as below."""
-    sender = Sender(
+    sender = WebhookSender(
         timeout_s=settings.webhook_timeout_s,
         response_bytes_max=settings.webhook_response_bytes_max,
         allow_private=settings.webhook_allow_private,
@@ -63,6 +105,14 @@ def open_delivery(settings: Settings, database: Database, disable: Disable) -> D
     return Delivery(database, sender, terms, retention_ns=settings.webhook_retention, disable=disable)
 
 
+async def record_halts(connection: psycopg.AsyncConnection[Any], disable: Disable) -> None:
+    """Tell the ledger of halts that it does not know of; each once, or its repeat could undo what came after it."""
+    halted = await (await connection.execute(QUERIES["halted"])).fetchall()
+    for (name,) in halted:
+        sequence = await disable(name)
+        await connection.execute(QUERIES["record_halt"], {"name": name, "sequence": sequence})
+
+
 class Delivery:
     """Delivers what this process has the leases of, from `start` to `close`.
 
@@ -73,7 +123,7 @@ class Delivery:
     def __init__(
         self,
         database: Database,
-        sender: Sender,
+        sender: WebhookSender,
         terms: Terms,
         *,
         retention_ns: int,
@@ -225,7 +275,7 @@ class Delivery:
         else:
             self._settled.set()
 
-    def _take(self, rows: list[Row]) -> None:
+    def _take(self, rows: list[OutboxRow]) -> None:
         touched: dict[Lane, None] = {}
         for row in rows:
             if lane := self.dispatch.lanes.get(row.trigger_id):
@@ -252,7 +302,7 @@ class Delivery:
         paused = now < lane.endpoint.paused_until_s and lane.ready
         return not paused and lane.wanting(self._terms.rows_max)
 
-    async def _read_large(self, row: Row) -> bytes | None:
+    async def _read_large(self, row: OutboxRow) -> bytes | None:
         async with self._large.lend() as connection:
             return await read_data(connection, row)
 

@@ -16,15 +16,10 @@ from dataclasses import dataclass
 
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
-from tidelock.triggers.endpoints import Care, Endpoint
-from tidelock.triggers.lanes import Lane, Row, Target
-from tidelock.triggers.leases import Leases
-from tidelock.triggers.outcomes import OUTCOMES, Result
+from tidelock.triggers.attempts import OUTCOMES, Result, Schedule, WebhookSender
+from tidelock.triggers.lanes import Care, Endpoint, Lane, OutboxRow, Target
 from tidelock.triggers.payloads import payload
-from tidelock.triggers.pending import Settlement
-from tidelock.triggers.retries import Schedule
-from tidelock.triggers.sender import Sender
-from tidelock.triggers.verdicts import expiry, settlement_of
+from tidelock.triggers.pending import Leases, Settlement
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +44,11 @@ class Dispatch:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: WebhookSender,
         leases: Leases,
         terms: Terms,
         *,
-        read: Callable[[Row], Awaitable[bytes | None]],
+        read: Callable[[OutboxRow], Awaitable[bytes | None]],
         wake: Callable[[], None],
         chance: random.Random | None = None,
     ) -> None:
@@ -73,7 +68,7 @@ class Dispatch:
         self._chance = chance or random.Random()
         self._endpoints: dict[str, Endpoint] = {}
         self._lanes_of: dict[str, set[Lane]] = {}
-        self._under_way: dict[asyncio.Task[None], Row] = {}
+        self._under_way: dict[asyncio.Task[None], OutboxRow] = {}
         #: lanes that wait for any request to end
         self._crowded: dict[Lane, None] = {}
         #: endpoints that will be looked at again when their pause ends
@@ -82,10 +77,6 @@ class Dispatch:
     @property
     def under_way(self) -> int:
         return len(self._under_way)
-
-    @property
-    def open_circuits(self) -> int:
-        return sum(endpoint.open for endpoint in self._endpoints.values())
 
     def busy_shards(self) -> set[int]:
         """Shards of which something is under way or not settled."""
@@ -154,7 +145,7 @@ class Dispatch:
             task = asyncio.create_task(self._attempt(lane, endpoint, row))
             self._under_way[task] = row
 
-    async def _attempt(self, lane: Lane, endpoint: Endpoint, row: Row) -> None:
+    async def _attempt(self, lane: Lane, endpoint: Endpoint, row: OutboxRow) -> None:
         """One attempt, from the row to its result."""
         learned = False
         try:
@@ -193,7 +184,7 @@ class Dispatch:
         asked_s = min(result.retry_after_s or 0.0, self._terms.schedule.retry_after_max_s)
         endpoint.failed(time.monotonic(), asked_s)
 
-    def _ended(self, row: Row, result: Result, sent_at_ns: int) -> None:
+    def _ended(self, row: OutboxRow, result: Result, sent_at_ns: int) -> None:
         self.attempts[result.outcome] += 1
         if result.outcome == "gone":
             self.gone.add(row.trigger_id)
@@ -234,3 +225,24 @@ class Dispatch:
         if not lanes:
             self._lanes_of.pop(url, None)
             self._endpoints.pop(url, None)
+
+
+def settlement_of(
+    row: OutboxRow, result: Result, sent_at_ns: int, schedule: Schedule, chance: random.Random
+) -> Settlement:
+    """Delivered, to be tried again, or dead."""
+    if result.outcome == "delivered":
+        return Settlement(row, result, sent_at_ns, "delivered", row.failures)
+    if result.outcome == "gone":
+        # The trigger is disabled, and this row is the first to be sent when somebody enables it again.
+        return Settlement(row, result, sent_at_ns, "pending", row.failures)
+    failures = row.failures + 1
+    delay_s = None if result.outcome == "expired" else schedule.delay_s(failures, result.retry_after_s, chance)
+    return Settlement(
+        row, result, sent_at_ns, status="dead" if delay_s is None else "pending", failures=failures, delay_s=delay_s
+    )
+
+
+def expiry() -> Result:
+    """The result of a row that is not sent any more."""
+    return Result("expired", None, "its endpoint has not answered for as long as retries go on; it was not sent", 0.0)

@@ -11,13 +11,11 @@ import msgspec
 from tidelock.errors import InvalidDefinition, InvalidJson, NotFound, RequestError
 from tidelock.fold.tables import Table
 from tidelock.ingest.wire import NAME_CHARACTERS_MAX
-from tidelock.live.schema import silent_tables
-from tidelock.live.shapes import Shape
 from tidelock.model import ALL_TENANTS, CONTROL
 from tidelock.triggers.addresses import check_url
-from tidelock.triggers.definition import Trigger
-from tidelock.triggers.ids import check_name
+from tidelock.triggers.definition import Trigger, check_name
 from tidelock.triggers.signatures import check_secrets
+from tidelock.views.catalog import TableCatalog, silent_tables
 from tidelock.where import InvalidFilter
 
 _ABSENT = msgspec.Raw(b"")
@@ -69,7 +67,7 @@ def read_body(body: bytes, kind: type[Any]) -> Any:
         raise InvalidJson(f"the body is not JSON: {error}") from None
 
 
-def new_trigger(draft: Draft, tenant_id: str, shape: Shape, *, allow_private: bool) -> Trigger:
+def new_trigger(draft: Draft, tenant_id: str, shape: TableCatalog, *, allow_private: bool) -> Trigger:
     """The trigger that a draft asks for. Raises InvalidDefinition, InvalidFilter."""
     with _Definition():
         check_name(draft.name)
@@ -87,7 +85,7 @@ def new_trigger(draft: Draft, tenant_id: str, shape: Shape, *, allow_private: bo
     return checked(trigger, shape, allow_private=allow_private)
 
 
-def changed_trigger(trigger: Trigger, patch: Patch, shape: Shape, *, allow_private: bool) -> Trigger:
+def changed_trigger(trigger: Trigger, patch: Patch, shape: TableCatalog, *, allow_private: bool) -> Trigger:
     """The trigger as a patch leaves it; one that changes nothing gives the trigger itself."""
     given: dict[str, Any] = {
         name: value
@@ -107,7 +105,7 @@ def changed_trigger(trigger: Trigger, patch: Patch, shape: Shape, *, allow_priva
     return checked(changed, shape, allow_private=allow_private)
 
 
-def checked(trigger: Trigger, shape: Shape, *, allow_private: bool) -> Trigger:
+def checked(trigger: Trigger, shape: TableCatalog, *, allow_private: bool) -> Trigger:
     """The trigger with the columns of its table, if it can be made."""
     with _Definition():
         check_url(trigger.webhook, allow_private=allow_private)
@@ -138,7 +136,7 @@ def _check_tenant(tenant_id: str) -> None:
         raise InvalidDefinition("no tenant can have that name", field="tenantId")
 
 
-def _table(name: str, shape: Shape) -> Table:
+def _table(name: str, shape: TableCatalog) -> Table:
     try:
         table = shape.table(name)
     except NotFound as error:

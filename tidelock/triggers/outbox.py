@@ -1,17 +1,25 @@
-"""The outbox: transitions that receivers are still to be told of, appended in the transaction that found them."""
+"""The outbox: transitions that receivers are to be told of, appended in the transaction that found them.
+
+People see here what became of each, every attempt, and send again what is dead. What was delivered or given up is kept
+for a while; what is pending stays until it is one of these.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import psycopg
 
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.triggers", "sql/outbox.sql")
+DELIVERIES = load("tidelock.triggers", "sql/deliveries.sql")
+RETENTION = load("tidelock.triggers", "sql/retention.sql")
 
 #: number of shards; as many rows does the table of leases have
 SHARDS = 16
@@ -22,6 +30,15 @@ ORDER = int.from_bytes(b"tideoutb")
 _ROWS, _BYTES = 5_000, 8 << 20
 
 EventType = Literal["MATCH", "UNMATCH"]
+
+Status = Literal["pending", "delivered", "dead"]
+STATUSES: tuple[Status, ...] = ("pending", "delivered", "dead")
+
+_POSITION_MAX = 2**63 - 1
+_ATTEMPTS_MAX = 100
+
+# Rows looked at by one statement: none holds its locks for long.
+_PRUNE_ROWS = 5_000
 
 
 class Transition(NamedTuple):
@@ -43,6 +60,44 @@ class Transition(NamedTuple):
         return zlib.crc32(f"{self.trigger_id}:{self.key}".encode()) % SHARDS
 
 
+class DeliveryRow(NamedTuple):
+    """What became of one event, so far."""
+
+    #: its place in the list
+    position: int
+    event_id: str
+    event_type: str
+    key: str
+    source_timestamp: int
+    status: Status
+    attempts: int
+    next_attempt_at: datetime | None
+    queued_at: datetime
+    settled_at: datetime | None
+    #: of the last attempt, if there was one
+    outcome: str | None
+    http_status: int | None
+    response: str | None
+
+
+class Attempt(NamedTuple):
+    number: int
+    sent_at: datetime
+    seconds: float
+    outcome: str
+    http_status: int | None
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How much of the outbox is not delivered."""
+
+    pending: int
+    dead: int
+    oldest_pending_s: float
+
+
 def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition]) -> int:
     """Append transitions in the caller's transaction, in their order; gives how many were not there before.
 
@@ -55,6 +110,84 @@ def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition
         appended += connection.execute(QUERIES["append"], {"transitions": _encoded(batch)}).rowcount
         connection.execute(QUERIES["tell"], {"trigger_ids": list({transition.trigger_id for transition in batch})})
     return appended
+
+
+async def list_deliveries(
+    connection: psycopg.AsyncConnection[Any],
+    trigger: str,
+    *,
+    status: Status | None,
+    limit: int,
+    before: int | None = None,
+) -> list[DeliveryRow]:
+    """Events of a trigger, the newest first, before a position."""
+    wanted = {
+        "trigger": trigger,
+        "statuses": list(STATUSES if status is None else (status,)),
+        "before": _POSITION_MAX if before is None else before,
+        "limit": limit,
+    }
+    return [DeliveryRow(*row) for row in await (await connection.execute(DELIVERIES["list"], wanted)).fetchall()]
+
+
+async def read_delivery(connection: psycopg.AsyncConnection[Any], trigger: str, event_id: str) -> DeliveryRow | None:
+    """What became of one event; None: the trigger has no such event, or none any more."""
+    found = await connection.execute(DELIVERIES["one"], {"trigger": trigger, "event_id": event_id})
+    row = await found.fetchone()
+    return None if row is None else DeliveryRow(*row)
+
+
+async def read_attempts(
+    connection: psycopg.AsyncConnection[Any], trigger: str, event_id: str, limit: int = _ATTEMPTS_MAX
+) -> tuple[str, list[Attempt]] | None:
+    """The data of an event as JSON, and its latest attempts; None: the trigger has no such event, or none any more."""
+    event = await (
+        await connection.execute(DELIVERIES["event"], {"trigger": trigger, "event_id": event_id})
+    ).fetchone()  # fmt: skip
+    if event is None:
+        return None
+    found = await connection.execute(DELIVERIES["attempts"], {"outbox_id": event[0], "limit": limit})
+    return event[1], [Attempt(*row) for row in await found.fetchall()]
+
+
+async def redeliver(
+    connection: psycopg.AsyncConnection[Any], trigger: str, event_ids: Sequence[str] | None = None
+) -> int:
+    """Queue events for delivery once more: those named, or all that are dead. Gives how many.
+
+    Each comes after what is pending of its key, with the id it always had. It begins with no failures.
+    """
+    named = None if event_ids is None else list(event_ids)
+    async with connection.transaction():
+        await connection.execute(QUERIES["lock_order"], {"lock": ORDER})
+        found = await connection.execute(DELIVERIES["redeliver"], {"trigger": trigger, "event_ids": named})
+        row = await found.fetchone()
+        assert row is not None, "a count always has a row"
+        queued, trigger_id = row
+        if queued:
+            await connection.execute(QUERIES["tell"], {"trigger_ids": [trigger_id]})
+    return int(queued)
+
+
+async def read_depth(connection: psycopg.AsyncConnection[Any]) -> Depth:
+    row = await (await connection.execute(DELIVERIES["depth"])).fetchone()
+    assert row is not None, "a count always has a row"
+    return Depth(*row)
+
+
+async def prune(connection: psycopg.AsyncConnection[Any], retention_ns: int, batch: int = _PRUNE_ROWS) -> int:
+    """Remove what is old or belongs to triggers that are gone; gives how many events that were."""
+    removed, after, more = 0, 0, True
+    wanted = {"retention_us": retention_ns // 1_000, "limit": batch}
+    while more:
+        row = await (await connection.execute(RETENTION["prune"], wanted | {"after": after})).fetchone()
+        if row is None:
+            break
+        after, gone, more = row
+        removed += gone
+    while orphans := await _prune_orphans(connection, batch):
+        removed += orphans
+    return removed
 
 
 def _batches(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
@@ -78,3 +211,9 @@ def _encoded(batch: Iterable[Transition]) -> str:
             for transition in batch
         ]
     ).decode()
+
+
+async def _prune_orphans(connection: psycopg.AsyncConnection[Any], batch: int) -> int:
+    row = await (await connection.execute(RETENTION["prune_orphans"], {"limit": batch})).fetchone()
+    assert row is not None, "a count always has a row"
+    return int(row[0])

@@ -1,7 +1,10 @@
-"""What is pending in the outbox, read and settled over one connection, one statement after another.
+"""What is pending in the outbox: which shards of it this process delivers, and their rows, read and settled.
 
-That order is what makes chains complete: a row that was passed over, because another of its chain was before it, is
-found when that one is settled. Were the two done at once, each could miss what the other did.
+Processes share the shards alike, and no two have the same. One that ends without a word keeps its leases until they
+expire; so does one that hangs, which therefore looks at its own clock before it sends. All of a key's events are in one
+shard: order needs no more than that. Rows are read and settled over one connection, one statement after another. That
+order is what makes chains complete: a row that was passed over, because another of its chain was before it, is found
+when that one is settled. Were the two done at once, each could miss what the other did.
 """
 
 from __future__ import annotations
@@ -15,9 +18,15 @@ import msgspec
 import psycopg
 
 from tidelock.instants import SECOND
-from tidelock.ledger.queries import load
-from tidelock.triggers.lanes import Lane, Row, Target
-from tidelock.triggers.outcomes import Result
+from tidelock.postgres.queries import load
+from tidelock.triggers.attempts import Result
+from tidelock.triggers.lanes import Lane, OutboxRow, Target
+from tidelock.triggers.outbox import SHARDS
+
+LEASES = load("tidelock.triggers", "sql/leases.sql")
+
+# What is kept of a lease's time for an answer of the database that is under way.
+_MARGIN = 0.25
 
 QUERIES = load("tidelock.triggers", "sql/delivery.sql")
 
@@ -25,11 +34,62 @@ QUERIES = load("tidelock.triggers", "sql/delivery.sql")
 _INLINE_BYTES_MAX = 2_048
 
 
+class Leases:
+    """The shards this process has."""
+
+    def __init__(self, owner: str, lease_s: float) -> None:
+        #: to be sent from
+        self.shards: frozenset[int] = frozenset()
+        self.lease_s = lease_s
+        self._owner = owner
+        #: to be given to others, once nothing of them is under way
+        self._leaving: frozenset[int] = frozenset()
+        self._valid_until = 0.0
+
+    @property
+    def valid(self) -> bool:
+        """Whether nobody else can have taken them over."""
+        return time.monotonic() < self._valid_until
+
+    async def renew(self, connection: psycopg.AsyncConnection[Any], busy: Collection[int]) -> frozenset[int]:
+        """Keep the leases, take and give up some so that all have alike; gives the shards that are new.
+
+        `busy` are shards of which something is under way: they are not given up yet.
+        """
+        asked_at = time.monotonic()
+        parameters = {"owner": self._owner, "lease_s": self.lease_s}
+        async with connection.transaction():
+            await connection.execute(LEASES["announce"], parameters)
+            row = await (await connection.execute(LEASES["others"], parameters)).fetchone()
+            assert row is not None, "a count always has a row"
+            share = -(-SHARDS // (1 + row[0]))
+            if given := self._leaving - frozenset(busy):
+                await connection.execute(LEASES["release"], parameters | {"shards": list(given)})
+            renewed = held = await self._shards(connection, "renew", parameters)
+            if len(held) < share:
+                held |= await self._shards(connection, "take", parameters | {"limit": share - len(held)})
+        self._valid_until = asked_at + self.lease_s * (1 - _MARGIN)
+        self._leaving = frozenset(sorted(held)[share:])
+        # One that was lost and taken again is new: others may have delivered from it meanwhile.
+        kept, self.shards = self.shards & renewed, held - self._leaving
+        return self.shards - kept
+
+    async def leave(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Give everything up, for others to go on at once."""
+        self.shards, self._valid_until = frozenset(), 0.0
+        await connection.execute(LEASES["leave"], {"owner": self._owner})
+
+    async def _shards(
+        self, connection: psycopg.AsyncConnection[Any], query: str, parameters: dict[str, Any]
+    ) -> frozenset[int]:
+        return frozenset(row[0] for row in await (await connection.execute(LEASES[query], parameters)).fetchall())
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """What an attempt means for its row."""
 
-    row: Row
+    row: OutboxRow
     result: Result
     sent_at_ns: int
     status: Literal["pending", "delivered", "dead"]
@@ -85,7 +145,7 @@ class Pending:
             lane.due_after = max(((values[10], values[1]) for values in mine), default=lane.due_after)
             lane.more_due = len(mine) >= room
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Row]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[OutboxRow]:
         """Write down what came of attempts; gives what comes next in their chains, when all of it is durable."""
         await self._connection.execute(QUERIES["settle"], {"settlements": _encoded(settlements)})
         chains = [settlement.row for settlement in settlements if settlement.status != "pending"]
@@ -102,7 +162,7 @@ class Pending:
         return await (await self._connection.execute(QUERIES[query], parameters, binary=True)).fetchall()
 
 
-async def read_data(connection: psycopg.AsyncConnection[Any], row: Row) -> bytes | None:
+async def read_data(connection: psycopg.AsyncConnection[Any], row: OutboxRow) -> bytes | None:
     """The data of a row that is too large to wait in memory; None: the row is gone."""
     found = await (await connection.execute(QUERIES["data"], (row.id,))).fetchone()
     return None if found is None else found[0].encode()
@@ -124,12 +184,21 @@ def _by_trigger(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ..
     return found
 
 
-def _row(values: tuple[Any, ...]) -> Row:
+def _row(values: tuple[Any, ...]) -> OutboxRow:
     trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures, age_s, _, data = values
-    return Row(
-        trigger_id, id_, position, key, shard, event_id, event_type, source_timestamp, failures,
-        queued_at_s=time.monotonic() - age_s, data=None if data is None else data.encode(),
-    )  # fmt: skip
+    return OutboxRow(
+        trigger_id=trigger_id,
+        id=id_,
+        position=position,
+        key=key,
+        shard=shard,
+        event_id=event_id,
+        event_type=event_type,
+        source_timestamp=source_timestamp,
+        failures=failures,
+        queued_at_s=time.monotonic() - age_s,
+        data=None if data is None else data.encode(),
+    )
 
 
 def _encoded(settlements: Sequence[Settlement]) -> str:

@@ -15,9 +15,9 @@ import msgspec
 import psycopg
 
 from tidelock.errors import Exists, NotFound, RequestError
-from tidelock.ledger.queries import load
 from tidelock.ledger.writer import Beside
 from tidelock.model import Accepted, Head
+from tidelock.postgres.queries import load
 from tidelock.triggers.definition import Deletion, Trigger, control_event, read_event, stored
 
 QUERIES = load("tidelock.triggers", "sql/registry.sql")
@@ -25,7 +25,7 @@ QUERIES = load("tidelock.triggers", "sql/registry.sql")
 _ATTEMPTS_MAX = 10
 
 
-class Recorder(Protocol):
+class ControlRecorder(Protocol):
     """Whoever records control events: the sequencer."""
 
     async def control(self, data: Mapping[str, Any], beside: Beside | None = None) -> Accepted: ...
@@ -59,7 +59,7 @@ class _Overtaken(RequestError):
     """Another has changed the trigger meanwhile."""
 
 
-async def create(recorder: Recorder, trigger: Trigger, secrets: Sequence[str]) -> Registered:
+async def create(recorder: ControlRecorder, trigger: Trigger, secrets: Sequence[str]) -> Registered:
     """Raises Exists."""
 
     async def beside(connection: psycopg.AsyncConnection[Any], head: Head) -> None:
@@ -75,18 +75,18 @@ async def create(recorder: Recorder, trigger: Trigger, secrets: Sequence[str]) -
     return Registered(trigger, accepted.ingress_sequence, accepted.ingress_sequence)
 
 
-async def change(recorder: Recorder, known: Registered, trigger: Trigger) -> Registered | None:
+async def change(recorder: ControlRecorder, known: Registered, trigger: Trigger) -> Registered | None:
     """The trigger as it is now; None: another has changed it since it was read. Read it again and decide anew."""
     sequence = await _record(recorder, known, control_event(trigger), "update", stored(trigger))
     return None if sequence is None else Registered(trigger, known.created_sequence, sequence)
 
 
-async def delete(recorder: Recorder, known: Registered) -> bool:
+async def delete(recorder: ControlRecorder, known: Registered) -> bool:
     """Whether it was ended; not when another has changed it since it was read."""
     return await _record(recorder, known, control_event(Deletion(known.trigger.name)), "delete") is not None
 
 
-async def disable(connection: psycopg.AsyncConnection[Any], recorder: Recorder, name: str) -> int:
+async def disable(connection: psycopg.AsyncConnection[Any], recorder: ControlRecorder, name: str) -> int:
     """Disable a trigger whose receiver is gone; gives the sequence of the control event that says so.
 
     One that was changed after what was delivered by is left alone: the receiver may be another by now.
@@ -134,7 +134,7 @@ async def read_secrets(connection: psycopg.AsyncConnection[Any], name: str) -> t
 
 
 async def _record(
-    recorder: Recorder, known: Registered, data: Mapping[str, Any], query: str, definition: str | None = None
+    recorder: ControlRecorder, known: Registered, data: Mapping[str, Any], query: str, definition: str | None = None
 ) -> int | None:
     async def beside(connection: psycopg.AsyncConnection[Any], head: Head) -> None:
         given = {"name": known.trigger.name, "known": known.changed_sequence}

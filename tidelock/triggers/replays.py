@@ -14,12 +14,12 @@ import psycopg
 
 from tidelock.changes.reader import Change, Row, pruned_through, read_changes
 from tidelock.errors import NotFound
-from tidelock.ledger.queries import load
-from tidelock.triggers.bodies import Bodies
+from tidelock.postgres.queries import load
 from tidelock.triggers.definition import Trigger, read_event
-from tidelock.triggers.evaluation import ControlEvent
+from tidelock.triggers.evaluate import ControlEvent
 from tidelock.triggers.outbox import Transition
-from tidelock.triggers.pasts import matching_at
+from tidelock.triggers.past import matching_at
+from tidelock.triggers.payloads import TransitionBuilder
 from tidelock.triggers.watches import Crossing, Watch, remembered, whole
 
 QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
@@ -98,10 +98,10 @@ class Replay:
 
     def transitions(self, connection: psycopg.Connection[Any], past: Past) -> Iterator[Transition]:
         """In their order."""
-        bodies = Bodies(connection)
+        builder = TransitionBuilder(connection)
         for part in self._parts:
             for crossing in _crossings(past, part):
-                yield bodies.transition(crossing)
+                yield builder.transition(crossing)
 
 
 def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int) -> Iterator[_Part]:

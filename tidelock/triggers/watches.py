@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidelock.changes.reader import Change, Row
-from tidelock.live.index import PredicateIndex
-from tidelock.live.views import of_tenant
 from tidelock.triggers.definition import TENANT, Trigger
 from tidelock.triggers.outbox import EventType
-from tidelock.where.compiled import compile_where
+from tidelock.views.index import PredicateIndex
+from tidelock.views.views import of_tenant
+from tidelock.where.evaluation import compile_where
 
 
 class Crossing(NamedTuple):

@@ -7,14 +7,13 @@
     evaluate(expression, row)                     true, false or None for unknown
     compile_where(expression)                     a function of rows: whether it is true, quickly
 
-Logic is SQL's, three-valued: a comparison with null is unknown, and only true matches.
+Logic is SQL's, three-valued: a comparison with null is unknown, and only true matches. Nothing here does I/O, and
+nothing knows whose columns these are.
 """
 
-from tidelock.where.compiled import compile_where
-from tidelock.where.evaluation import evaluate
+from tidelock.where.evaluation import compile_where, evaluate
 from tidelock.where.expressions import FALSE, TRUE, All, Bound, Either, Expression, IsNull, OneOf
-from tidelock.where.parser import DEPTH_MAX, SIZE_MAX, TEXT_LENGTH_MAX, parse_where
-from tidelock.where.places import InvalidFilter
+from tidelock.where.parser import DEPTH_MAX, SIZE_MAX, TEXT_LENGTH_MAX, InvalidFilter, parse_where
 from tidelock.where.sql import POSTGRES, SPARK, Dialect, where_sql
 
 __all__ = [

@@ -1,17 +1,18 @@
-"""The parser of filters: from JSON to expressions, within limits."""
+"""The parser of filters: from JSON to expressions, within limits, with errors that name the path to what is wrong."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from tidelock.columns import ColumnType, data_path
+from tidelock.errors import RequestError
 from tidelock.sections import shown
-from tidelock.where.conditions import Condition
-from tidelock.where.expressions import Expression, all_of, either, negation
-from tidelock.where.places import Place
+from tidelock.where.expressions import Bound, Expression, IsNull, Order, all_of, either, negation, one_of
+from tidelock.where.operands import Operand, parse_operand, type_by_operand
 
 #: levels of `_and`, `_or` and `_not` inside each other
 DEPTH_MAX = 64
@@ -24,6 +25,15 @@ _LOGIC = ("_and", "_or", "_not")
 _TOO_DEEP = f"nested too deeply; at most {DEPTH_MAX} levels are allowed"
 _TOO_LARGE = f"too large; at most {SIZE_MAX} conditions and operands of {TEXT_LENGTH_MAX} characters are allowed"
 
+#: told of every operand and its place before it is looked at
+Count = Callable[["FilterPath", object], None]
+
+_ORDERS: dict[str, Order] = {"_gt": ">", "_lt": "<", "_gte": ">=", "_lte": "<="}
+_OPERATORS = ("_eq", "_neq", *_ORDERS, "_in", "_nin", "_is_null")
+_JSON = ColumnType("json")
+
+_NAME_LENGTH_MAX = 100
+
 
 def parse_where(
     given: Mapping[str, object] | str | bytes, columns: Mapping[str, ColumnType], *, paths: bool = False
@@ -35,7 +45,7 @@ def parse_where(
     """
     if isinstance(given, str | bytes):
         given = _decoded(given)
-    return _Parser(columns, paths).expression(given, Place(), 0)
+    return _Parser(columns, paths).expression(given, FilterPath(), 0)
 
 
 class _Parser:
@@ -47,20 +57,20 @@ class _Parser:
         self._size = 0
         self._text_length = 0
 
-    def expression(self, given: object, place: Place, depth: int) -> Expression:
+    def expression(self, given: object, place: FilterPath, depth: int) -> Expression:
         if depth > DEPTH_MAX:
             raise place.invalid(_TOO_DEEP)
         self.count(place)
         members = place.members(given, 'an object such as {"price": {"_gt": 10}}')
         return all_of([self._member(name, value, place.member(name), depth) for name, value in members.items()])
 
-    def count(self, place: Place, operand: object = None) -> None:
+    def count(self, place: FilterPath, operand: object = None) -> None:
         self._size += 1
         self._text_length += len(operand) if isinstance(operand, str) else 0
         if self._size > SIZE_MAX or self._text_length > TEXT_LENGTH_MAX:
             raise place.invalid(_TOO_LARGE)
 
-    def _member(self, name: str, given: object, place: Place, depth: int) -> Expression:
+    def _member(self, name: str, given: object, place: FilterPath, depth: int) -> Expression:
         match name:
             case "_and":
                 return all_of(self._list(given, place, depth))
@@ -71,11 +81,11 @@ class _Parser:
             case _:
                 return self._conditions(name, given, place)
 
-    def _list(self, given: object, place: Place, depth: int) -> list[Expression]:
+    def _list(self, given: object, place: FilterPath, depth: int) -> list[Expression]:
         items = place.items(given, "a list of filters")
         return [self.expression(item, place.item(i), depth + 1) for i, item in enumerate(items)]
 
-    def _conditions(self, column: str, given: object, place: Place) -> Expression:
+    def _conditions(self, column: str, given: object, place: FilterPath) -> Expression:
         """All that is said about one column."""
         type_ = self._type(column, place)
         operators = place.members(given, 'an object of operators such as {"_eq": 1}')
@@ -86,7 +96,7 @@ class _Parser:
             conditions.append(condition.read(operand))
         return all_of(conditions)
 
-    def _type(self, column: str, place: Place) -> ColumnType | None:
+    def _type(self, column: str, place: FilterPath) -> ColumnType | None:
         """The type of a column; None for a path."""
         if (type_ := self._columns.get(column)) is not None:
             return type_
@@ -98,15 +108,15 @@ class _Parser:
 
 def _decoded(text: str | bytes) -> Any:
     if len(text) > TEXT_LENGTH_MAX:
-        raise Place().invalid(_TOO_LARGE)
+        raise FilterPath().invalid(_TOO_LARGE)
     try:
         return json.loads(
             text, parse_int=_exact, parse_float=_exact, parse_constant=_refused, object_pairs_hook=_without_repetition
         )
     except RecursionError:
-        raise Place().invalid(_TOO_DEEP) from None
+        raise FilterPath().invalid(_TOO_DEEP) from None
     except ValueError as error:
-        raise Place().invalid(f"it is not JSON: {error}") from None
+        raise FilterPath().invalid(f"it is not JSON: {error}") from None
 
 
 def _exact(text: str) -> Decimal:
@@ -128,3 +138,123 @@ def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
             raise ValueError(f"the member {shown(name)} is there twice")
         members[name] = value
     return members
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One operator of one column."""
+
+    column: str
+    #: None: a path, which is compared as what the operand is
+    type: ColumnType | None
+    operator: str
+    place: FilterPath
+    count: Count
+
+    def read(self, given: object) -> Expression:
+        """The condition with what is given as its operand. Raises InvalidFilter."""
+        self._check_operator()
+        match self.operator:
+            case "_is_null":
+                return self._is_null(given)
+            case "_eq":
+                return self._one_of([given], self.place)
+            case "_neq":
+                return negation(self._one_of([given], self.place))
+            case "_in":
+                return self._one_of(self._list(given))
+            case "_nin":
+                return negation(self._one_of(self._list(given)))
+            case operator:
+                type_ = self._type_for(given, self.place)
+                return Bound(self.column, type_, _ORDERS[operator], self._operand(type_, given, self.place))
+
+    def _check_operator(self) -> None:
+        allowed = ("_is_null",) if self.type == _JSON else _OPERATORS
+        if self.operator not in allowed:
+            kind = "" if self.type is None else f", which is {self.type}"
+            message = f'is not an operator of column "{self.column}"{kind}; allowed: {" ".join(allowed)}'
+            raise self.place.invalid(f"{shown(self.operator)} {message}")
+
+    def _is_null(self, given: object) -> Expression:
+        if not isinstance(given, bool):
+            raise self.place.invalid(f'_is_null of column "{self.column}" takes true or false, not {shown(given)}')
+        return IsNull(self.column, self.type or _JSON, negated=not given)
+
+    def _list(self, given: object) -> list[object]:
+        return list(self.place.items(given, f'a list of values of column "{self.column}"'))
+
+    def _one_of(self, items: list[object], single: FilterPath | None = None) -> Expression:
+        places = [single or self.place.item(i) for i in range(len(items))]
+        type_ = self._type_for(items[0], places[0]) if items else _JSON
+        operands = [self._operand(type_, item, place) for item, place in zip(items, places, strict=True)]
+        return one_of(self.column, type_, operands)
+
+    def _type_for(self, given: object, place: FilterPath) -> ColumnType:
+        if (type_ := self.type or type_by_operand(given)) is not None:
+            return type_
+        if given is None:
+            raise self._null(place)
+        allowed = "a text, an exact number or true or false"
+        raise place.invalid(f'column "{self.column}" is compared with {allowed}; {shown(given)} is none')
+
+    def _operand(self, type_: ColumnType, given: object, place: FilterPath) -> Operand:
+        self.count(place, given)
+        if given is None:
+            raise self._null(place)
+        try:
+            return parse_operand(type_, given)
+        except ValueError as error:
+            takes = f'column "{self.column}" is {type_}, so {self.operator} takes {error}'
+            raise place.invalid(f"{takes}; {shown(given)} is not allowed") from None
+
+    def _null(self, place: FilterPath) -> Exception:
+        return place.invalid(f'nothing compares with null; for that column "{self.column}" has _is_null')
+
+
+class InvalidFilter(RequestError):
+    """A filter that means nothing for its columns; `field` is the place in it."""
+
+    code = "invalid_definition"
+    http_status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPath:
+    """A path into a filter; "" is the filter itself."""
+
+    path: str = ""
+
+    def member(self, name: str) -> FilterPath:
+        short = name if len(name) <= _NAME_LENGTH_MAX else name[:_NAME_LENGTH_MAX] + "..."
+        return FilterPath(f"{self.path}.{short}" if self.path else short)
+
+    def item(self, index: int) -> FilterPath:
+        return FilterPath(f"{self.path}[{index}]")
+
+    def invalid(self, message: str) -> InvalidFilter:
+        return InvalidFilter(f"{self.path or 'the filter'}: {message}", field=self.path or None)
+
+    def members(self, given: object, expected: str) -> Mapping[str, object]:
+        """What is there, if it is an object."""
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise self.invalid(f"{_kind(given)} is not allowed; it must be {expected}")
+        return given
+
+    def items(self, given: object, expected: str) -> Sequence[object]:
+        """What is there, if it is a list."""
+        if not isinstance(given, list | tuple):
+            raise self.invalid(f"{_kind(given)} is not allowed; it must be {expected}")
+        return given
+
+
+def _kind(given: object) -> str:
+    match given:
+        case Mapping():
+            return "an object"
+        case list() | tuple():
+            return "a list"
+        case None:
+            return "null"
+        case _:
+            return shown(given)

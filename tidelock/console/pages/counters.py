@@ -6,13 +6,12 @@ from decimal import Decimal, localcontext
 from typing import Any
 from urllib.parse import urlencode
 
-from tidelock.console.explained import explained
 from tidelock.console.frame import Visit, page
+from tidelock.console.pages.explain import explained
 from tidelock.console.parts.forms import choice, field
-from tidelock.console.parts.tables import Column, Row, rows_table, say_nothing
+from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table, say_nothing
 from tidelock.console.parts.texts import empty, panel, row
 from tidelock.console.parts.times import clock_time, period_name
-from tidelock.console.parts.turning import Turning
 
 _ROWS = 50
 _EVERY_S = 3.0
@@ -46,7 +45,7 @@ class CounterList:
     def __init__(self, visit: Visit, meters: dict[str, Any]) -> None:
         self._visit = visit
         self._meters = meters
-        self._turning = Turning(visit, self._read)
+        self._turning = PageTurner(visit, self._read)
         self._known = False
 
     async def show(self) -> None:

@@ -1,22 +1,23 @@
-"""One event: who it is, when it was, what caused it, and every derived row it touched."""
+"""One event: who it is, when it was, what caused it and what it caused, and every derived row it touched."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
 from nicegui import ui
 
 from tidelock.console.api import ApiError
-from tidelock.console.causes import graph
 from tidelock.console.exact import write
 from tidelock.console.frame import Visit, page
 from tidelock.console.icons import svg
+from tidelock.console.lineage import Lookup, lookups
 from tidelock.console.parts.tables import Column, rows_table
 from tidelock.console.parts.texts import chip, empty, facts, json_block, link, panel, row
 from tidelock.console.parts.times import ago, milliseconds, whole_time
-from tidelock.console.touched import Lookup, lookups
 
 Json = dict[str, Any]
 
@@ -24,6 +25,14 @@ Json = dict[str, Any]
 _RUN_MAX, _ROWS_MAX = 60, 10
 _SEQUENCE_MAX = 2**63 - 2
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
+
+_KEY_SOURCES = {
+    "client": "the producer, who sent it",
+    "derived": "tenant, stream, customer, resource and time",
+    "none": "nothing: a retry would be a second event",
+}
+
+_STEP, _LANE, _LEFT, _TOP = 74, 58, 128, 30
 
 
 @page("/events/{sequence}", title="Event", about="Who it is, when it was, what caused it, and what it became")
@@ -87,13 +96,6 @@ def _identity(found: Json) -> None:
                 ("Commit", f"{found['commitId']:,}"),
             ]
         )
-
-
-_KEY_SOURCES = {
-    "client": "the producer, who sent it",
-    "derived": "tenant, stream, customer, resource and time",
-    "none": "nothing: a retry would be a second event",
-}
 
 
 def _clocks(found: Json) -> None:
@@ -201,3 +203,50 @@ def _why_none(found: Json, definitions: Json) -> str:
     if not used:
         return f"No meter or window reads {stream}, and it has no key, so it is in the ledger only."
     return "The fold has not come to it yet, or its windows are still open."
+
+
+def graph(events: Sequence[dict[str, Any]], here: int) -> str:
+    """A drawing whose nodes lead to their events; the event `here` is marked."""
+    lanes = {stream: at for at, stream in enumerate(dict.fromkeys(event["stream"] for event in events))}
+    places = {
+        event["ingressSequence"]: (_LEFT + _STEP * at, _TOP + _LANE * lanes[event["stream"]])
+        for at, event in enumerate(events)
+    }
+    width = _LEFT + _STEP * len(events)
+    height = _TOP * 2 + _LANE * (len(lanes) - 1) + 14
+    parts = [f'<svg class="tl-graph" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">']
+    for stream, at in lanes.items():
+        y = _TOP + _LANE * at
+        parts.append(f'<line class="tl-lane" x1="{_LEFT - 20}" x2="{width}" y1="{y}" y2="{y}"/>')
+        shown = stream if len(stream) <= 16 else stream[:15] + "…"
+        parts.append(f'<text class="tl-lane-name" x="4" y="{y + 4}">{escape(shown)}</text>')
+    caused = [event for event in events if event["parent"] in places]
+    parts += [_edge(places[event["parent"]], places[event["ingressSequence"]]) for event in caused]
+    parts += [_node(event, places[event["ingressSequence"]], here) for event in events]
+    return "".join([*parts, "</svg>"])
+
+
+def _edge(cause: tuple[int, int], effect: tuple[int, int]) -> str:
+    (x1, y1), (x2, y2) = cause, effect
+    # An effect may be recorded before its cause: then the edge goes back.
+    way = 1 if x2 > x1 else -1
+    start, end, middle = x1 + 8 * way, x2 - 9 * way, (x1 + x2) / 2
+    if y1 == y2:
+        # Along its own lane it bows out, or it would run through those between.
+        lift = 0 if abs(x2 - x1) <= _STEP else 22
+        path = f"M{start} {y1} Q{middle} {y1 - lift} {end} {y2}"
+    else:
+        path = f"M{start} {y1} C{middle} {y1} {middle} {y2} {end} {y2}"
+    tip = f"M{end - 5 * way} {y2 - 4} L{end} {y2} L{end - 5 * way} {y2 + 4}"
+    return f'<path class="tl-edge" d="{path}"/><path class="tl-edge-end" d="{tip}"/>'
+
+
+def _node(event: dict[str, Any], place: tuple[int, int], here: int) -> str:
+    sequence, (x, y) = event["ingressSequence"], place
+    marked = " tl-node-here" if sequence == here else ""
+    title = escape(f"{event['stream']} {sequence:,}, {event['receivedAt']}")
+    return (
+        f'<a class="tl-node{marked}" href="/events/{sequence}" data-sequence="{sequence}"><title>{title}</title>'
+        f'<circle class="tl-node-room" cx="{x}" cy="{y}" r="18"/><circle class="tl-node-dot" cx="{x}" cy="{y}" r="7"/>'
+        f'<text x="{x}" y="{y + 23}">{sequence:,}</text></a>'
+    )

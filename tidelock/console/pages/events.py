@@ -1,4 +1,4 @@
-"""Events: the ledger as it grows, filtered, paused, and paged in both directions."""
+"""Events: the ledger as it grows, filtered, paused, and paged in both directions; and those that did not fit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from tidelock.console.beginning import nothing_recorded
-from tidelock.console.eventlist import FILTERS, EventList
-from tidelock.console.frame import Visit, page
-from tidelock.console.pages import errors, event  # noqa: F401  (pages below this one)
+from tidelock.console.api import Api
+from tidelock.console.frame import Visit, nothing_recorded, page
+from tidelock.console.pages import event  # noqa: F401  (a page below this one)
 from tidelock.console.parts.forms import button, field
 from tidelock.console.parts.tables import Column, pager, rows_table
 from tidelock.console.parts.texts import link, panel, row
@@ -29,6 +28,14 @@ _COLUMNS = (
     Column("key", "Key", "chip", wide=True),
     Column("tenant", "Tenant", wide=True),
 )
+
+_ROWS = 50
+
+FILTERS = ("stream", "customerRef", "causalityKey", "tenantId")
+ROWS = 50
+# With a filter that hardly anything matches, a page would be looked for in the whole ledger. So it is looked for in
+# stretches, and after some of them it is the reader who says whether to go on.
+_STRETCH, _STRETCHES = 250_000, 4
 
 
 @page("/events", title="Events", about="The ledger in its one order, as it grows")
@@ -143,3 +150,138 @@ def _span(seconds: float) -> str:
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+@page("/events/errors", title="Errors", about="Events that are recorded and did not fit their definitions")
+async def errors(visit: Visit) -> None:
+    #: cursors of the pages before this one
+    behind: list[str | None] = []
+    here: str | None = None
+    following: str | None = None
+
+    async def show(cursor: str | None) -> None:
+        nonlocal here, following
+        found = await visit.api.get("/v1/errors", limit=_ROWS, cursor=cursor, tenantId=visit.tenant)
+        here, following = cursor, found["next"]
+        table.rows = [_error_row(item) for item in found["items"]]
+        turning.set(f"page {len(behind) + 1}", back=bool(behind), on=following is not None)
+
+    async def back() -> None:
+        await visit.tried(lambda: show(behind.pop()))
+
+    async def on() -> None:
+        behind.append(here)
+        await visit.tried(lambda: show(following))
+
+    with panel():
+        columns = [
+            Column("sequence", "Event", "number"),
+            Column("source", "Source", "mono"),
+            Column("code", "Code", "chip"),
+            Column("message", "What was wrong", "words"),
+            Column("tenant", "Tenant", wide=True),
+        ]
+        table = rows_table(columns, [], key="id", nothing="Every event fitted.")
+        turning = pager(back, on)
+    await show(None)
+
+
+def _error_row(item: dict[str, Any]) -> dict[str, Any]:
+    sequence = item["ingress_sequence"]
+    return {
+        "id": f"{item['source']} {sequence}",
+        "sequence": f"{sequence:,}",
+        "_href": f"/events/{sequence}",
+        "source": item["source"],
+        "code": item["code"],
+        "code_tone": "warn",
+        "message": item["message"],
+        "message_title": item["message"],
+        "tenant": item["tenant_id"],
+    }
+
+
+class EventList:
+    """What is shown, newest first."""
+
+    def __init__(self, api: Api, filters: dict[str, str | None], *, narrow: bool) -> None:
+        """`narrow`: the API shows a part of the ledger only, whatever is asked for."""
+        self._api = api
+        self._narrow = narrow
+        self.filters = filters
+        self.items: list[dict[str, Any]] = []
+        #: there may be older ones
+        self.more = False
+        #: how far back was looked where that was not to the beginning, and what is shown does not fill a page
+        self.looked_to: int | None = None
+        #: everything up to it is known
+        self._seen = 0
+
+    async def newest(self) -> None:
+        self._seen = await self._head()
+        await self._back(self._seen + 1)
+
+    async def follow(self) -> bool:
+        """Add what came since; whether anything did."""
+        head = await self._head()
+        if head <= self._seen:
+            return False
+        found = await self._read(after=self._seen, before=head + 1, order="desc")
+        # Also where nothing matched: else a filter for what does not come is looked for in ever more.
+        self._seen = head
+        if not found:
+            return False
+        self.more = self.more or len(self.items) + len(found) > ROWS
+        self.items = [*found, *self.items][:ROWS]
+        return True
+
+    async def older(self) -> None:
+        lowest = self.items[-1]["ingressSequence"] if self.items else self._seen + 1
+        await self._back(min(lowest, self.looked_to or lowest))
+
+    async def newer(self) -> None:
+        if not self.items:
+            await self.newest()
+            return
+        after = self.items[0]["ingressSequence"]
+        found: list[dict[str, Any]] = []
+        for _ in range(_STRETCHES):
+            highest = after + _STRETCH if self._selective() else self._seen
+            found += await self._read(after=after, before=highest + 1, order="asc", limit=ROWS - len(found))
+            after = highest
+            if len(found) >= ROWS or highest >= self._seen:
+                break
+        if len(found) < ROWS and after >= self._seen:
+            await self.newest()
+        elif found:
+            self.items, self.more, self.looked_to = found[::-1], True, None
+
+    async def _back(self, before: int) -> None:
+        """A page of what lies below."""
+        found: list[dict[str, Any]] = []
+        for _ in range(_STRETCHES):
+            lowest = max(0, before - _STRETCH) if self._selective() else 0
+            rows = await self._read(after=lowest, before=before, order="desc", limit=ROWS - len(found))
+            found += rows
+            before = lowest + 1
+            if len(found) >= ROWS or lowest == 0:
+                break
+        full = len(found) >= ROWS
+        self.items = found
+        self.looked_to = None if full or lowest == 0 else lowest + 1
+        self.more = full or lowest > 0
+
+    def _selective(self) -> bool:
+        """Whether rows are looked for that may be rare; a causality key has an index of its own."""
+        if self.filters.get("causalityKey"):
+            return False
+        return self._narrow or any(self.filters.get(name) for name in ("stream", "customerRef", "tenantId"))
+
+    async def _head(self) -> int:
+        newest = await self._api.get("/admin/event-health", tenantId=self.filters.get("tenantId"))
+        return int(newest["head"]["ingressSequence"])
+
+    async def _read(self, *, limit: int = ROWS, **bounds: object) -> list[dict[str, Any]]:
+        page = await self._api.get("/admin/events", limit=limit, **self.filters, **bounds)
+        items: list[dict[str, Any]] = page["items"]
+        return items

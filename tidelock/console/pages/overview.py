@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
 
 from tidelock.console import attention
 from tidelock.console.api import ApiError
-from tidelock.console.attention import Finding
-from tidelock.console.beginning import nothing_recorded
-from tidelock.console.frame import Visit, page
+from tidelock.console.attention import Notice
+from tidelock.console.frame import Visit, nothing_recorded, page
 from tidelock.console.icons import svg
 from tidelock.console.parts.charts import axes, bars, chart, tooltip
-from tidelock.console.parts.shares import Shares
 from tidelock.console.parts.tables import Column, rows_table
 from tidelock.console.parts.texts import Stat, code_block, grid, link, panel, row, stat
 from tidelock.console.parts.times import ago, milliseconds, since, whole_time
@@ -48,8 +47,8 @@ class _Board:
         self._steps: list[dict[str, Any]] = []
         self._readers: list[dict[str, Any]] = []
         #: what was found by looking around, beside what moves
-        self._around: list[Finding] = []
-        self._shown: list[Finding] | None = None
+        self._around: list[Notice] = []
+        self._shown: list[Notice] | None = None
         with grid("tl-four"):
             self._rate = stat("Events a second")
             self._head = stat("Ledger")
@@ -185,7 +184,7 @@ def _all_well() -> None:
         ui.label("Nothing needs you: readers keep up, and nothing waits to be mended.")
 
 
-def _finding(finding: Finding) -> None:
+def _finding(finding: Notice) -> None:
     with ui.element("div").classes(f"tl-finding tl-{finding.tone}"):
         ui.html(svg("alert"), sanitize=False)
         with ui.element("div").classes("tl-finding-text"):
@@ -195,3 +194,30 @@ def _finding(finding: Finding) -> None:
             code_block(finding.command)
         if finding.href is not None:
             link("Look", finding.href)
+
+
+class Shares:
+    """Kinds with a colour each; the figures come by `set`."""
+
+    def __init__(self, kinds: Sequence[tuple[str, str]]) -> None:
+        """Each kind is its name and the token of its colour."""
+        with ui.element("div").classes("tl-shares"):
+            with ui.element("div").classes("tl-shares-bar"):
+                self._parts = [ui.element("span").style(f"background: var(--{token})") for _, token in kinds]
+            self._figures: list[ui.label] = []
+            self._percents: list[ui.label] = []
+            for name, token in kinds:
+                with ui.element("div").classes("tl-share"):
+                    ui.element("i").style(f"background: var(--{token})")
+                    ui.label(name)
+                    self._percents.append(ui.label("").classes("tl-share-percent"))
+                    self._figures.append(ui.label("–").classes("tl-share-figure"))
+
+    def set(self, figures: Sequence[int]) -> None:
+        whole = sum(figures)
+        for part, label, percent, figure in zip(self._parts, self._figures, self._percents, figures, strict=True):
+            share = figure / whole if whole else 0.0
+            # A little of something is something: it keeps a sliver that can be seen.
+            part.style(f"flex: {share:.5f} 1 {'3px' if figure else '0'}")
+            label.set_text(f"{figure:,}")
+            percent.set_text(f"{share:.1%}" if whole else "")

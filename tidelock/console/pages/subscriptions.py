@@ -1,18 +1,25 @@
-"""Subscriptions: a place to try one out. A table, a filter, the GraphQL of it, and what comes."""
+"""Subscriptions: a place to try one out. A table, a filter, the GraphQL of it, and the last of what comes."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 from nicegui import ui
 
-from tidelock.console.catalogue import Columns, columns_of, live_tables
+from tidelock.console.api import Api, ApiError, Columns, columns_of, live_tables
 from tidelock.console.filters import Json, Unfit, read_where, subscription
 from tidelock.console.frame import Visit, page
-from tidelock.console.listening import Listening, Message
-from tidelock.console.parts.forms import button, choice
-from tidelock.console.parts.messages import MessageList
-from tidelock.console.parts.segments import Segments
-from tidelock.console.parts.texts import empty, panel, row
-from tidelock.console.parts.wheres import WhereField
+from tidelock.console.parts.filterfield import WhereField
+from tidelock.console.parts.forms import Segments, button, choice
+from tidelock.console.parts.tables import NOTHING, Row, say_nothing
+from tidelock.console.parts.texts import Tone, empty, panel, row
+from tidelock.console.parts.times import clock_time, whole_time
 from tidelock.sections import shown
 
 #: how often what has come is shown
@@ -20,6 +27,24 @@ _SHOWN_S = 0.4
 _FROM = {"now": "From now on", "rows": "Rows of now first"}
 #: what one most likely wants to see move
 _LIKELY = "trades"
+
+#: what is kept to be shown; older messages are counted only
+KEPT = 100
+
+_TONES: dict[str, Tone] = {"INSERT": "good", "UPDATE": "calm", "DELETE": "bad"}
+_VALUE_CHARACTERS = 60
+_NOT_BEGUN = "Nothing yet. Start, and every change that the filter lets through is shown here."
+_NOTHING = "Nothing has changed yet that the filter lets through."
+
+# Of an UPDATE what changed stands out; an INSERT is new as a whole, so that nothing needs to.
+_BODY = r"""
+<q-tr :props="props">
+  <q-td><span class="tl-chip" :class="'tl-' + props.row.tone">{{ props.row.operation }}</span></q-td>
+  <q-td class="tl-td-mono tl-td-time" :title="props.row.ts">{{ props.row.time }}</q-td>
+  <q-td><div class="tl-cells"><span v-for="cell in props.row.cells" :key="cell[0]" class="tl-cell"
+    :class="cell[2] && 'tl-changed'"><i>{{ cell[0] }}</i>{{ cell[1] }}</span></div></q-td>
+</q-tr>
+"""
 
 
 @page("/subscriptions", title="Subscriptions", about="Pick a table, build a filter, and watch what happens to its rows")
@@ -43,7 +68,7 @@ class Playground:
     def __init__(self, visit: Visit, tables: list[str]) -> None:
         self._visit = visit
         self._tables = tables
-        self._listening = Listening(visit.api)
+        self._listening = SubscriptionTap(visit.api)
         self._columns = Columns({}, {})
 
     async def show(self) -> None:
@@ -142,7 +167,7 @@ class Playground:
         self._messages.listening(active)
         self._state.classes(add="tl-on") if active else self._state.classes(remove="tl-on")
 
-    def _show(self, messages: list[Message]) -> None:
+    def _show(self, messages: list[RowMessage]) -> None:
         self._messages.show(messages)
         counted = self._listening.counts
         told = ", ".join(f"{count:,} {operation}" for operation, count in counted.items() if count)
@@ -151,3 +176,116 @@ class Playground:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+@dataclass(frozen=True, slots=True)
+class RowMessage:
+    """What happened to a row."""
+
+    number: int
+    operation: str
+    fields: frozenset[str]
+    ts_timestamp: str
+    data: dict[str, Any]
+
+
+class SubscriptionTap:
+    """One subscription at a time. Messages are taken as they come, whether or not anybody has looked at the last."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._task: asyncio.Task[None] | None = None
+        self._messages: deque[RowMessage] = deque(maxlen=KEPT)
+        self._looked = True
+        #: why it ended by itself
+        self.trouble = ""
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def active(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def start(self, document: str, table: str) -> None:
+        self.stop()
+        self.forget()
+        self.trouble = ""
+        self._task = asyncio.create_task(self._run(document, table))
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def forget(self) -> None:
+        self._messages.clear()
+        self.counts.clear()
+        self._looked = False
+
+    def news(self) -> list[RowMessage] | None:
+        """The last messages, the newest first; None where there are no others than at the last look."""
+        if self._looked:
+            return None
+        self._looked = True
+        return list(reversed(self._messages))
+
+    async def _run(self, document: str, table: str) -> None:
+        try:
+            async with aclosing(self._api.follow(document)) as payloads:
+                async for payload in payloads:
+                    self._take(payload[table])
+        except ApiError as error:
+            self.trouble = error.message
+        else:
+            self.trouble = "the server has ended it"
+
+    def _take(self, update: dict[str, Any]) -> None:
+        operation = update["operation"]
+        self.counts[operation] += 1
+        fields = frozenset(update["fields"])
+        number = self.counts.total()
+        self._messages.append(RowMessage(number, operation, fields, update["ts_timestamp"], update["data"]))
+        self._looked = False
+
+
+class MessageList:
+    """The newest first, never more than are kept."""
+
+    def __init__(self) -> None:
+        columns = [
+            {"name": name, "label": label, "field": name, "align": "left"}
+            for name, label in (("operation", "Operation"), ("time", "ts_timestamp"), ("row", "Row"))
+        ]
+        self._table = ui.table(rows=[], columns=columns, row_key="number", pagination=0)
+        self._table.props("flat dense hide-pagination").classes("tl-table tl-messages")
+        self._table.add_slot("body", _BODY)
+        self._table.add_slot("no-data", NOTHING)
+        self.listening(False)
+
+    def listening(self, active: bool) -> None:
+        """What is said while nothing has come."""
+        say_nothing(self._table, _NOTHING if active else _NOT_BEGUN)
+
+    def show(self, messages: Sequence[RowMessage]) -> None:
+        self._table.rows = [_row(message) for message in messages]
+
+
+def _row(message: RowMessage) -> Row:
+    instant = whole_time(message.ts_timestamp)
+    updated = message.operation == "UPDATE"
+    return {
+        "number": message.number,
+        "operation": message.operation,
+        "tone": _TONES[message.operation],
+        "time": clock_time(instant),
+        "ts": f"{message.ts_timestamp} ({instant})",
+        "cells": [
+            [name, _text(value), updated and name in message.fields]
+            for name, value in message.data.items()
+            if value is not None
+        ],
+    }
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _VALUE_CHARACTERS else f"{text[: _VALUE_CHARACTERS - 1]}…"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from nicegui import ui
 
-from tidelock.console.catalogue import query
+from tidelock.console.api import query
 from tidelock.console.eventtimes import picture
 from tidelock.console.frame import Visit, page
-from tidelock.console.lastevents import LastEvents
-from tidelock.console.parts.eventtime import EventTimePicture
-from tidelock.console.parts.forms import button, choice
-from tidelock.console.parts.newest import NewestRows
-from tidelock.console.parts.segments import Segments
-from tidelock.console.parts.tables import Column
+from tidelock.console.parts.forms import Segments, button, choice
+from tidelock.console.parts.picture import EventTimePicture, LastEvents
+from tidelock.console.parts.tables import Column, Kind, Row, pager, rows_table
 from tidelock.console.parts.texts import empty, grid, panel, row, stat
 from tidelock.console.parts.times import ago, clock_time, since
-from tidelock.console.timed import TimedOutput, outputs_of
+from tidelock.definitions.eventtimes import EVENTTIME_ALIASES, EVENTTIME_TYPES
+from tidelock.durations import parse_duration
 from tidelock.sections import shown
 
 Json = dict[str, Any]
@@ -36,6 +37,29 @@ window = { tumbling = "1m" }
 eventtime = { enabled = true, late_tolerance = "5s" }
 group_by = ["symbol"]
 select = { volume = "sum(quantity)", trades = "count(*)" }"""
+
+_LATE_COLUMNS = [
+    Column("ingress_sequence", "Sequence", "mono"),
+    Column("event_time", "Happened", "time"),
+    Column("watermark", "Watermark then", "time"),
+    Column("reason", "Reason", "chip"),
+]
+
+_KINDS: Mapping[str, Kind] = {
+    "int": "number",
+    "bigint": "number",
+    "double": "number",
+    "decimal": "number",
+    "timestamp": "time",
+    "json": "mono",
+}
+_BY_ARRIVAL = (
+    "This window goes by when events arrive: nothing is late and nothing is held back, so there is no picture."
+)
+
+_ROWS = 25
+# Further back one filters: an offset is paid for by every row that is left out.
+_PAGES_MAX = 40
 
 
 @page("/windows", title="Windows", about="When events happened against when they were recorded")
@@ -178,9 +202,158 @@ class WindowView:
             self._pause.set("Pause", "pause")
 
 
-_LATE_COLUMNS = [
-    Column("ingress_sequence", "Sequence", "mono"),
-    Column("event_time", "Happened", "time"),
-    Column("watermark", "Watermark then", "time"),
-    Column("reason", "Reason", "chip"),
-]
+@dataclass(frozen=True, slots=True)
+class TimedOutput:
+    """A window, or an ordered output."""
+
+    window: str
+    stream: str
+    table: str
+    columns: Sequence[Column]
+    #: the column by which rows are new or old
+    newest: str
+    #: the definition in a line
+    words: str
+    #: how events tell their time; None by arrival
+    eventtime: Mapping[str, str] | None
+    tolerance: str | None
+    #: nanoseconds of a tumbling window
+    size: int | None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the times of events can be read here: types of plugins are known to the fold only."""
+        if self.eventtime is None or self.tolerance is None:
+            return False
+        return self.eventtime.get("type") in (None, *EVENTTIME_TYPES, *EVENTTIME_ALIASES)
+
+    @property
+    def undrawn(self) -> str:
+        if self.eventtime is None or self.tolerance is None:
+            return _BY_ARRIVAL
+        return f"The time of these events is read by a plugin ({self.eventtime['type']}), which only the fold has."
+
+    @property
+    def rows_about(self) -> str:
+        return "Released in the order of their own time" if self.newest == "position" else "Closed, the newest first"
+
+    @property
+    def nothing(self) -> str:
+        return "Nothing was released yet." if self.newest == "position" else "No window has closed yet."
+
+
+def outputs_of(definitions: Json) -> dict[str, TimedOutput]:
+    """Every one of them, by name."""
+    tables = {table["name"]: table["columns"] for table in definitions["tables"]}
+    found = [_window(name, form, definitions, tables) for name, form in definitions["windows"].items()]
+    ordered = [name for name, form in definitions["streams"].items() if form.get("ordered")]
+    found += [_ordered(name, definitions["streams"][name], tables) for name in ordered]
+    return {output.window: output for output in found}
+
+
+def _window(name: str, form: Json, definitions: Json, tables: Json) -> TimedOutput:
+    timing = form["eventtime"]
+    by_event_time = timing.get("enabled", False)
+    stream = definitions["streams"].get(form["stream"], {})
+    ((kind, measure),) = form["window"].items()
+    size = f"{measure[0]} every {measure[1]}" if isinstance(measure, list) else str(measure)
+    how = f"event time, {timing.get('late_tolerance', '0s')} of patience" if by_event_time else "time of arrival"
+    groups = f", by {' and '.join(form['group_by'])}" if form["group_by"] else ""
+    return TimedOutput(
+        window=name,
+        stream=form["stream"],
+        table=name,
+        columns=_columns(tables.get(name, {}), first=["window_start"]),
+        newest="window_start",
+        words=f"{kind} {size} over {form['stream']}{groups}; {how}",
+        eventtime=stream.get("eventtime") if by_event_time else None,
+        tolerance=timing.get("late_tolerance", "0s") if by_event_time else None,
+        size=parse_duration(measure) if kind == "tumbling" else None,
+    )
+
+
+def _ordered(stream: str, form: Json, tables: Json) -> TimedOutput:
+    name = f"{stream}_ordered"
+    tolerance = form["eventtime"].get("late_tolerance", "0s")
+    return TimedOutput(
+        window=name,
+        stream=stream,
+        table=name,
+        columns=_columns(tables.get(name, {}), first=["position"]),
+        newest="position",
+        words=f"{stream} in the order of event time; {tolerance} of patience",
+        eventtime=form["eventtime"],
+        tolerance=tolerance,
+        size=None,
+    )
+
+
+def _columns(declared: Mapping[str, str], *, first: list[str]) -> list[Column]:
+    names = [*first, *(name for name in declared if name not in first)]
+    return [
+        Column(name, name, _KINDS.get(declared[name].partition("(")[0], "text"), wide=at > 4)
+        for at, name in enumerate(names)
+        if name in declared
+    ]
+
+
+class NewestRows:
+    """Pages by GraphQL, whose order can be any; lists of the API have that of keys."""
+
+    def __init__(self, visit: Visit, table: str, columns: Sequence[Column], newest: str, where: Json) -> None:
+        self._visit = visit
+        self._name = table
+        self._columns = columns
+        self._where = where
+        self._page = 0
+        names = " ".join(column.name for column in columns)
+        self._query = (
+            f"query($where: {table}_bool_exp, $offset: Int) {{ {table}(where: $where, "
+            f"order_by: {{{newest}: desc}}, limit: {_ROWS + 1}, offset: $offset) {{ tenant_id {names} }} }}"
+        )
+
+    async def show(self, title: str, about: str, *, nothing: str, leads: str | None = None) -> None:
+        self._leads = leads
+        with panel():
+            with row("tl-tools"):
+                with ui.element("div").classes("tl-grow"):
+                    ui.label(title).classes("tl-h2")
+                    ui.label(about).classes("tl-about")
+                button("Refresh", self._restart, icon="again")
+            self._table = rows_table(self._columns, [], key="_key", nothing=nothing)
+            self._pager = pager(self._back, self._on, ("Newer", "Older"))
+        await self._visit.tried(self._read)
+
+    async def _read(self) -> None:
+        found = await query(self._visit.api, self._query, {"where": self._where, "offset": self._page * _ROWS})
+        rows = found[self._name]
+        first = self._page * _ROWS
+        self._table.rows = [self._row(each, first + at) for at, each in enumerate(rows[:_ROWS])]
+        text = f"page {self._page + 1}" if self._page or len(rows) > _ROWS else ""
+        self._pager.set(text, back=self._page > 0, on=len(rows) > _ROWS and self._page + 1 < _PAGES_MAX)
+
+    def _row(self, item: Json, number: int) -> Row:
+        made: Row = {"_key": number}
+        for column in self._columns:
+            value = item[column.name]
+            if column.kind == "time" and value is not None:
+                made[f"{column.name}_title"] = value
+                value = clock_time(value)
+            elif isinstance(value, dict | list):
+                value = msgspec.json.encode(value).decode()
+            made[column.name] = value
+        if self._leads is not None:
+            made["_href"] = self._leads.format(**item)
+        return made
+
+    async def _restart(self) -> None:
+        self._page = 0
+        await self._visit.tried(self._read)
+
+    async def _back(self) -> None:
+        self._page = max(0, self._page - 1)
+        await self._visit.tried(self._read)
+
+    async def _on(self) -> None:
+        self._page += 1
+        await self._visit.tried(self._read)

@@ -1,8 +1,9 @@
-"""Fields and buttons, in one look."""
+"""Fields, buttons and questions, in one look."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -10,6 +11,8 @@ from nicegui import ui
 from tidelock.console.icons import svg
 
 Act = Callable[[], Awaitable[Any] | None]
+
+Chosen = Callable[[str], Awaitable[Any] | None]
 
 
 def field(label: str, value: str = "", *, hint: str = "", act: Act | None = None, wide: bool = False) -> ui.input:
@@ -49,3 +52,45 @@ class Button:
         self._label.set_text(text)
         self._icon.set_content(svg(icon) if icon else "")
         self._button.props(remove="disabled") if enabled else self._button.props("disabled")
+
+
+class Segments:
+    """Buttons of which one is pressed."""
+
+    def __init__(self, options: Mapping[str, str], value: str, act: Chosen, *, label: str) -> None:
+        self.value = value
+        self._act = act
+        self._buttons: dict[str, ui.element] = {}
+        with ui.element("div").classes("tl-segments").props(f'role="group" aria-label="{label}"'):
+            for name, text in options.items():
+                with ui.element("button").classes("tl-segment").props('type="button"') as made:
+                    ui.label(text)
+                made.on("click", partial(self._press, name))
+                self._buttons[name] = made
+        self.show(value)
+
+    def show(self, value: str) -> None:
+        """Press one without a word to whoever listens."""
+        self.value = value
+        for name, made in self._buttons.items():
+            made.classes(add="tl-here") if name == value else made.classes(remove="tl-here")
+            made.props(f'aria-pressed="{"true" if name == value else "false"}"')
+
+    def _press(self, name: str) -> Awaitable[Any] | None:
+        if name == self.value:
+            return None
+        self.show(name)
+        return self._act(name)
+
+
+async def ask(title: str, text: str, yes: str, *, danger: bool = False) -> bool:
+    """Whether the visitor means it."""
+    with ui.dialog() as dialog, ui.card().classes("tl-ask").props("flat"):
+        ui.label(title).classes("tl-ask-title")
+        ui.label(text).classes("tl-about")
+        with ui.element("div").classes("tl-ask-end"):
+            button("Cancel", lambda: dialog.submit(False))
+            button(yes, lambda: dialog.submit(True), primary=not danger, danger=danger)
+    meant = await dialog
+    dialog.delete()
+    return meant is True

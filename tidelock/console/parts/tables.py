@@ -1,4 +1,4 @@
-"""Tables of rows as the API gives them, a page at a time."""
+"""Tables of rows as the API gives them, a page at a time, by its cursors: on, and back the way one came."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from nicegui import ui
 
+from tidelock.console.frame import Visit
 from tidelock.console.icons import svg
 
 #: text as it is; words in as many lines as they take; figures, right-aligned; code; an instant, shortened and whole on
@@ -110,3 +111,93 @@ def _button(text: str, icon: str, act: Callable[[], Awaitable[None]], *, leading
             ui.html(svg(icon), sanitize=False)
     made.on("click", act)
     return made
+
+
+class PageTurner:
+    """Which page of a list is shown, and the buttons that lead to the others; every turn reads the list anew."""
+
+    def __init__(self, visit: Visit, read: Callable[[], Awaitable[None]]) -> None:
+        self._visit = visit
+        self._read = read
+        self._pages = _Cursors()
+
+    @property
+    def cursor(self) -> str | None:
+        """Of the page to read."""
+        return self._pages.cursor
+
+    @property
+    def has_back(self) -> bool:
+        return self._pages.has_back
+
+    def draw(self, labels: tuple[str, str] = ("Previous", "Next")) -> None:
+        """The buttons, here."""
+        self._pager = pager(self._back, self._on, labels)
+
+    def took(self, found: dict[str, Any]) -> None:
+        """Tell of the page that was read."""
+        pages = self._pages
+        pages.take(found["next"])
+        self._pager.set(pages.text(len(found["items"])), back=pages.has_back, on=pages.has_on)
+
+    async def restart(self, *_: object) -> None:
+        """Another list, from its beginning."""
+        self._pages.restart()
+        await self._visit.tried(self._read)
+
+    async def _back(self) -> None:
+        self._pages.back()
+        await self._visit.tried(self._read)
+
+    async def _on(self) -> None:
+        self._pages.on()
+        await self._visit.tried(self._read)
+
+
+class _Cursors:
+    """Where in a list one is. The API tells the next page only, so the cursors behind are kept."""
+
+    def __init__(self) -> None:
+        self._cursors: list[str | None] = [None]
+        self._next: str | None = None
+
+    @property
+    def cursor(self) -> str | None:
+        """Of the page to read."""
+        return self._cursors[-1]
+
+    @property
+    def number(self) -> int:
+        return len(self._cursors)
+
+    @property
+    def has_back(self) -> bool:
+        return len(self._cursors) > 1
+
+    @property
+    def has_on(self) -> bool:
+        return self._next is not None
+
+    def take(self, following: str | None) -> None:
+        """What the page that was read says of the next."""
+        self._next = following
+
+    def on(self) -> None:
+        if self._next is not None:
+            self._cursors.append(self._next)
+            self._next = None
+
+    def back(self) -> None:
+        if self.has_back:
+            self._cursors.pop()
+
+    def restart(self) -> None:
+        """Another list, from its beginning."""
+        self._cursors = [None]
+        self._next = None
+
+    def text(self, rows: int) -> str:
+        """What is shown."""
+        if not self.has_back and not self.has_on:
+            return "" if rows == 0 else "1 row" if rows == 1 else f"{rows} rows"
+        return f"page {self.number}"

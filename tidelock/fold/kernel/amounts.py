@@ -2,6 +2,11 @@
 
 A range is counted in 64-bit numbers of its smallest decimal place where every value and every sum of it fits, and in
 numbers of any size otherwise. Which of the two is decided by the data, and both give the same rows.
+
+Numbers of any size are Python's, in columns of objects, and an event then takes the kernel 5.0 µs instead of 1.0. Only
+a range pays for it in which one quantity, or a sum, does not fit into 62 bits at the decimal places that the range has:
+10^18, or 10^9 where there are nine places. Running sums, extremes and averages in two 64-bit words would be a second
+arithmetic, larger than this one, for ranges that hardly occur.
 """
 
 from __future__ import annotations
@@ -124,6 +129,15 @@ def choose(quantities: pa.Array, stored: Sequence[pa.Array], counts: int, *, ave
         fits = (largest // place) * len(units) + 2 * kept < _BOUND and 2 * counts * 10**scale < _BOUND
         return Amounts(scale, np.dtype(np.int64)) if fits else anything
     return anything
+
+
+def average(sums: pa.Array, counts: pa.Array) -> pa.Array:
+    """Sums divided by counts, half away from zero at the ninth decimal; null where there is no sum."""
+    largest = _fitted(sums, PLACES)
+    narrow = largest is not None and largest < _BOUND
+    amounts = Amounts(PLACES, np.dtype(np.int64 if narrow else object))
+    quotients = amounts.averages(amounts.of_decimals(sums), pc.fill_null(counts, 0).to_numpy())
+    return amounts.decimals(quotients, sums.is_valid().to_numpy(False))
 
 
 def _fitted(values: pa.Array, scale: int) -> int | None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidelock.fold.arrow import column, identities
 from tidelock.fold.kernel.amounts import Amounts, choose
-from tidelock.fold.kernel.outcomes import Changes, Outcome, appended_rows, no_keys
+from tidelock.fold.kernel.outcomes import Changes, Outcome, appended, no_keys
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs, order_of
 from tidelock.fold.keys import bounded, joined, json_strings, number_strings, period_strings
 from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, Table
@@ -233,7 +233,7 @@ class _Counted:
             }
         )
         live = np.asarray(self._meters.live)[self._keys.meter[self._key[late]]]
-        return appended_rows(ADJUSTMENTS, rows, live if changes else np.zeros(len(late), np.bool_))
+        return appended(ADJUSTMENTS, rows, live if changes else np.zeros(len(late), np.bool_))
 
     def _chosen(self) -> Amounts:
         quantities = column(self._entries, "quantity")

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from tidelock.fold.arrow import column, typed
 from tidelock.fold.kernel.counters import Stored
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, chained, first_versions
 from tidelock.fold.kernel.runs import Runs, order_of
 from tidelock.fold.tables import KEY, Table
-from tidelock.fold.versions import chained, first_versions
 
 #: the name of a column with a value's text; as many as the widest table has
 VALUE = "value_{number}"

@@ -10,56 +10,44 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from tidelock.columns import STRING, TIMESTAMP, ColumnType
-from tidelock.definitions.aggregates import Aggregate
+from tidelock.definitions.windows import Aggregate
 from tidelock.fold import casts
 from tidelock.fold.calculations import Calculation
+from tidelock.fold.kernel.aggregates import AMOUNT, DOUBLE
+from tidelock.fold.kernel.outputs import Output
+from tidelock.fold.kernel.takings import Carried, Need, operand
 from tidelock.fold.latest import row_columns
 from tidelock.fold.readings import Reading, by_stream, readings
-from tidelock.fold.slots import Slots
-from tidelock.fold.windows.outputs import Output
-from tidelock.fold.windows.states import AMOUNT
+from tidelock.fold.slots import QUANTITY_TEXT, Slots
 
-#: what a column is needed for (the text of a group, a value, something to add up, a column of a row), and its name
-_Need = tuple[str, str]
+_BOOLEAN = ColumnType("boolean")
 
 
-class Carried:
-    """The carried columns of some outputs."""
+class Carrying:
+    """Makes the carried columns of some outputs."""
 
     def __init__(
         self, outputs: Sequence[Output], slots: Slots, calculated: Mapping[str, Mapping[str, Calculation]]
     ) -> None:
         self._slots = slots
         self._calculated = calculated
-        #: stream -> need -> column
-        self._places: dict[str, dict[_Need, str]] = {}
+        self._places: dict[str, dict[Need, str]] = {}
         #: column -> Spark's type, and SQL by stream
         self._columns: dict[str, tuple[str, dict[str, str]]] = {}
         known = readings(slots)
         for output in outputs:
             reading = known[output.stream]
             for need, type_, sql in self._needed(output, reading):
-                self._place(output.stream, need, spark_type(type_), sql)
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._columns)
+                self._place(output.stream, need, *_transported(type_, sql))
 
     def prepared(self) -> list[str]:
         return [f"{by_stream(sqls, type_)} AS {name}" for name, (type_, sqls) in self._columns.items()]
 
-    def group(self, output: Output, name: str) -> str:
-        return self._places[output.stream]["group", name]
+    def kernel(self) -> Carried:
+        """What the kernel has to know of them."""
+        return Carried(self._places, tuple(self._columns))
 
-    def operand(self, output: Output, aggregate: Aggregate) -> str:
-        """The column of what an aggregate is over."""
-        return self._places[output.stream][_operand(aggregate)]
-
-    def cell(self, output: Output, name: str) -> str:
-        """The column of a column of ordered output."""
-        return self._places[output.stream]["row", name]
-
-    def _needed(self, output: Output, reading: Reading) -> Iterator[tuple[_Need, ColumnType, str]]:
+    def _needed(self, output: Output, reading: Reading) -> Iterator[tuple[Need, ColumnType, str]]:
         if output.window is None:
             types = output.table.columns
             for name, sql in row_columns(reading, self._slots).items():
@@ -68,14 +56,30 @@ class Carried:
         for name in output.window.group_by:
             yield ("group", name), STRING, self._text(output, reading, name)
         for aggregate in output.window.select.values():
-            if (own := aggregate.column) is None:
-                continue
-            type_ = output.types.get(own)
-            need = _operand(aggregate)
-            if need[0] == "amount":
-                yield need, AMOUNT, _let(self._value(reading, own), partial(casts.quantity, type_))
-            else:
-                yield need, type_ or STRING, self._value(reading, own)
+            if aggregate.column is not None:
+                yield from self._operand(output, reading, aggregate)
+
+    def _operand(
+        self, output: Output, reading: Reading, aggregate: Aggregate
+    ) -> Iterator[tuple[Need, ColumnType, str]]:
+        kind, name = need = operand(aggregate)
+        type_, value = output.types.get(name), self._value(reading, name)
+        match kind:
+            case "amount":
+                sql = value if _is_quantity(value) else _let(value, partial(casts.quantity, type_))
+                yield need, AMOUNT, sql
+                if (wrong := _beyond_amounts(type_, value, sql)) is not None:
+                    yield (f"{kind} misfit", name), _BOOLEAN, wrong
+            case "number" if type_ is None:
+                sql = _let(value, partial(casts.typed, DOUBLE))
+                yield need, DOUBLE, sql
+                yield (f"{kind} misfit", name), _BOOLEAN, f"{casts.is_number(value)} AND {sql} IS NULL"
+            case "number":
+                yield need, DOUBLE, f"CAST({value} AS DOUBLE)"
+            case "text":
+                yield need, STRING, self._text(output, reading, name)
+            case _:
+                yield need, type_ or STRING, value
 
     def _value(self, reading: Reading, name: str) -> str:
         calculation = self._calculated.get(reading.stream.name, {}).get(name)
@@ -88,7 +92,7 @@ class Carried:
             return f"CAST({value} AS STRING)"
         return _let(value, partial(casts.canonical, type_))
 
-    def _place(self, stream: str, need: _Need, type_: str, sql: str) -> None:
+    def _place(self, stream: str, need: Need, type_: str, sql: str) -> None:
         places = self._places.setdefault(stream, {})
         if need in places:
             return
@@ -98,14 +102,27 @@ class Carried:
         self._columns.setdefault(name, (type_, {}))[1][stream] = sql
 
 
-def spark_type(type_: ColumnType) -> str:
-    """Instants are nanoseconds."""
-    return {"json": "string", "timestamp": "bigint"}.get(type_.name, str(type_)).upper()
+def _transported(type_: ColumnType, sql: str) -> tuple[str, str]:
+    """Spark's type, and the SQL. Instants are nanoseconds; the envelope's quantity is the text that Postgres wrote,
+    which Arrow makes a decimal of in a fraction of the time that Java needs."""
+    if _is_quantity(sql):
+        return "STRING", QUANTITY_TEXT
+    return {"json": "string", "timestamp": "bigint"}.get(type_.name, str(type_)).upper(), sql
 
 
-def _operand(aggregate: Aggregate) -> _Need:
-    assert aggregate.column is not None, "count(*) is over rows"
-    return ("amount" if aggregate.function in ("sum", "avg") else "value"), aggregate.column
+def _is_quantity(sql: str) -> bool:
+    """Whether it is the envelope's, as it stands."""
+    return sql.strip("`") == "quantity"
+
+
+def _beyond_amounts(type_: ColumnType | None, value: str, amount: str) -> str | None:
+    """Whether a number has no place among amounts; None: all of its type have. What is no number is no amount."""
+    if type_ is None:
+        return f"{casts.is_number(value)} AND {amount} IS NULL"
+    large = type_.name == "decimal" and type_.precision - type_.scale > casts.QUANTITY_WHOLE
+    if type_.name == "double" or (large and not _is_quantity(value)):
+        return f"{value} IS NOT NULL AND {amount} IS NULL"
+    return None
 
 
 def _let(value: str, body: Callable[[str], str]) -> str:

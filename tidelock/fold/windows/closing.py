@@ -1,49 +1,89 @@
-"""Closing: windows of time whose end has come become rows of their table, the others stay open."""
+"""Closing: windows of time whose end has come become rows of their table, the others stay open.
+
+What is stored is read where a range touches it or its time has come, and nowhere else: no cost grows with what waits.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.definitions import Count, Session
-from tidelock.fold.arrow import column, identities
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.arrow import column
+from tidelock.fold.kernel.aggregates import results
+from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
+from tidelock.fold.kernel.outputs import Output
+from tidelock.fold.kernel.panes import (
+    gathered,
+    group_values,
+    keys_of,
+    later,
+    numbered,
+    row_keys,
+    sessions,
+    start_keys,
+    windows_of,
+    with_group,
+)
+from tidelock.fold.kernel.runs import Flags
+from tidelock.fold.kernel.watermarks import EARLIEST, Standing
+from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, KEY, Table
-from tidelock.fold.versions import appended, row_schema
-from tidelock.fold.windows.groups import group_values, identity, keys_of, row_keys, start_keys
-from tidelock.fold.windows.outputs import Output
-from tidelock.fold.windows.states import results
-from tidelock.fold.windows.stretches import gathered, sessions, windows_of
 
 
-def gather(store: Store, output: Output, pieces: pa.Table | None, due: str | None) -> tuple[pa.Table, pa.Table]:
+def gather(
+    store: Store, output: Output, pieces: pa.Table | None, due: Due | None, before: Mapping[str, Standing]
+) -> tuple[pa.Table, pa.Table]:
     """The windows that a range touches or that are due, all rows in them; and what of them was stored."""
     assert output.window is not None
     assert output.open is not None
-    of_sessions = isinstance(output.window.frame, Session)
+    frame = output.window.frame
+    by = GROUP if isinstance(frame, Session) else KEY
     if pieces is None or not pieces.num_rows:
         stored = store.matching(output.open, None, due)
         return stored, stored
-    pieces = windows_of(output, pieces)
-    by = GROUP if of_sessions else KEY
-    stored = store.matching(output.open, keys_of(pieces, by), due, by)
-    names = [name for name in stored.column_names if name != KEY or not of_sessions]
-    rows = pa.concat_tables([stored.select(names), pieces.select(names).cast(stored.select(names).schema)])
-    rows = sessions(rows) if of_sessions else rows
-    found = gathered(output, rows, column(rows, "session") if of_sessions else identity(rows, KEY))
-    return (found.append_column(KEY, start_keys(output, found)) if of_sessions else found), stored
+    windows = windows_of(output, pieces)
+    reach = frame.gap_ns if isinstance(frame, Session) else 0
+    known = windows.filter(pa.array(_may_be_stored(windows, before, reach)))
+    stored = store.matching(output.open, keys_of(known, by), due, by)
+    if not stored.num_rows:
+        return (windows if by == KEY else windows.append_column(KEY, start_keys(output, windows))), stored
+    names = [name for name in windows.column_names if name != GROUP]
+    both = pa.concat_tables([stored.select(names), windows.select(names).cast(stored.select(names).schema)])
+    both = both.combine_chunks()
+    if by == KEY:
+        return with_group(output, gathered(output, both, numbered(both, "tenant_id", KEY))), stored
+    found = with_group(output, gathered(output, *sessions(output, both)))
+    return found.append_column(KEY, start_keys(output, found)), stored
 
 
-def close(output: Output, windows: pa.Table, stored: pa.Table, at: pa.Array) -> list[Outcome]:
-    """What becomes of windows that close at these source timestamps; null: that stay open."""
+def _may_be_stored(windows: pa.Table, before: Mapping[str, Standing], reach: int) -> Flags:
+    """Whether a window may be stored, or join a session that is: what begins after all rows so far is new."""
+    tenants = column(windows, "tenant_id").dictionary_encode()
+    seen = [before.get(name, Standing()).max_timestamp_seen for name in tenants.dictionary.to_pylist()]
+    limits = later(pa.array([EARLIEST if time is None else time for time in seen], pa.int64()), reach).to_numpy()
+    found: Flags = column(windows, "window_start").to_numpy() <= limits[tenants.indices.to_numpy()]
+    return found
+
+
+def close(output: Output, windows: pa.Table, stored: pa.Table, at: pa.Array, due: Due | None) -> list[Outcome]:
+    """What becomes of windows that close at these source timestamps; null: that stay open.
+
+    `due` finds the stored ones whose end has come.
+    """
     assert output.open is not None
     ended = pc.is_valid(at)
     open_ = windows.filter(pc.invert(ended))
-    return [
-        *closed(output, windows.filter(ended), at.filter(ended)),
-        kept(output.open, open_, without(stored, open_)),
-    ]
+    # A session that grows to the front has another key; nothing else that is stored becomes another window.
+    grows = output.window is not None and isinstance(output.window.frame, Session)
+    left = _left_open(output.open, open_, stored, due)
+    left = left if grows else replace(left, removed=no_keys())
+    return [*closed(output, windows.filter(ended), at.filter(ended)), left]
 
 
 def closed(output: Output, windows: pa.Table, at: pa.Array) -> list[Outcome]:
@@ -58,23 +98,29 @@ def closed(output: Output, windows: pa.Table, at: pa.Array) -> list[Outcome]:
     names = ["window_start", "window_end", *(["window_ordinal"] if counted else [])]
     rows = {"tenant_id": windows["tenant_id"], KEY: keys, "source_timestamp": at}
     rows |= group_values(output, windows) | {name: windows[name] for name in names}
-    outcome = appended(output.table, pa.table(rows | results(window.select, windows)))
-    return [outcome if output.live else outcome.unwatched()]
+    return [appended_to(output.table, pa.table(rows | results(window.select, windows)), live=output.live)]
 
 
-def kept(table: Table, rows: pa.Table, removed: pa.Table) -> Outcome:
+def appended_to(table: Table, rows: pa.Table, *, live: bool = True) -> Outcome:
+    """The outcome for rows that were never there before, and are in no certain order."""
+    return appended(table, rows, None if live else np.zeros(rows.num_rows, np.bool_))
+
+
+def _left_open(table: Table, open_: pa.Table, stored: pa.Table, due: Due | None) -> Outcome:
     """What the fold keeps for itself: nobody is told."""
     schema = row_schema(table)
-    return Outcome(
-        table,
-        rows.select(schema.names).cast(schema),
-        schema.empty_table(),
-        removed.select(["tenant_id", KEY]),
-        None,
-    )
+    open_ = open_.select(schema.names).cast(schema).combine_chunks()
+    both = pa.concat_tables([rows.select(["tenant_id", KEY]) for rows in (stored, open_)]).combine_chunks()
+    numbers = numbered(both, "tenant_id", KEY)
+    before, after = numbers[: stored.num_rows], numbers[stored.num_rows :]
+    known, gone = np.isin(after, before), ~np.isin(before, after)
+    rows, fresh = open_.filter(pa.array(known)), open_.filter(pa.array(~known))
+    removed = stored.filter(pa.array(gone)).select(["tenant_id", KEY]) if gone.any() else no_keys()
+    return Outcome(table, rows, fresh, removed, None, due=due)
 
 
-def without(stored: pa.Table, rows: pa.Table) -> pa.Table:
-    """The stored rows whose keys are not among those of some rows."""
-    there = pc.is_in(identities(stored, "tenant_id", KEY), value_set=identities(rows, "tenant_id", KEY))
-    return stored.filter(pc.invert(there))
+def kept(table: Table, rows: pa.Table, fresh: pa.Table, due: Due | None = None) -> Outcome:
+    """What the fold keeps for itself, in place of what is stored, and beside it."""
+    schema = row_schema(table)
+    rows, fresh = (each.select(schema.names).cast(schema).combine_chunks() for each in (rows, fresh))
+    return Outcome(table, rows, fresh, no_keys(), None, due=due)

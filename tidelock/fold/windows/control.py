@@ -6,21 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidelock.definitions import Count
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outputs import Output
+from tidelock.fold.kernel.panes import keys_of
+from tidelock.fold.kernel.reorder import at_once, count_by_tenant, counted, ordered_rows
+from tidelock.fold.kernel.watermarks import Progress
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, KEY, WATERMARKS
-from tidelock.fold.versions import appended
-from tidelock.fold.windows.closing import close, closed, gather, kept
-from tidelock.fold.windows.counts import counted
+from tidelock.fold.windows.closing import appended_to, close, closed, gather, kept
 from tidelock.fold.windows.due import all_due, closes_by_arrival, idle_sql, of_tenants
-from tidelock.fold.windows.groups import keys_of
-from tidelock.fold.windows.holding import at_once, count_by_tenant, ordered_rows
-from tidelock.fold.windows.outputs import Output
-from tidelock.fold.windows.progress import Progress, read_standings, standing_keys, watermark_outcome
+from tidelock.fold.windows.progress import furthest, read_standings, standing_keys, tenants_of, watermark_outcome
 
 
 def control_outcomes(store: Store, outputs: Sequence[Output], at: int, data: Mapping[str, Any]) -> Iterator[Outcome]:
@@ -28,16 +25,17 @@ def control_outcomes(store: Store, outputs: Sequence[Output], at: int, data: Map
     drains = [_Drain(store, output, at, _tenants(store, output, at, data)) for output in outputs]
     for output in outputs:
         if closes_by_arrival(output):
-            windows, stored = gather(store, output, None, all_due(at))
-            yield from close(output, windows, stored, _all(at, windows))
+            due = all_due(at)
+            windows, stored = gather(store, output, None, due, {})
+            yield from close(output, windows, stored, _all(at, windows), due)
     drains = [drain for drain in drains if drain.tenants]
     if not drains:
         return
-    stored = store.rows(WATERMARKS, standing_keys([(name, d.output.name) for d in drains for name in d.tenants]))
+    stored = store.rows(WATERMARKS, standing_keys({drain.output.name: drain.tenants for drain in drains}))
     standings = read_standings(stored)
-    progresses = [Progress(drain.output, standings[drain.output.name]) for drain in drains]
-    for drain, progress in zip(drains, progresses, strict=True):
-        yield from drain.outcomes(progress)
+    progresses = {drain.output.name: (drain.output, Progress(standings[drain.output.name])) for drain in drains}
+    for drain in drains:
+        yield from drain.outcomes(progresses[drain.output.name][1])
     yield watermark_outcome(progresses, stored)
 
 
@@ -49,26 +47,30 @@ class _Drain:
         self._at = at
         nothing = not output.by_event_time or tenants == []
         self._held = self._open = None
+        self._due = None if nothing else of_tenants(tenants)
         if not nothing and output.held is not None:
-            self._held = store.matching(output.held, None, of_tenants(tenants))
+            self._held = store.matching(output.held, None, self._due)
         if not nothing and output.open is not None:
             counts = output.window is not None and isinstance(output.window.frame, Count)
             due = of_tenants(tenants, "target.rows > 0" if counts else "TRUE")
             groups = keys_of(self._held, GROUP) if self._held is not None else None
             self._open = store.matching(output.open, groups, due)
         #: those that have something to drain
-        self.tenants = sorted({name for rows in (self._held, self._open) if rows is not None for name in _names(rows)})
+        self.tenants = sorted(
+            {name for rows in (self._held, self._open) if rows is not None for name in tenants_of(rows)}
+        )
 
     def outcomes(self, progress: Progress) -> Iterator[Outcome]:
         output = self.output
         if self._held is not None:
             assert output.held is not None
-            yield kept(output.held, self._held.slice(0, 0), self._held)
+            none = self._held.slice(0, 0)
+            yield kept(output.held, none, none, self._due)
             yield from self._released(progress, at_once(self._held.drop_columns([KEY]), self._at))
         else:
             assert self._open is not None
-            progress.drained(_furthest(self._open, "window_end"))
-            yield from close(output, self._open, self._open, _all(self._at, self._open))
+            progress.drained(furthest(self._open, "window_end"))
+            yield from close(output, self._open, self._open, _all(self._at, self._open), self._due)
 
     def _released(self, progress: Progress, released: pa.Table) -> Iterator[Outcome]:
         output = self.output
@@ -77,14 +79,13 @@ class _Drain:
         progress.count("buffer_size", counts, -1)
         progress.count("released", counts)
         if output.window is None:
-            progress.drained(_furthest(released, "event_time", beyond=1))
-            outcome = appended(output.table, ordered_rows(released, before))
-            yield outcome if output.live else outcome.unwatched()
+            progress.drained(furthest(released, "event_time", beyond=1))
+            yield appended_to(output.table, ordered_rows(released, before), live=output.live)
             return
         assert output.open is not None
         assert self._open is not None
         ended, open_ = counted(output, released, self._open, drained=True)
-        progress.drained(_furthest(ended, "window_end", beyond=1))
+        progress.drained(furthest(ended, "window_end", beyond=1))
         yield from closed(output, ended, _all(self._at, ended))
         now = open_.set_column(open_.column_names.index("source_timestamp"), "source_timestamp", _all(self._at, open_))
         yield kept(output.open, now, open_.slice(0, 0))
@@ -100,17 +101,5 @@ def _tenants(store: Store, output: Output, at: int, data: Mapping[str, Any]) -> 
     return []
 
 
-def _furthest(rows: pa.Table, name: str, beyond: int = 0) -> dict[str, int]:
-    """The greatest time of each tenant."""
-    found = rows.group_by("tenant_id").aggregate([(name, "max")])
-    times = pc.add(found[f"{name}_max"], beyond)
-    return dict(zip(found["tenant_id"].to_pylist(), times.to_pylist(), strict=True))
-
-
 def _all(at: int, rows: pa.Table) -> pa.Array:
     return pa.repeat(pa.scalar(at, pa.int64()), rows.num_rows)
-
-
-def _names(rows: pa.Table) -> list[str]:
-    names: list[str] = column(rows, "tenant_id").unique().to_pylist()
-    return names

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import pyarrow as pa
 
 from tidelock.columns import BIGINT, STRING
 from tidelock.definitions import Count
-from tidelock.fold.statements import placed
+from tidelock.fold.kernel.outputs import Output
+from tidelock.fold.kernel.watermarks import EARLIEST
+from tidelock.fold.statements import Due, placed
+from tidelock.fold.store import Store
 from tidelock.fold.tables import WATERMARKS
-from tidelock.fold.windows.outputs import Output
-from tidelock.ledger.queries import load
+from tidelock.postgres.queries import load
 from tidelock.where.sql import literal
 
 QUERIES = load("tidelock.fold", "sql/windows.sql")
@@ -51,26 +56,50 @@ def closes_by_arrival(output: Output) -> bool:
     return not output.by_event_time and output.window is not None and not isinstance(output.window.frame, Count)
 
 
-def tenants_due(moments: dict[str, int], column: str) -> str:
-    """A join with the stored rows that tenants' watermarks have reached."""
-    values = ", ".join(f"({literal(STRING, tenant)}, {literal(BIGINT, moment)})" for tenant, moment in moments.items())
-    return (
-        f"JOIN (VALUES {values}) AS due (tenant_id, moment) "
-        f"ON due.tenant_id = target.tenant_id AND target.{column} <= due.moment"
+def tenants_due(marks: Mapping[str, tuple[int | None, int]], column: str) -> Due:
+    """The stored rows that tenants' watermarks have reached. Those before where they came from are gone already.
+
+    With a bound on either side Postgres looks along the index, even where it has not counted the table for long.
+    """
+    values = ", ".join(
+        f"({literal(STRING, tenant)}, {literal(BIGINT, EARLIEST if above is None else above)}, {literal(BIGINT, mark)})"
+        for tenant, (above, mark) in marks.items()
     )
+    within = f"target.{column} > due.above AND target.{column} <= due.moment"
+    return Due(f"(VALUES {values}) AS due (tenant_id, above, moment)", f"target.tenant_id = due.tenant_id AND {within}")
 
 
-def all_due(moment: int) -> str:
-    """A join with the windows of all tenants that end by a moment."""
-    return f"JOIN (VALUES ({literal(BIGINT, moment)})) AS due (moment) ON target.window_end <= due.moment"
+def all_due(moment: int) -> Due:
+    """The windows of all tenants that end by a moment."""
+    return Due(f"(VALUES ({literal(BIGINT, moment)})) AS due (moment)", "target.window_end <= due.moment")
 
 
-def of_tenants(tenants: Sequence[str] | None, condition: str = "TRUE") -> str:
-    """A join with the stored rows of some tenants, or of all."""
+def of_tenants(tenants: Sequence[str] | None, condition: str = "TRUE") -> Due:
+    """The stored rows of some tenants, or of all."""
     if tenants is None:
-        return f"JOIN (VALUES (TRUE)) AS due (everyone) ON {condition}"
+        return Due("(VALUES (TRUE)) AS due (everyone)", condition)
     values = ", ".join(f"({literal(STRING, tenant)})" for tenant in tenants)
-    return f"JOIN (VALUES {values}) AS due (tenant_id) ON due.tenant_id = target.tenant_id AND {condition}"
+    return Due(f"(VALUES {values}) AS due (tenant_id)", f"due.tenant_id = target.tenant_id AND {condition}")
+
+
+class LedgerTime:
+    """Source timestamps of a range, read when they are needed: windows by arrival go by them, whatever the events."""
+
+    def __init__(self, store: Store, lo: int, hi: int) -> None:
+        self._store = store
+        self._bounds = {"lo": lo, "hi": hi}
+
+    @cached_property
+    def end(self) -> int:
+        """The last; nothing lies before it that is not folded."""
+        found = self._store.query(QUERIES.text("range_end").format(**self._bounds))["source_timestamp"][0].as_py()
+        return 0 if found is None else int(found)
+
+    @cached_property
+    def times(self) -> pa.Array:
+        """All of them, in order."""
+        found = self._store.query(QUERIES.text("range_times").format(**self._bounds))
+        return found["source_timestamp"].combine_chunks()
 
 
 def _waiting(schema: str, output: Output) -> str:

@@ -1,132 +1,89 @@
-"""Progress: how far an output's time comes by a range, for every tenant that has rows in it."""
+"""Progress as it is stored: where outputs stand for their tenants, before a range and after it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.arrow import column
+from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
+from tidelock.fold.kernel.outputs import Output
+from tidelock.fold.kernel.watermarks import Progress, Standing
 from tidelock.fold.tables import KEY, WATERMARKS
-from tidelock.fold.versions import chained, row_schema
-from tidelock.fold.windows.lateness import judgement_table, judgements
-from tidelock.fold.windows.outputs import Output
-from tidelock.fold.windows.raises import raises_of, table_of
-from tidelock.fold.windows.watermarks import (
-    Collection,
-    Course,
-    Standing,
-    eventtime_watermark,
-    process_time_watermark,
-)
 
-#: what a range's collections have, by stream and tenant, in order
-Collections = Mapping[tuple[str, str], Sequence[Collection]]
-
-
-@dataclass(slots=True)
-class Progress:
-    """An output in a range, or at a control event."""
-
-    output: Output
-    #: before and after, by tenant
-    before: Mapping[str, Standing]
-    after: dict[str, Standing] = field(default_factory=dict)
-    courses: dict[str, Course] = field(default_factory=dict)
-    judgements: pa.Table = field(default_factory=lambda: judgement_table([]))
-
-    @property
-    def raises(self) -> pa.Table:
-        return raises_of({tenant: course.raises for tenant, course in self.courses.items()})
-
-    @property
-    def marks(self) -> dict[str, int]:
-        """The watermarks that were raised."""
-        return {tenant: course.raises[-1][1] for tenant, course in self.courses.items() if course.raises}
-
-    def standing(self, tenant: str) -> Standing:
-        return self.after.get(tenant) or self.before[tenant]
-
-    def count(self, name: str, counts: Mapping[str, int], sign: int = 1) -> None:
-        """Add to a number of each tenant."""
-        for tenant, count in counts.items():
-            standing = self.standing(tenant)
-            self.after[tenant] = replace(standing, **{name: getattr(standing, name) + sign * count})
-
-    def drained(self, ends: Mapping[str, int]) -> None:
-        """Remember how far a drain has closed."""
-        for tenant, end in ends.items():
-            standing = self.standing(tenant)
-            known = standing.closed_through
-            self.after[tenant] = replace(standing, closed_through=end if known is None else max(known, end))
-
-
-def progress_of(output: Output, collections: Collections, stored: Mapping[str, Standing]) -> Progress:
-    """What a range's collections do to an output's watermarks."""
-    progress = Progress(output, stored)
-    late = []
-    for (stream, tenant), having in collections.items():
-        if stream != output.stream:
-            continue
-        before = stored.get(tenant, Standing())
-        if output.late_tolerance_ns is None:
-            course = process_time_watermark(before, having)
-        else:
-            having = [collection for collection in having if collection.latest is not None]
-            if not having:
-                continue
-            course = eventtime_watermark(before, having, output.late_tolerance_ns)
-            late += judgements(tenant, before, having, course)
-        progress.courses[tenant] = course
-        progress.after[tenant] = course.standing
-    progress.judgements = judgement_table(late)
-    return progress
-
-
-def read_collections(found: pa.Table) -> Collections:
-    """Collections by stream and tenant, from a table of them."""
-    by_tenant: dict[tuple[str, str], list[Collection]] = defaultdict(list)
-    columns = ("stream", "tenant_id", "source_timestamp", "rows", "earliest", "latest")
-    values = [found[name].to_pylist() for name in columns]
-    for stream, tenant, *rest in sorted(zip(*values, strict=True), key=lambda row: row[2]):
-        by_tenant[stream, tenant].append(Collection(*rest))
-    return by_tenant
+_STATE = [name for name in WATERMARKS.stored if name != "window"]
 
 
 def read_standings(stored: pa.Table) -> dict[str, dict[str, Standing]]:
     """Standings by output and tenant."""
     found: dict[str, dict[str, Standing]] = defaultdict(dict)
-    names = [name for name in WATERMARKS.stored if name != "window"]
     for row in stored.to_pylist():
-        found[row["window"]][row["tenant_id"]] = Standing(**{name: row[name] for name in names})
+        found[row["window"]][row["tenant_id"]] = Standing(**{name: row[name] for name in _STATE})
     return found
 
 
-def standing_keys(pairs: Sequence[tuple[str, str]]) -> pa.Table:
-    """Keys of the watermarks of tenants and outputs."""
-    return table_of(pairs, pa.schema([("tenant_id", pa.string()), (KEY, pa.string())]))
+def standing_keys(tenants: Mapping[str, Iterable[str]]) -> pa.Table:
+    """Keys of the watermarks of outputs and tenants."""
+    pairs = [(tenant, output) for output, names in tenants.items() for tenant in names]
+    names, outputs = ([pair[side] for pair in pairs] for side in (0, 1))
+    return pa.table({"tenant_id": pa.array(names, pa.string()), KEY: pa.array(outputs, pa.string())})
 
 
-def watermark_outcome(progresses: Iterable[Progress], stored: pa.Table) -> Outcome:
+def watermark_outcome(progresses: Mapping[str, tuple[Output, Progress]], stored: pa.Table) -> Outcome:
     """Watermarks to store. Of ordered output every raise is a change, for those who follow it."""
-    rows: list[dict[str, object]] = []
-    unwatched = set()
-    for progress in progresses:
-        output = progress.output
-        followed = output.window is None and output.live
-        if not followed:
-            unwatched.add(output.name)
-        for tenant, standing in progress.after.items():
-            state = asdict(standing) | {"tenant_id": tenant, KEY: output.name, "window": output.name}
-            course = progress.courses.get(tenant)
-            raises = course.raises if course is not None else ()
-            # By arrival no watermark is stored: the row is as old as its first collection.
-            last = raises[0][0] if raises and not output.by_event_time else raises[-1][0] if raises else 0
-            if followed:
-                rows += [state | {"source_timestamp": at, "watermark": mark} for at, mark in raises]
-            if not followed or not raises:
-                rows.append(state | {"source_timestamp": last})
-    versions = pa.Table.from_pylist(rows, row_schema(WATERMARKS))
-    return chained(WATERMARKS, versions, stored).without("window", sorted(unwatched))
+    versions = [_versions(output, progress) for output, progress in progresses.values() if progress.after]
+    unwatched = [output.name for output, _ in progresses.values() if not _followed(output)]
+    everything = pa.concat_tables(versions) if versions else row_schema(WATERMARKS).empty_table()
+    return chained(WATERMARKS, everything, stored).without("window", sorted(unwatched))
+
+
+def _followed(output: Output) -> bool:
+    return output.window is None and output.live
+
+
+def _versions(output: Output, progress: Progress) -> pa.Table:
+    """What each tenant has after the range; and before that what every raise made of it, where that is followed."""
+    tenants = list(progress.after)
+    states = [asdict(standing) for standing in progress.after.values()]
+    rows = pa.table({name: pa.array([state[name] for state in states], pa.int64()) for name in _STATE})
+    raised = pc.index_in(column(progress.raises, "tenant_id"), value_set=pa.array(tenants, pa.string())).to_numpy()
+    at = column(progress.raises, "at").to_numpy()
+    marks = column(progress.raises, "mark")
+    own = np.arange(len(tenants))
+    if _followed(output):
+        others = np.setdiff1d(own, raised)
+        order = np.argsort(np.concatenate([raised, others]), kind="stable")
+        own = np.concatenate([raised, others])[order]
+        times = np.concatenate([at, np.zeros(len(others), np.int64)])[order]
+        known = column(rows, "watermark").take(pa.array(others))
+        rows = rows.take(pa.array(own))
+        watermarks = pa.concat_arrays([marks, known]).take(pa.array(order))
+        rows = rows.set_column(rows.column_names.index("watermark"), "watermark", watermarks)
+    else:
+        times = np.zeros(len(tenants), np.int64)
+        # By arrival no watermark is stored: the row is as old as its first collection.
+        places = np.arange(len(raised)) if output.by_event_time else np.arange(len(raised))[::-1]
+        times[raised[places]] = at[places]
+    names = pa.array(tenants, pa.string()).take(pa.array(own))
+    named = pa.repeat(output.name, len(own))
+    found = {name: rows[name] for name in rows.column_names}
+    found |= {"tenant_id": names, KEY: named, "window": named, "source_timestamp": pa.array(times)}
+    schema = row_schema(WATERMARKS)
+    return pa.table(found).select(schema.names).cast(schema)
+
+
+def furthest(rows: pa.Table, name: str, beyond: int = 0) -> dict[str, int]:
+    """The greatest time of each tenant."""
+    found = rows.group_by("tenant_id").aggregate([(name, "max")])
+    times = pc.add(found[f"{name}_max"], beyond)
+    return dict(zip(found["tenant_id"].to_pylist(), times.to_pylist(), strict=True))
+
+
+def tenants_of(rows: pa.Table) -> Sequence[str]:
+    names: list[str] = column(rows, "tenant_id").unique().to_pylist()
+    return names

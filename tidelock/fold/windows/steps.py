@@ -1,74 +1,94 @@
 """The steps of windows and ordered output: what a range does to them.
 
-The driver has the rows of a small range and does it all in Arrow. Of a large one Spark gathers what lies in one window
-first, and tells the late rows apart; what is gathered goes the same way then.
+Collections come first: they say how far time has come, and so which rows are late and what closes. Then outputs take
+their rows, where these are, and what is stored of windows and held rows is read as far as the range touches it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.definitions import Count
-from tidelock.fold.arrow import column
+from tidelock.fold.arrow import column, identities
 from tidelock.fold.kernel.outcomes import Outcome
-from tidelock.fold.session import Spark
-from tidelock.fold.store import Store
-from tidelock.fold.tables import GROUP, LATE_ROWS, WATERMARKS
-from tidelock.fold.versions import appended
-from tidelock.fold.windows.carried import Carried
-from tidelock.fold.windows.closing import close, closed, gather, kept
-from tidelock.fold.windows.counts import counted
-from tidelock.fold.windows.due import all_due, closes_by_arrival, tenants_due
-from tidelock.fold.windows.groups import keys_of
-from tidelock.fold.windows.holding import at_once, count_by_tenant, held_rows, ordered_rows, released_and_held
-from tidelock.fold.windows.lateness import late_rows
-from tidelock.fold.windows.ledgertime import LedgerTime
-from tidelock.fold.windows.outputs import Output
-from tidelock.fold.windows.progress import (
-    Collections,
-    Progress,
-    progress_of,
-    read_collections,
-    read_standings,
-    standing_keys,
-    watermark_outcome,
+from tidelock.fold.kernel.outputs import Output
+from tidelock.fold.kernel.panes import keys_of
+from tidelock.fold.kernel.reorder import (
+    at_once,
+    count_by_tenant,
+    counted,
+    held_rows,
+    ordered_rows,
+    released_and_held,
 )
-from tidelock.fold.windows.raises import arrived, reached
-from tidelock.fold.windows.rows import HereRows, Rows, SparkRows
+from tidelock.fold.kernel.takings import Carried, Taking, collections_of, late_rows, outputs_take, take
+from tidelock.fold.kernel.watermarks import Progress, Standing, advanced, arrived, reached
+from tidelock.fold.statements import Due
+from tidelock.fold.store import Store
+from tidelock.fold.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
+from tidelock.fold.windows.closing import appended_to, close, closed, gather, kept
+from tidelock.fold.windows.due import LedgerTime, all_due, closes_by_arrival, tenants_due
+from tidelock.fold.windows.progress import read_standings, standing_keys, tenants_of, watermark_outcome
+
+
+class Rows(Protocol):
+    """The rows of a range, wherever they are."""
+
+    def collections(self) -> pa.Table:
+        """Times of every collection, stream and tenant."""
+
+    def take(self, judged: Sequence[tuple[Output, pa.Table]]) -> Sequence[Taking]:
+        """What each output takes, given the judgements of its collections."""
+
+
+class HereRows:
+    """A small range, at the driver."""
+
+    def __init__(self, prepared: pa.Table, carried: Carried) -> None:
+        self._events = outputs_take(prepared, carried).combine_chunks()
+        self._carried = carried
+
+    def collections(self) -> pa.Table:
+        return collections_of(self._events)
+
+    def take(self, judged: Sequence[tuple[Output, pa.Table]]) -> Sequence[Taking]:
+        return [take(output, self._events, judgements, self._carried) for output, judgements in judged]
 
 
 class WindowSteps:
     """The steps of all outputs together."""
 
-    def __init__(self, spark: Spark, store: Store, outputs: Sequence[Output], carried: Carried) -> None:
-        self._spark = spark
+    def __init__(self, store: Store, outputs: Sequence[Output]) -> None:
         self._store = store
         self.outputs = outputs
-        self._carried = carried
 
-    def outcomes(self, lo: int, hi: int, prepared: pa.Table | None) -> Iterator[Outcome]:
-        """What a range does; its prepared events are here, or in Spark's view of that name."""
-        rows: Rows
-        if prepared is None:
-            rows = SparkRows(self._spark, self.outputs, self._carried)
-        else:
-            rows = HereRows(prepared, self._carried)
-        collections = read_collections(rows.collections())
-        if not collections:
+    def outcomes(self, lo: int, hi: int, rows: Rows, others: Sequence[Outcome]) -> Iterator[Outcome]:
+        """What a range does; `others` is what it does to tables that are not only theirs."""
+        collections = rows.collections()
+        if not collections.num_rows:
             yield from self.passed(lo, hi)
             return
-        stored = self._stored(collections)
+        own = {o.name: collections.filter(pc.equal(collections["stream"], o.stream)) for o in self.outputs}
+        stored = self._store.rows(WATERMARKS, standing_keys({name: tenants_of(rows) for name, rows in own.items()}))
         standings = read_standings(stored)
-        progresses = [progress_of(output, collections, standings.get(output.name, {})) for output in self.outputs]
-        rows.judge(progresses)
+        progresses = {
+            output.name: (output, advanced(own[output.name], standings.get(output.name, {}), output.late_tolerance_ns))
+            for output in self.outputs
+        }
+        takings = rows.take([(output, progress.judgements) for output, progress in progresses.values()])
         time = LedgerTime(self._store, lo, hi)
-        for progress in progresses:
-            yield from self._advanced(progress, rows, time)
-        yield from self._late(progresses, rows)
-        if any(progress.after for progress in progresses):
+        for (output, progress), taking in zip(progresses.values(), takings, strict=True):
+            progress.count("late_dropped_count", count_by_tenant(taking.late))
+            yield from self._advanced(output, progress, taking.rows, time)
+        yield appended_to(
+            LATE_ROWS,
+            pa.concat_tables([late_rows(o.name, t.late) for o, t in zip(self.outputs, takings, strict=True)]),
+        )
+        yield _errors(takings, others)
+        if any(progress.after for _, progress in progresses.values()):
             yield watermark_outcome(progresses, stored)
 
     def passed(self, lo: int, hi: int) -> Iterator[Outcome]:
@@ -76,48 +96,43 @@ class WindowSteps:
         time = LedgerTime(self._store, lo, hi)
         for output in self.outputs:
             if hi > lo and closes_by_arrival(output):
-                yield from self._closed(output, None, all_due(time.end), time)
+                yield from self._closed(output, None, {}, time)
 
-    def _stored(self, collections: Collections) -> pa.Table:
-        """The watermarks of the outputs and tenants that have rows."""
-        pairs = [(tenant, output.name) for output in self.outputs for s, tenant in collections if s == output.stream]
-        return self._store.rows(WATERMARKS, standing_keys(pairs))
+    def _advanced(self, output: Output, progress: Progress, rows: pa.Table, time: LedgerTime) -> Iterator[Outcome]:
+        if output.singly:
+            if progress.after:
+                yield from self._released(output, progress, rows)
+        elif not output.by_event_time:
+            yield from self._closed(output, rows, progress.before, time)
+        elif progress.after:
+            due = _due(progress, "window_end")
+            windows, stored = gather(self._store, output, rows, due, progress.before)
+            at = reached(progress.raises, column(windows, "tenant_id"), column(windows, "window_end"))
+            yield from close(output, windows, stored, at, due)
 
-    def _advanced(self, progress: Progress, rows: Rows, time: LedgerTime) -> Iterator[Outcome]:
-        output = progress.output
-        if output.window is None or isinstance(output.window.frame, Count):
-            if progress.courses:
-                yield from self._released(progress, rows.accepted(progress))
-        elif output.by_event_time:
-            if progress.courses:
-                due = tenants_due(progress.marks, "window_end") if progress.marks else None
-                windows, stored = gather(self._store, output, rows.pieces(progress), due)
-                at = reached(progress.raises, column(windows, "tenant_id"), column(windows, "window_end"))
-                yield from close(output, windows, stored, at)
-        else:
-            yield from self._closed(output, rows.pieces(progress), all_due(time.end), time)
-
-    def _closed(self, output: Output, pieces: pa.Table | None, due: str, time: LedgerTime) -> Iterator[Outcome]:
+    def _closed(
+        self, output: Output, pieces: pa.Table | None, before: Mapping[str, Standing], time: LedgerTime
+    ) -> Iterator[Outcome]:
         """Windows by arrival: they close as soon as the ledger has anything at or after their end."""
-        windows, stored = gather(self._store, output, pieces, due)
+        due = all_due(time.end)
+        windows, stored = gather(self._store, output, pieces, due, before)
         ends = column(windows, "window_end")
         if not windows.num_rows:
             return
         past = pc.any(pc.less_equal(ends, time.end)).as_py()
         at = arrived(time.times, ends) if past else pa.nulls(len(ends), pa.int64())
-        yield from close(output, windows, stored, at)
+        yield from close(output, windows, stored, at, due)
 
-    def _released(self, progress: Progress, accepted: pa.Table) -> Iterator[Outcome]:
+    def _released(self, output: Output, progress: Progress, accepted: pa.Table) -> Iterator[Outcome]:
         """Rows that are taken one by one: held until their turn, then numbered or counted."""
-        output = progress.output
         if output.held is None:
             released = at_once(accepted)
         else:
-            due = tenants_due(progress.marks, "event_time") if progress.marks else None
+            due = _due(progress, "event_time")
             waited = self._store.matching(output.held, None, due)
             released, waiting = released_and_held(accepted, waited, progress.raises)
-            yield kept(output.held, held_rows(output, waiting), waited)
-            before = {tenant: standing.released for tenant, standing in progress.before.items()}
+            waiting = held_rows(output, waiting)
+            yield kept(output.held, waiting.slice(0, 0), waiting, due)
             counts = count_by_tenant(released)
             progress.count("buffer_size", count_by_tenant(accepted))
             progress.count("buffer_size", counts, -1)
@@ -125,8 +140,8 @@ class WindowSteps:
         if output.window is not None:
             yield from self._counted(output, released)
         elif released.num_rows:
-            outcome = appended(output.table, ordered_rows(released, before))
-            yield outcome if output.live else outcome.unwatched()
+            before = {tenant: standing.released for tenant, standing in progress.before.items()}
+            yield appended_to(output.table, ordered_rows(released, before), live=output.live)
 
     def _counted(self, output: Output, released: pa.Table) -> Iterator[Outcome]:
         assert output.open is not None
@@ -137,13 +152,17 @@ class WindowSteps:
         yield from closed(output, full, column(full, "source_timestamp"))
         yield kept(output.open, open_, open_.slice(0, 0))
 
-    def _late(self, progresses: Sequence[Progress], rows: Rows) -> Iterator[Outcome]:
-        names = ["tenant_id", "source_timestamp", "ingress_sequence", "event_time", "watermark", "reason"]
-        parts = []
-        for progress in progresses:
-            if progress.judgements.num_rows:
-                late = rows.late(progress).select(names)
-                progress.count("late_dropped_count", count_by_tenant(late))
-                parts.append(late_rows(progress.output.name, late))
-        if parts:
-            yield appended(LATE_ROWS, pa.concat_tables(parts))
+
+def _due(progress: Progress, moment: str) -> Due | None:
+    marks = progress.marks
+    return tenants_due(marks, moment) if marks else None
+
+
+def _errors(takings: Sequence[Taking], others: Sequence[Outcome]) -> Outcome:
+    """Error rows of windows. An event has one of a name, and what a stream or meter of that name says goes first."""
+    rows = pa.concat_tables([taking.errors for taking in takings])
+    told = [identities(each.fresh, "tenant_id", KEY) for each in others if each.table == ERROR_ROWS]
+    if rows.num_rows and told:
+        known = pc.is_in(identities(rows, "tenant_id", KEY), value_set=pa.concat_arrays(told))
+        rows = rows.filter(pc.invert(known))
+    return appended_to(ERROR_ROWS, rows)

@@ -1,0 +1,395 @@
+"""The API's document: operations with their parameters, bodies and answers, complete enough to be fuzzed by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from tidelock.api.health import EventHealth, Health
+from tidelock.http.parameters import SEQUENCE_MAX
+from tidelock.http.problems import ErrorBody
+from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, ENCODINGS, JSON, NDJSON
+from tidelock.ingest.wire import KEY_BYTES_MAX, NAME_CHARACTERS_MAX
+from tidelock.ledger.reader import Caused
+from tidelock.model import Answer, Recorded
+from tidelock.usage.explain import Explanation
+from tidelock.usage.usage import Usage
+
+_ABOUT = """One ordered ledger for retried, late, out-of-order events.
+
+Live events come over WebSocket from `/ws?after=S&stream&customerRef&causalityKey&tenantId`, one per text frame: with
+`after` everything above that sequence, else from now on.
+
+`/graphql` answers queries over HTTP as described here; its schema tells itself by introspection."""
+
+_ERRORS = {
+    400: "The request cannot be read; `error.field` names what is wrong",
+    401: "An API key is needed",
+    403: "The API key may not do this",
+    404: "There is no such thing",
+    409: "There is one of that name already",
+    406: "The answer has no form that is accepted",
+    413: "Too many events or bytes",
+    415: "Content type or encoding not known",
+    422: "The filter, or the definition, means nothing here; `error.field` is the place in it",
+    429: "Too much waits already; send it again after `Retry-After` seconds",
+    503: "The ledger is away; send it again after `Retry-After` seconds",
+}
+
+_INGEST_ERRORS = (400, 401, 403, 413, 415, 429, 503)
+
+#: how the page groups them, in its order; those open to everybody need no key
+_GROUPS = {
+    "Send": ("/v1/events",),
+    "Read": ("/admin/events", "/v1/causality/{key}"),
+    "Tables": (
+        "/v1/usage",
+        "/v1/explain",
+        "/v1/counters",
+        "/v1/adjustments",
+        "/v1/late",
+        "/v1/errors",
+        "/v1/tables/{table}",
+    ),
+    "Triggers": (
+        "/v1/triggers",
+        "/v1/triggers/{name}",
+        "/v1/triggers/{name}/deliveries",
+        "/v1/triggers/{name}/deliveries/{event_id}",
+        "/v1/triggers/{name}/redeliver",
+    ),
+    "GraphQL": ("/graphql",),
+    "Operate": (
+        "/admin/event-health",
+        "/admin/activity",
+        "/admin/definitions",
+        "/admin/verify",
+        "/metrics",
+        "/readyz",
+        "/healthz",
+    ),
+}
+_OPEN = ("/readyz", "/healthz")
+
+_SEQUENCE = {"type": "integer", "minimum": 0, "maximum": SEQUENCE_MAX}
+_NAME = {"type": "string", "minLength": 1}
+_INSTANT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}]}
+_PARAMETERS: dict[str, tuple[Json, str]] = {
+    "tenantId": (_NAME, "Only this tenant; with a tenant's API key it is that one anyway"),
+    "stream": (_NAME, "Only this stream"),
+    "customerRef": ({"type": "string"}, "Only this customer"),
+    "causalityKey": ({"type": "string"}, "Only this run"),
+    "from": (
+        _INSTANT,
+        "At or after (when it occurred, its event time or period): RFC 3339, or integer epoch milliseconds",
+    ),
+    "to": (_INSTANT, "Before"),
+    "metric": (_NAME, "Name of a meter"),
+    "window": (_NAME, "Only this window, or STREAM_ordered"),
+    "period": (
+        {"anyOf": [*_INSTANT["anyOf"], {"type": "string", "format": "date"}]},
+        "The period that this instant lies in, or bare date; absent, the latest there is",
+    ),
+    "group": ({"type": "string"}, "Only this group of a meter with group_by"),
+    "groupNull": (
+        {"type": "string", "enum": ["true", "false"], "default": "false"},
+        "Only the group of events that have no value in the group's column",
+    ),
+    "asOf": (
+        {**_SEQUENCE, "minimum": 1},
+        "As it was when the fold had come to this sequence, by the definitions of now",
+    ),
+    "groupBy": ({"type": "string", "enum": ["true", "false"], "default": "false"}, "By the meter's groups"),
+    "source": ({"type": "string"}, "Only those of this stream or meter"),
+    "reason": ({"type": "string"}, "Only those with this reason: late or drained"),
+    "code": ({"type": "string"}, "Only those with this code"),
+    "where": ({"type": "string"}, 'A filter on the columns as JSON text, such as {"value": {"_gt": 10}}'),
+    "status": ({"type": "string", "enum": ["pending", "delivered", "dead"]}, "Only those that are so"),
+    "after": (_SEQUENCE, "Sequences above this one"),
+    "before": (_SEQUENCE, "Sequences below this one"),
+    "order": (
+        {"type": "string", "enum": ["asc", "desc"], "default": "asc"},
+        "By sequence; with a cursor its own order",
+    ),
+    "limit": (
+        {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
+        "Most items of the page; one with much data has fewer",
+    ),
+    "cursor": ({"type": "string"}, "`next` of the page before"),
+}
+
+Json = dict[str, Any]
+
+_REF = "#/components/schemas/{name}"
+
+
+def operation(
+    summary: str,
+    answered: str,
+    *,
+    parameters: Sequence[str] = (),
+    needed: Sequence[str] = (),
+    path: Json | None = None,
+    errors: Sequence[int] = (),
+    otherwise: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """What FastAPI is told of a route whose handler reads and writes by itself.
+
+    `otherwise` says of parameters what they mean here, where that is something else than elsewhere.
+    """
+    described = [] if path is None else [{"in": "path", "required": True, **path}]
+    for name in parameters:
+        schema, about = _PARAMETERS[name]
+        required = name in needed
+        about = (otherwise or {}).get(name, about)
+        described.append({"in": "query", "name": name, "schema": schema, "description": about, "required": required})
+    return {
+        "summary": summary,
+        "openapi_extra": {"parameters": described},
+        "responses": {200: answer(summary, answered), **{status: error(status) for status in errors}},
+    }
+
+
+def graphql_operations() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What FastAPI is told of `GET /graphql` and `POST /graphql`."""
+    body = {"required": True, "content": {JSON: {"schema": ref("GraphQLRequest")}}}
+    parameters = [
+        {"in": "query", "name": name, "schema": {"type": "string"}, "description": about, "required": name == "query"}
+        for name, about in (
+            ("query", "The document"),
+            ("operationName", "Which of its operations"),
+            ("variables", "Its variables, as JSON text"),
+        )
+    ]
+    return (
+        _graphql("A GraphQL query, in the URL", (400, 401, 403, 406, 503), {"parameters": parameters}),
+        _graphql("A GraphQL query", (400, 401, 403, 406, 413, 415, 503), {"requestBody": body}),
+    )
+
+
+def _graphql(summary: str, errors: Sequence[int], asked: Json) -> dict[str, Any]:
+    schema = {"schema": ref("GraphQLAnswer")}
+    content = {JSON: schema, "application/graphql-response+json": schema}
+    described = {200: summary, **{status: _ERRORS[status] for status in errors}}
+    described[400] = "The request cannot be read or executed; `errors` say why"
+    return {
+        "summary": summary,
+        "openapi_extra": asked,
+        "responses": {status: {"description": about, "content": content} for status, about in described.items()},
+    }
+
+
+def describe(app: FastAPI, schemas: Json) -> None:
+    """Let the app serve the whole document, with the routes that FastAPI knows nothing of, and with further schemas."""
+    built: Json = {}
+
+    def openapi() -> Json:
+        if not built:
+            built.update(get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes))
+            built["paths"] = _grouped({**built["paths"], "/v1/events": {"post": _ingest()}})
+            schemes = {"apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, once there is one"}}
+            built["components"] = {"schemas": {**components(), **schemas}, "securitySchemes": schemes}
+            built["security"] = [{}, {"apiKey": []}]
+        return built
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _grouped(paths: Json) -> Json:
+    """The paths in the order of the groups. A path that is in none is a mistake."""
+    group_of = {path: group for group, listed in _GROUPS.items() for path in listed}
+    for path, operations in paths.items():
+        for described in operations.values():
+            described["tags"] = [group_of[path]]
+            if path in _OPEN:
+                described["security"] = []
+    return {path: paths[path] for path in group_of}
+
+
+def answer(about: str, schema: str) -> Json:
+    """An answer in JSON."""
+    return {"description": about, "content": {JSON: {"schema": ref(schema)}}}
+
+
+def error(status: int) -> Json:
+    """An answer that is not a success."""
+    return answer(_ERRORS[status], "ErrorBody")
+
+
+def _ingest() -> Json:
+    events = {"type": "array", "items": ref("Event")}
+    wrapper = {
+        "type": "object",
+        "required": ["events"],
+        "additionalProperties": False,
+        "properties": {"events": events},
+    }
+    lines = {"type": "string", "description": "One event as JSON per line"}
+    return {
+        "summary": "Record events",
+        "description": "One verdict per event, in their order, once what was accepted is durable.",
+        "operationId": "record_events",
+        "parameters": [
+            {
+                "in": "header",
+                "name": "Content-Encoding",
+                "description": "How the body is compressed",
+                "schema": {"type": "string", "enum": ["identity", *ENCODINGS]},
+            }
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {"schema": {"anyOf": [wrapper, events, ref("Event")]}},
+                NDJSON: {"schema": lines},
+                CLOUDEVENT: {"schema": ref("CloudEvent")},
+                CLOUDEVENTS: {"schema": {"type": "array", "items": ref("CloudEvent")}},
+            },
+        },
+        "responses": {
+            "200": answer("Processed; rejected events say why", "Answer"),
+            **{str(status): error(status) for status in _INGEST_ERRORS},
+        },
+    }
+
+
+class EventPage(msgspec.Struct):
+    """A page of events; `next` is the cursor of the page after, null on the last one."""
+
+    items: list[Recorded]
+    next: str | None
+
+
+class CausalityPage(msgspec.Struct):
+    """A page of the events of one run, each with its parent."""
+
+    items: list[Caused]
+    next: str | None
+
+
+class RowPage(msgspec.Struct):
+    """A page of a table's rows: `tenant_id` and its columns; `next` is the cursor of the page after."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+
+
+class Alive(msgspec.Struct):
+    """The process answers."""
+
+    status: str
+
+
+def ref(name: str) -> Json:
+    return {"$ref": _REF.format(name=name)}
+
+
+def components() -> Json:
+    """Every named schema: those of answers come from the types they are encoded from."""
+    types = [Answer, EventPage, CausalityPage, RowPage, Usage, Explanation, ErrorBody, Health, EventHealth, Alive]
+    _, answers = msgspec.json.schema_components(types, ref_template=_REF)
+    sent = {"Event": _event(), "CloudEvent": _cloudevent(), "GraphQLRequest": _graphql_request()}
+    return {**answers, **sent, "GraphQLAnswer": _graphql_answer()}
+
+
+def _text(about: str, *, length_max: int = NAME_CHARACTERS_MAX, length_min: int = 0) -> Json:
+    return {"type": ["string", "null"], "description": about, "maxLength": length_max, "minLength": length_min}
+
+
+def _event() -> Json:
+    instant = {
+        "description": "When it happened: RFC 3339, or integer epoch milliseconds",
+        "anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}, {"type": "null"}],
+    }
+    data = {"description": "Any JSON; kept as it was sent"}
+    return {
+        "type": "object",
+        "description": "One event. `stream` (or `metric`) is required; null means absent.",
+        "additionalProperties": False,
+        "properties": {
+            "tenantId": _text("Absent: the API key's tenant, else `default`", length_min=1),
+            "stream": _text("The kind of event", length_min=1),
+            "metric": _text("Another name of `stream`", length_min=1),
+            "customerRef": _text("Whom the event is about"),
+            "resourceId": _text("What the event is about"),
+            "ts": instant,
+            "occurredAt": {**instant, "description": "Another name of `ts`"},
+            "quantity": {
+                "description": "Exact decimal: below 10^18, at most nine decimals",
+                "type": ["string", "number", "null"],
+            },
+            "data": data,
+            "meta": {"description": "Another name of `data`"},
+            "payload": {"description": "Another name of `data`"},
+            "op": {"enum": ["upsert", "delete", None], "description": "In a keyed stream: set the row or remove it"},
+            "causalityKey": _text("The run this event belongs to"),
+            "correlationId": _text("Whatever ties events together for you"),
+            "causationId": _text("Key of the event that caused this one", length_max=KEY_BYTES_MAX),
+            "idempotencyKey": _text("Two sends with one key are one event", length_max=KEY_BYTES_MAX, length_min=1),
+            "source": _text("Who sent it"),
+        },
+        "examples": [{"stream": "api_calls", "customerRef": "cus_1", "ts": "2026-01-31T23:59:59.5Z", "quantity": "1"}],
+    }
+
+
+def _cloudevent() -> Json:
+    text = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX}
+    key = {**text, "maxLength": KEY_BYTES_MAX}
+    return {
+        "type": "object",
+        "description": "A CloudEvent 1.0 in structured JSON form. Extensions that are not named here are ignored.",
+        "required": ["specversion", "id", "source", "type"],
+        "properties": {
+            "specversion": {"const": "1.0"},
+            "id": {**key, "description": "With the source the event's key, which has up to 1 KiB"},
+            "source": text,
+            "type": {**text, "description": "The stream"},
+            "subject": {**text, "description": "The customerRef"},
+            "time": {"type": "string", "format": "date-time"},
+            "data": {},
+            "tenantid": text,
+            "quantity": {"type": ["string", "number"]},
+            "resourceid": text,
+            "causalitykey": text,
+            "correlationid": text,
+            "causationid": key,
+        },
+    }
+
+
+def _graphql_request() -> Json:
+    anything = {"type": ["object", "null"]}
+    return {
+        "type": "object",
+        "description": "A GraphQL document and what it is executed with.",
+        "required": ["query"],
+        "properties": {
+            "query": {"type": "string"},
+            "operationName": {"type": ["string", "null"], "description": "Which of its operations"},
+            "variables": {**anything, "description": "Numbers that JavaScript would round may be sent as texts"},
+            "extensions": anything,
+        },
+        "examples": [{"query": "{ counters(limit: 10) { metric customer_ref period_start value } }"}],
+    }
+
+
+def _graphql_answer() -> Json:
+    extensions = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
+    error = {
+        "type": "object",
+        "required": ["message", "extensions"],
+        "properties": {"message": {"type": "string"}, "locations": {"type": "array"}, "extensions": extensions},
+    }
+    return {
+        "type": "object",
+        "description": "`data`, or `errors` that say why there is none.",
+        "properties": {
+            "data": {"type": "object"},
+            "errors": {"type": "array", "minItems": 1, "items": error},
+            "error": {"type": "object", "description": "In JSON, where the status is no success: as on other paths"},
+        },
+    }

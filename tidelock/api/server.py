@@ -1,0 +1,242 @@
+"""The HTTP application: every route, what it may answer, and how errors look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from fastapi import FastAPI
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tidelock import __version__
+from tidelock.api.activity import ActivityLog
+from tidelock.api.docs import install_docs
+from tidelock.api.events import CAUSALITY, EVENTS, EventLists, TailRoute
+from tidelock.api.health import Probe
+from tidelock.api.ingest import IngestBypass, IngestRoute
+from tidelock.api.metrics import LiveState, Measured, Metrics, TriggerMetrics
+from tidelock.api.openapi import describe, graphql_operations, operation
+from tidelock.api.operations import HEALTH, AdminRoutes, HealthRoutes, admin_operations, admin_schemas
+from tidelock.api.tables import (
+    ADJUSTMENT_LIST,
+    ANY_TABLE,
+    COUNTER_LIST,
+    ERROR_LIST,
+    EXPLAIN,
+    LATE_LIST,
+    USAGE,
+    Explain,
+    Tables,
+)
+from tidelock.api.triggers import Triggers, trigger_operations, trigger_schemas
+from tidelock.api.verification import Verifying
+from tidelock.graphql.execution import GraphQL, Operations
+from tidelock.graphql.http import GraphQLRoute
+from tidelock.graphql.sse import GraphQLStreams
+from tidelock.graphql.triggers import answering_triggers, trigger_fields
+from tidelock.graphql.websocket import GraphQLSockets
+from tidelock.http.access import Access, Origins
+from tidelock.http.clients import ClientSlots
+from tidelock.http.gate import Gate, GateMetrics
+from tidelock.http.problems import install_problems
+from tidelock.ingest.intake import Intake
+from tidelock.ledger.apikeys import KeyNews
+from tidelock.ledger.feed import Feed
+from tidelock.ledger.sequencer import Sequencer
+from tidelock.postgres.database import Database
+from tidelock.postgres.pool import Connections
+from tidelock.settings import Settings
+from tidelock.triggers.admin import TriggerAdmin
+from tidelock.triggers.delivery import TriggerWorkers
+from tidelock.views.hub import Hub
+
+_READ_ERRORS = (400, 401, 403, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the application serves."""
+
+    settings: Settings
+    intake: Intake
+    sequencer: Sequencer
+    feed: Feed
+    hub: Hub
+    keys: KeyNews
+    #: for lists, which may take long
+    reads: Connections
+    #: for explanations, which may take longer: lists must not wait behind them
+    explains: Connections
+    #: for keys and health: they must not wait behind a long list
+    looks: Connections
+    database: Database
+    triggers: TriggerWorkers
+    verifying: Verifying
+    gate: Gate
+    #: the readers that health tells of
+    probes: Sequence[Probe] = ()
+
+
+class Console(Protocol):
+    """Pages for people: it answers what no route of the API takes, and asks that API itself."""
+
+    def attach(self, api: ASGIApp, access: Access) -> None: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+class _AnyKey(Convertor[str]):
+    """The rest of the path, whatever a key contains: slashes and line ends too."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anykey", _AnyKey())
+
+
+def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
+    """The application over an open ledger."""
+    settings = parts.settings
+    # A path has one spelling; and the docs pages come from here, not from a CDN.
+    app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    access = Access(parts.looks, parts.keys, settings.key_cache_s)
+    places = ClientSlots(settings.live_connections_max, "GraphQL clients of this tenant")
+    metrics = Metrics(parts.sequencer, parts.feed, lambda: LiveState(parts.hub.state, places.taken))
+    activity = ActivityLog()
+    ingest = IngestRoute(parts.intake, access, metrics, activity, settings)
+    tail = TailRoute(parts.feed, parts.looks, access, settings)
+    watched = TriggerMetrics(parts.triggers)
+    metrics.registry.register(watched)
+    metrics.registry.register(GateMetrics(parts.gate))
+    health = HealthRoutes(parts.looks, access, metrics, settings, probes=parts.probes, looks=[watched.look])
+    app.router.routes[:0] = [
+        # As probes ask: HEAD too, which the document need not tell twice.
+        Route("/healthz", health.alive, include_in_schema=False),
+        Route("/readyz", health.ready, include_in_schema=False),
+        Route(IngestBypass.path, ingest, methods=["POST"], include_in_schema=False),
+        WebSocketRoute("/ws", tail),
+        Route("/ws", _websocket_only, include_in_schema=False),
+    ]
+    desk = TriggerAdmin(parts.sequencer, parts.database, parts.reads, settings)
+    _add_graphql(app, parts, access, places, desk)
+    _add_lists(app, EventLists(parts.reads, access, settings))
+    _add_tables(app, Tables(parts.reads, parts.explains, access, settings), Explain(parts.explains, access, settings))
+    _add_triggers(app, Triggers(desk, access, settings))
+    _add_health(app, health)
+    _add_admin(app, AdminRoutes(parts.looks, access, settings, activity, parts.verifying))
+    if console is not None:
+        console.attach(app, access)
+    install_docs(app, console)
+    install_problems(app, settings.retry_after_s)
+    describe(app, {**trigger_schemas(), **admin_schemas()})
+    app.router.default = console or _nothing_here
+    inside = IngestBypass(app, ingest, settings.retry_after_s)
+    return Measured(Origins(inside, access, settings.cors_origins, settings.retry_after_s), metrics)
+
+
+def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: ClientSlots, desk: TriggerAdmin) -> None:
+    settings = parts.settings
+    graphql = GraphQL(parts.reads, parts.looks, settings, trigger_fields())
+    answering = partial(answering_triggers, desk)
+    operations = Operations(graphql, parts.hub, answering)
+    streams = GraphQLStreams(operations, access, places, settings)
+    route = GraphQLRoute(graphql, access, settings.retry_after_s, streams.answer, answering)
+    app.router.routes[:0] = [WebSocketRoute("/graphql", GraphQLSockets(operations, access, places, settings))]
+    get, post = graphql_operations()
+    _add(app, "/graphql", route.get, get)
+    _add(app, "/graphql", route.post, post, method="POST")
+
+
+def _add_lists(app: FastAPI, lists: EventLists) -> None:
+    key = {"name": "key", "schema": {"type": "string", "minLength": 1}, "description": "The causalityKey"}
+    _add(
+        app,
+        "/admin/events",
+        lists.events,
+        operation("Events in ledger order", "EventPage", parameters=EVENTS, errors=_READ_ERRORS),
+    )
+    _add(
+        app,
+        "/v1/causality/{key:anykey}",
+        lists.causality,
+        operation("The events of one run", "CausalityPage", parameters=CAUSALITY, path=key, errors=_READ_ERRORS),
+    )
+
+
+def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
+    name = {"name": "table", "schema": {"type": "string", "minLength": 1}, "description": "The table"}
+    usage = operation(
+        "Usage of a customer",
+        "Usage",
+        parameters=USAGE,
+        needed=("metric", "customerRef"),
+        errors=(*_READ_ERRORS, 404),
+        otherwise={"window": "Length of the periods, which is the meter's own: hour, day, week or month"},
+    )
+    _add(app, "/v1/usage", tables.usage, usage)
+    explained = operation(
+        "Why a counter is what it is",
+        "Explanation",
+        parameters=EXPLAIN,
+        needed=("metric", "customerRef"),
+        errors=(*_READ_ERRORS, 404),
+    )
+    _add(app, "/v1/explain", explain.explain, explained)
+    for path, handler, summary, listed in (
+        ("/v1/counters", tables.counters, "Usage counters", COUNTER_LIST),
+        ("/v1/adjustments", tables.adjustments, "What came too late for its counter", ADJUSTMENT_LIST),
+        ("/v1/late", tables.late, "What came too late for its window", LATE_LIST),
+        ("/v1/errors", tables.errors, "Events that did not fit", ERROR_LIST),
+    ):
+        described = operation(summary, "RowPage", parameters=listed.parameters, errors=(*_READ_ERRORS, 422))
+        _add(app, path, handler, described)
+    rows = operation("Rows of a table", "RowPage", parameters=ANY_TABLE, path=name, errors=(*_READ_ERRORS, 404, 422))
+    _add(app, "/v1/tables/{table}", tables.table, rows)
+
+
+def _add_triggers(app: FastAPI, triggers: Triggers) -> None:
+    for path, method, handler, described in trigger_operations():
+        _add(app, path, getattr(triggers, handler), described, method=method)
+
+
+def _add_admin(app: FastAPI, routes: AdminRoutes) -> None:
+    for path, method, handler, described in admin_operations():
+        _add(app, path, getattr(routes, handler), described, method=method)
+
+
+def _add_health(app: FastAPI, routes: HealthRoutes) -> None:
+    ready = operation("Ready for events", "Health")
+    ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
+    measured = operation("Metrics", "Alive", errors=(401, 403, 503))
+    measured["responses"][200] = {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    health = operation("Health of readers and windows", "EventHealth", parameters=HEALTH, errors=_READ_ERRORS)
+    _add(app, "/healthz", routes.alive, operation("The process answers", "Alive"))
+    _add(app, "/readyz", routes.ready, ready)
+    _add(app, "/admin/event-health", routes.health, health)
+    _add(app, "/metrics", routes.metrics, measured)
+
+
+def _add(app: FastAPI, path: str, handler: Any, described: dict[str, Any], *, method: str = "GET") -> None:
+    app.add_api_route(path, handler, methods=[method], response_class=Response, **described)
+
+
+async def _websocket_only(_: Request) -> Response:
+    raise HTTPException(426, headers={"upgrade": "websocket"})
+
+
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    """Also for WebSocket, where the framework would say 403."""
+    raise HTTPException(404)

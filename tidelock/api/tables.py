@@ -1,0 +1,213 @@
+"""The fold's tables over HTTP: any of them, the ones people ask for by name, usage, and why a counter is what it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import psycopg
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidelock.columns import STRING
+from tidelock.errors import RequestError
+from tidelock.fold.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
+from tidelock.http.access import Access
+from tidelock.http.parameters import (
+    Parameters,
+    key_cursor,
+    parse_instant,
+    read_key_cursor,
+    read_limit,
+    read_paging,
+    required,
+)
+from tidelock.http.problems import JSON
+from tidelock.model import DEFAULT_TENANT
+from tidelock.postgres.pool import Connections
+from tidelock.settings import Settings
+from tidelock.usage.explain import Asked, Explaining, ExplainLimits
+from tidelock.usage.usage import Wanted, read_usage
+from tidelock.views.catalog import CatalogReader
+from tidelock.views.rows import RowSelection, SelectedRows, read_rows
+from tidelock.where import TRUE, parse_where
+
+_OF_EVERY_TABLE = ("where", "tenantId", "limit", "cursor")
+USAGE = ("metric", "customerRef", "from", "to", "window", "groupBy", "asOf", "tenantId")
+
+_BY_CUSTOMER = {"metric": "metric", "customerRef": "customer_ref"}
+
+EXPLAIN = ("metric", "customerRef", "period", "group", "groupNull", "asOf", "tenantId", "limit", "cursor")
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A table as a list of its own, with parameters for what it is mostly asked for."""
+
+    table: str
+    #: parameter -> the column it names a value of
+    equal: Mapping[str, str] = field(default_factory=dict)
+    #: the timestamp that `from` and `to` are about
+    time: str | None = None
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (*self.equal, *(("from", "to") if self.time else ()), *_OF_EVERY_TABLE)
+
+
+COUNTER_LIST = Listed(COUNTERS.name, _BY_CUSTOMER, "period_start")
+ADJUSTMENT_LIST = Listed(ADJUSTMENTS.name, _BY_CUSTOMER, "period_start")
+ERROR_LIST = Listed(ERROR_ROWS.name, {"source": "source", "code": "code"})
+LATE_LIST = Listed(LATE_ROWS.name, {"window": "window", "reason": "reason"}, "event_time")
+ANY_TABLE = Listed("").parameters
+
+
+class Tables:
+    """The handlers of the fold's tables."""
+
+    def __init__(self, connections: Connections, explains: Connections, access: Access, settings: Settings) -> None:
+        """`explains` are for what is read from the events themselves."""
+        self._connections = connections
+        self._explains = explains
+        self._access = access
+        self._settings = settings
+        self._catalogs = CatalogReader(settings.definitions)
+
+    async def table(self, request: Request) -> Response:
+        return await self._list(request, Listed(request.path_params["table"]))
+
+    async def counters(self, request: Request) -> Response:
+        return await self._list(request, COUNTER_LIST)
+
+    async def adjustments(self, request: Request) -> Response:
+        return await self._list(request, ADJUSTMENT_LIST)
+
+    async def late(self, request: Request) -> Response:
+        return await self._list(request, LATE_LIST)
+
+    async def errors(self, request: Request) -> Response:
+        return await self._list(request, ERROR_LIST)
+
+    async def usage(self, request: Request) -> Response:
+        grant = await self._access.reader(request.scope)
+        parameters = Parameters(request.scope["query_string"], USAGE)
+        wanted = Wanted(
+            tenant_id=grant.reads(parameters.name("tenantId")) or DEFAULT_TENANT,
+            metric=required("metric", parameters.name("metric")),
+            customer_ref=required("customerRef", parameters.text("customerRef")),
+            since=parameters.instant("from"),
+            until=parameters.instant("to"),
+            window=parameters.name("window"),
+            grouped=parameters.choice("groupBy", ("true", "false")) == "true",
+            as_of=parameters.sequence("asOf", minimum=1),
+        )
+        settings = self._settings
+        connections = self._connections if wanted.as_of is None else self._explains
+        async with connections.lend() as connection:
+            usage = await read_usage(
+                connection,
+                self._catalogs,
+                wanted,
+                items_max=settings.usage_items_max,
+                timeout_ns=settings.explain_timeout,
+            )
+        return Response(msgspec.json.encode(usage), media_type=JSON)
+
+    async def _list(self, request: Request, listed: Listed) -> Response:
+        grant = await self._access.reader(request.scope)
+        parameters = Parameters(request.scope["query_string"], listed.parameters)
+        tenant_id = grant.reads(parameters.name("tenantId"))
+        limit = read_limit(parameters, self._settings)
+        async with self._connections.lend() as connection:
+            page = await self._read(connection, listed, parameters, tenant_id, limit)
+        following = None if page.last is None else key_cursor(listed.table, *page.last)
+        return Response(msgspec.json.encode({"items": page.items, "next": following}), media_type=JSON)
+
+    async def _read(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        listed: Listed,
+        parameters: Parameters,
+        tenant_id: str | None,
+        limit: int,
+    ) -> SelectedRows:
+        catalog = await self._catalogs.read(connection)
+        selection = _selection(catalog.table(listed.table), listed, parameters, tenant_id)
+        try:
+            return await read_rows(connection, selection, rows_max=limit, bytes_max=self._settings.page_bytes_max)
+        except psycopg.ProgrammingError as error:
+            # Declared, and made by the fold when it first runs.
+            if catalog.version is None and isinstance(error, psycopg.errors.UndefinedTable):
+                return SelectedRows([], None)
+            # Between the two looks the fold has given the table another shape.
+            if (await self._catalogs.read(connection)).version == catalog.version:
+                raise
+        return await self._read(connection, listed, parameters, tenant_id, limit)
+
+
+def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: str | None) -> RowSelection:
+    where, cursor = parameters.text("where"), parameters.text("cursor")
+    asked = {column: parameters.text(name) for name, column in listed.equal.items()}
+    return RowSelection(
+        table,
+        tenant_id,
+        equal={column: value for column, value in asked.items() if value is not None},
+        between={listed.time: (parameters.instant("from"), parameters.instant("to"))} if listed.time else {},
+        where=TRUE if where is None else parse_where(where, {"tenant_id": STRING, **table.columns}),
+        after=None if cursor is None else read_key_cursor(cursor, table.name),
+    )
+
+
+class Explain:
+    """The handler of `/v1/explain`."""
+
+    def __init__(self, connections: Connections, access: Access, settings: Settings) -> None:
+        self._connections = connections
+        self._access = access
+        self._settings = settings
+        self._catalogs = CatalogReader(settings.definitions)
+
+    async def explain(self, request: Request) -> Response:
+        grant = await self._access.reader(request.scope)
+        parameters = Parameters(request.scope["query_string"], EXPLAIN)
+        paging = read_paging(parameters, self._settings)
+        tenant_id = grant.reads(parameters.name("tenantId")) or DEFAULT_TENANT
+        asked = _asked(parameters, tenant_id)
+        limits = limits_of(self._settings)
+        async with self._connections.lend() as connection:
+            found = await Explaining(connection, self._catalogs, limits).explain(asked, paging)
+        return Response(msgspec.json.encode(found), media_type=JSON)
+
+
+def limits_of(settings: Settings) -> ExplainLimits:
+    return ExplainLimits(settings.explain_timeout, settings.page_bytes_max)
+
+
+def parse_period(text: str) -> int:
+    """An instant of a period, mostly its start; a bare date is its midnight. Raises ValueError."""
+    return parse_instant(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
+
+
+def _asked(parameters: Parameters, tenant_id: str) -> Asked:
+    period, group = parameters.text("period"), parameters.text("group")
+    none = parameters.choice("groupNull", ("true", "false")) == "true"
+    if none and group is not None:
+        raise RequestError("group and groupNull are two groups; give one", field="groupNull")
+    try:
+        instant = None if period is None else parse_period(period)
+    except ValueError as error:
+        raise RequestError(f"period: {error}", field="period") from None
+    return Asked(
+        tenant_id=tenant_id,
+        metric=required("metric", parameters.name("metric")),
+        customer_ref=required("customerRef", parameters.text("customerRef")),
+        period=instant,
+        group=group,
+        of_group=none or group is not None,
+        as_of=parameters.sequence("asOf", minimum=1),
+    )

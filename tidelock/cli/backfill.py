@@ -1,0 +1,206 @@
+"""The command `backfill`: an older table of events into the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from tidelock.cli import terminal
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
+from tidelock.cli.session import recording_ledger, set_on_signals
+from tidelock.errors import SettingsError
+from tidelock.instants import SECOND
+from tidelock.settings import Settings
+
+if TYPE_CHECKING:
+    from tidelock.sources.backfill.backfilling import Backfilled, OldRowProblem
+    from tidelock.sources.backfill.events import Preview
+    from tidelock.sources.backfill.oldtable import OldTable
+
+app = typer.Typer()
+
+
+@app.command("backfill", rich_help_panel="Events")
+def backfill(
+    url: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="Postgres that has the table, or TIDELOCK_BACKFILL_URL.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(metavar="NAME", help="The table, or a view of it.")] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="COLUMN=FIELD", help="A column's field; data.NAME a member of data, - leaves it out."
+        ),
+    ] = None,
+    stream: Annotated[str | None, typer.Option(metavar="NAME", help="Stream of rows that name none.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Tenant of rows that name none.", show_default="default")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and the first rows.")] = False,
+    rejects: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every row that was not taken there, as JSONL.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Look at all rows again; those that are recorded are duplicates.")
+    ] = False,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Record the rows of an older Postgres table, ordered by received_at, occurred_at and id, each once.
+
+    Rows keep their received_at. Columns are recognised by their names; --dry-run shows as what, --map says otherwise.
+
+    Stop it at any time: run again it goes on where it was. Producers may go on meanwhile.
+
+    [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table workflow_events --dry-run[/]
+    [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table calls --map kind=stream[/]
+    """
+    if "" in (url, table):
+        raise SettingsError("--from and --table must not be empty")
+    flags = {"backfill.url": url, "backfill.table": table, "backfill.stream": stream, "backfill.tenant": tenant}
+    settings = read_settings(config, data=data, database_url=database_url, **flags)
+    told = _told(settings.backfill.map, mapping or ())
+    with closing(_opened(settings, told)) as old:
+        if dry_run:
+            from tidelock.sources.backfill.events import preview
+
+            found = preview(old, settings)
+            if json:
+                terminal.write_json(found)
+            else:
+                _show_preview(found, old.place)
+            return
+        started = time.monotonic()
+        result, problems, stopped = _run(settings, old, restart=restart, all_problems=rejects is not None)
+    if rejects is not None:
+        _write(rejects, problems)
+    if json:
+        terminal.write_json(_report(result))
+    else:
+        _show(result, old.name, time.monotonic() - started, rejects)
+    raise typer.Exit(stopped or (0 if result.complete else 1))
+
+
+def _told(file: Mapping[str, str], flags: list[str] | tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """What is told of columns, and by whom; a flag goes before the file."""
+    told = {column: (field, "backfill.map") for column, field in file.items()}
+    given: set[str] = set()
+    for pair in flags:
+        column, separator, field = pair.rpartition("=")
+        if not separator or not column or not field:
+            raise SettingsError(f"--map {pair!r} is not of the form COLUMN=FIELD")
+        if column in given:
+            raise SettingsError(f"--map names the column {column!r} twice")
+        given.add(column)
+        told[column] = (field, "--map")
+    return told
+
+
+def _opened(settings: Settings, told: Mapping[str, tuple[str, str]]) -> OldTable:
+    """The older table, found and understood before a ledger is opened: a mistyped name should not cost that."""
+    from tidelock.postgres.reconnect import Patience
+    from tidelock.sources.backfill.oldtable import OldTable
+
+    wanted = settings.backfill
+    if wanted.url is None or wanted.table is None:
+        what = "--from URL" if wanted.url is None else "--table NAME"
+        raise SettingsError(f"{what} is missing; it can also stand in [backfill] of tidelock.toml")
+    old = OldTable(wanted.url, settings.connect_timeout_s, Patience(settings.outage_patience / SECOND))
+    try:
+        old.choose(wanted.table, told, stream=wanted.stream, tenant_id=wanted.tenant)
+    except BaseException:
+        old.close()
+        raise
+    return old
+
+
+def _run(
+    settings: Settings, old: OldTable, *, restart: bool, all_problems: bool
+) -> tuple[Backfilled, list[OldRowProblem], int]:
+    async def run() -> tuple[Backfilled, list[OldRowProblem], int]:
+        from tidelock.sources.backfill.backfilling import Backfilling
+        from tidelock.sources.sender import Sender
+
+        async with recording_ledger(settings) as ledger:
+            with terminal.Work(f"backfilling {escape(old.name)}", "rows") as work:
+                sender = Sender(ledger.sequencer, settings, streams_open=True)
+                backfilling = Backfilling(old, sender, settings.backfill.chunk_events, work.told)
+                stopped = set_on_signals(backfilling.stop)
+                result = await backfilling.run(ledger.database, restart=restart)
+            problems = await backfilling.all_problems(ledger.database) if all_problems else []
+            return result, problems, 0 if result.finished else stopped[0]
+
+    return asyncio.run(run())
+
+
+def _write(path: Path, problems: list[OldRowProblem]) -> None:
+    import msgspec
+
+    try:
+        path.write_bytes(b"".join(msgspec.json.encode(problem) + b"\n" for problem in problems))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _report(result: Backfilled) -> dict[str, object]:
+    return {
+        **asdict(result.counts),
+        "total": asdict(result.total),
+        "resumedAfter": result.resumed_after,
+        "unplaced": result.unplaced,
+        "behind": result.behind,
+        "finished": result.finished,
+        "problems": result.problems,
+    }
+
+
+def _show_preview(found: Preview, place: str) -> None:
+    from tidelock.sources.backfill.events import shown
+
+    terminal.show(f"{found.rows:,} rows of {escape(found.table)} at {escape(place)}, by received_at, occurred_at, id")
+    terminal.show("")
+    terminal.show_table(
+        ["column", "type", "is", "says"],
+        [(escape(each.column), each.type, escape(each.field or "left out"), each.by) for each in found.columns],
+    )
+    terminal.show(f"\nA row is identified by {escape(found.key)}. The first rows:\n")
+    for row in found.first:
+        if row.error is not None:
+            terminal.show(f"  [red]{escape(row.id)}  {row.error.code}  {escape(row.error.message)}[/]")
+        else:
+            terminal.show(f"  {escape(shown(row))}")
+    if found.unplaced:
+        terminal.show(f"\n[red]{found.unplaced:,} rows have no received_at or no id and cannot be recorded[/]")
+
+
+def _show(result: Backfilled, table: str, took_s: float, rejects: Path | None) -> None:
+    if result.resumed_after:
+        terminal.say(f"Went on behind row {result.resumed_after:,}, where an earlier run had come to.")
+    counts, total = result.counts, result.total
+    named = [("accepted", counts.accepted, "green"), ("duplicates", counts.duplicates, "yellow")]
+    named += [("conflicts", counts.conflicts, "red"), ("rejected", counts.rejected, "red")]
+    told = ", ".join(f"[{colour if count else 'dim'}]{count:,} {name}[/]" for name, count, colour in named)
+    terminal.show(f"{counts.rows:,} rows of {escape(table)} in {took_s:.1f} s: {told}")
+    for problem in result.problems:
+        terminal.show(f"  id {escape(str(problem.id))}  [red]{escape(problem.told)}[/]")
+    more = total.rejected + total.conflicts + result.unplaced - len(result.problems)
+    if more > 0:
+        hint = f"all are in {escape(str(rejects))}" if rejects else "--rejects FILE writes all of them"
+        terminal.show(f"  [dim]and {more:,} more; {hint}[/]")
+    if result.behind:
+        terminal.show(
+            f"[red]{result.behind:,} rows were added behind the place that was reached[/]; "
+            "--restart looks at all rows again"
+        )
+    if not result.finished:
+        terminal.say(f"Stopped behind row {total.rows:,}. Run it again to go on.")

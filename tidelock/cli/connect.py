@@ -1,0 +1,152 @@
+"""The commands `connect ...`: foreign views followed into the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from tidelock.cli import terminal
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
+from tidelock.cli.session import recording_ledger, set_on_signals
+from tidelock.errors import SettingsError
+from tidelock.model import DEFAULT_TENANT
+from tidelock.settings import Settings
+
+if TYPE_CHECKING:
+    from tidelock.definitions import Stream
+    from tidelock.sources.connect.connecting import Connected
+    from tidelock.sources.connect.connector import Connector
+
+app = typer.Typer(no_args_is_help=True, help="Follow views of other systems.")
+
+
+@app.callback()
+def connect() -> None:
+    """Follow views of other systems: their rows become events of a keyed stream."""
+
+
+@app.command("materialize")
+def materialize(
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="URL", help="Materialize that has the view, or TIDELOCK_CONNECT_MATERIALIZE_URL."
+        ),
+    ] = None,
+    view: Annotated[str | None, typer.Option(metavar="NAME", help="The view, written as in SQL.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its stream, which has a key.", show_default="the view's name")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="Key of the view, to make sure that it is the stream's; again for each column."
+        ),
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Tenant of its rows.", show_default=DEFAULT_TENANT)
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Compare the whole view with what is recorded, even if it can go on.")
+    ] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Delete rows of the stream that others recorded and the view has not.")
+    ] = False,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Follow a Materialize view: record its rows, and every change of them, as events of a keyed stream.
+
+    A collection is what changed at one mz_timestamp, which is when its events occurred.
+
+    Stop it at any time: run again it goes on where it was. What is told twice is recorded once.
+
+    [dim]tidelock connect materialize --from postgresql://tidelock@materialize.example:6875/materialize --view trades[/]
+    """
+    if "" in (url, view, stream, tenant):
+        raise SettingsError("--from, --view, --stream and --tenant must not be empty")
+    given = {"url": url, "view": view, "stream": stream, "tenant": tenant}
+    flags = {f"connect.materialize.{name}": value for name, value in given.items()}
+    settings = read_settings(config, data=data, database_url=database_url, **flags)
+    wanted = settings.connect.materialize
+    if wanted.url is None or wanted.view is None:
+        what = "--from URL" if wanted.url is None else "--view NAME"
+        raise SettingsError(f"{what} is missing; it can also stand in [connect.materialize] of tidelock.toml")
+    from tidelock.sources.connect.materialize import Materialize
+
+    connector = Materialize(
+        wanted.url,
+        wanted.view,
+        connect_timeout_s=settings.connect_timeout_s,
+        part_rows_max=settings.connect.part_rows_max,
+    )
+    feeding = _stream(settings, wanted.stream or connector.name, key)
+    tenant_id = wanted.tenant or DEFAULT_TENANT
+    result = asyncio.run(_run(settings, connector, feeding, tenant_id, restart=restart, adopt=adopt))
+    if json:
+        terminal.write_json(asdict(result))
+    else:
+        _show(result)
+
+
+def _stream(settings: Settings, name: str, key: list[str] | None) -> Stream:
+    """The stream as it is declared. One that is not is refused with the view's columns at hand."""
+    from tidelock.definitions import Stream
+
+    stream = settings.definitions.stream(name) or Stream(name)
+    named = tuple(column.strip() for text in key or () for column in text.split(","))
+    if named and stream.key and named != stream.key:
+        raise SettingsError(
+            f'--key {",".join(named)} is not the key of stream "{name}", which is {",".join(stream.key)}; leave it '
+            f"out, or change [streams.{name}] key",
+            field="key",
+        )
+    # Without a key in its declaration it will be refused, with what the declaration could be.
+    return stream if stream.key else Stream(name, key=named)
+
+
+async def _run(
+    settings: Settings,
+    connector: Connector,
+    stream: Stream,
+    tenant_id: str,
+    *,
+    restart: bool,
+    adopt: bool,
+) -> Connected:
+    from tidelock.sources.connect.connecting import Connecting
+    from tidelock.sources.connect.memory import Memory, ViewFeed
+    from tidelock.sources.sender import Sender
+
+    # Seen before a ledger is opened: a mistyped name should not cost that.
+    try:
+        await connector.open(stream)
+    finally:
+        await connector.close()
+    async with recording_ledger(settings) as ledger:
+        sender = Sender(ledger.sequencer, settings, streams_open=True)
+        feed = ViewFeed.of(connector, stream, tenant_id)
+        connecting = Connecting(
+            connector,
+            feed,
+            Memory(ledger.database, feed),
+            sender,
+            settings.connect,
+            tell=lambda text: terminal.say(escape(text)),
+        )
+        set_on_signals(connecting.stop)
+        return await connecting.run(restart=restart, adopt=adopt)
+
+
+def _show(result: Connected) -> None:
+    through = f" It is through {result.position}." if result.position is not None else ""
+    terminal.show(
+        f"[green]{result.accepted:,}[/] changes recorded, {result.deletes:,} of them deletes; "
+        f"{result.duplicates:,} were recorded before.{through} Run it again to go on."
+    )

@@ -1,0 +1,202 @@
+"""Commands that copy the ledger to other systems, `mirror` and `load`, and `dev kafka`, a Kafka to try it with."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tidelock.cli import terminal
+from tidelock.cli.flags import Config, Data, DatabaseUrl, LogLevel, Told, read_settings, setting
+from tidelock.cli.session import (
+    log_to_stderr,
+    made_ledger,
+    stop_on_signals,
+    stop_with_parent,
+    tell_programs,
+    teller,
+)
+from tidelock.errors import SettingsError
+from tidelock.settings import Settings
+
+app = typer.Typer()
+dev = typer.Typer(no_args_is_help=True, help="What one needs to try things out. Not for production.")
+
+Brokers = Annotated[str | None, setting("kafka.brokers", "HOST:PORT,...")]
+LakePath = Annotated[str | None, setting("lake.path", "PATH")]
+ClickHouseUrl = Annotated[str | None, setting("clickhouse.url", "URL")]
+
+
+class StoreName(StrEnum):
+    """A store that is loaded."""
+
+    lake = "lake"
+    clickhouse = "clickhouse"
+
+
+@app.command(rich_help_panel="Run")
+def mirror(
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    kafka_brokers: Brokers = None,
+    log_level: LogLevel = None,
+    once: Annotated[bool, typer.Option("--once", help="Mirror what there is, then stop.")] = False,
+    first: Annotated[
+        int | None,
+        typer.Option("--from", metavar="SEQUENCE", help="Send again from here on: repairs what `verify` found."),
+    ] = None,
+    supervised: Annotated[bool, typer.Option(hidden=True)] = False,
+    json: Told = False,
+) -> None:
+    """Copy the ledger to Kafka, in its order. `up` does so by itself when brokers are set.
+
+    One at a time mirrors a ledger; others stand by. While brokers are away events wait in the ledger.
+
+    [dim]tidelock mirror --kafka-brokers kafka.example:9092[/]
+    """
+    settings = read_settings(
+        config, data=data, database_url=database_url, log_level=log_level, **{"kafka.brokers": kafka_brokers}
+    )
+    log_to_stderr(settings.log_level)
+    check_kafka(settings)
+    stop = stop_on_signals()
+    if supervised:
+        stop_with_parent(stop)
+    from tidelock.mirror.proof import restart_from
+    from tidelock.mirror.ranges import read_ledger_end
+    from tidelock.mirror.runner import Mirror, calm_collector
+
+    tell = teller("mirror", json)
+    with made_ledger(settings) as database:
+
+        def begin() -> int | None:
+            with database.connect_sync(name="tidelock mirror") as connection:
+                if first is not None:
+                    position = restart_from(connection, settings, first)
+                    tell(f"mirroring again from what follows sequence {position}")
+                return read_ledger_end(connection) if once else None
+
+        through = database.patience.insist_sync(begin)
+        calm_collector()
+        runner = Mirror(database, settings, tell, patient=not once)
+        runner.run(stop, through=through)
+        if once and not stop.is_set():
+            tell(f"everything through sequence {runner.position} is in Kafka")
+
+
+@app.command(rich_help_panel="Run")
+def load(
+    stores: Annotated[
+        list[StoreName] | None, typer.Argument(metavar="[lake|clickhouse]...", help="None: all that are set.")
+    ] = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    lake_path: LakePath = None,
+    clickhouse_url: ClickHouseUrl = None,
+    log_level: LogLevel = None,
+    once: Annotated[bool, typer.Option("--once", help="Load what there is, then stop.")] = False,
+    first: Annotated[
+        int | None,
+        typer.Option(
+            "--from", metavar="SEQUENCE", min=1, help="Load again from here on: repairs what `verify` found. Then stop."
+        ),
+    ] = None,
+    supervised: Annotated[bool, typer.Option(hidden=True)] = False,
+    json: Told = False,
+) -> None:
+    """Load the ledger into Parquet files and ClickHouse, in its order, on Spark. `up` does so when they are set.
+
+    One at a time loads a store; others stand by. While a store is away events wait in the ledger. For a repair the
+    loader that has the store, such as that of `up`, lets go of it and goes on afterwards.
+
+    [dim]tidelock load lake --lake-path /srv/lake --once[/]
+    """
+    from tidelock.sinks import stores as places
+
+    settings = read_settings(
+        config, data=data, database_url=database_url, log_level=log_level,
+        **{"lake.path": lake_path, "clickhouse.url": clickhouse_url},
+    )  # fmt: skip
+    log_to_stderr(settings.log_level)
+    names = places.chosen(settings, [store.value for store in stores or []])
+    places.check_stores(settings)
+    stop = stop_on_signals()
+    if supervised:
+        stop_with_parent(stop)
+    tell = teller("load", json)
+    with made_ledger(settings) as database:
+
+        def begin() -> int:
+            with database.connect_sync(name="tidelock load") as connection:
+                if first is not None:
+                    _check_first(first, places.positions(connection, names))
+                return places.source_end(connection, settings)
+
+        end = database.patience.insist_sync(begin)
+        through = end if once or first is not None else None
+        places.load(settings, database, names, stop=stop, through=through, since=first, tell=tell)
+        if through is not None and not stop.is_set():
+            tell(f"{' and '.join(names)}: complete through sequence {through}")
+
+
+@dev.callback()
+def _dev() -> None:
+    """Nothing of its own: without this, a group of one command would be that command."""
+
+
+@dev.command()
+def kafka(
+    config: Config = None,
+    data: Data = None,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0 takes a free one.")] = 9092,
+    json: Told = False,
+) -> None:
+    """Run a Kafka here: one broker, on this machine only, its messages in the data directory.
+
+    Kafka itself, fetched the first time (40 MB). Ctrl-C stops it.
+
+    [dim]tidelock dev kafka --port 9092[/]
+    """
+    settings = read_settings(config, data=data)
+    from tidelock.mirror.broker import VERSION, Broker
+
+    stop = stop_on_signals()
+    terminal.say(f"Starting Kafka {VERSION} ...")
+    broker = Broker(settings.data / "dev-kafka", settings.data, settings.spark.java, port)
+    with broker:
+        terminal.say(f"[bold green]Kafka is up[/] at [bold]{broker.address}[/]. Ctrl-C stops it.")
+        terminal.say(f"  [dim]mirror[/] TIDELOCK_KAFKA_BROKERS={broker.address} tidelock up")
+        terminal.say(f"  [dim]log   [/] {broker.log}")
+        if json:
+            tell_programs("ready", brokers=broker.address, log=str(broker.log))
+        while not stop.wait(0.2):
+            broker.check()
+    terminal.say("Stopped.")
+    if json:
+        tell_programs("stopped")
+
+
+def check_kafka(settings: Settings) -> None:
+    """Raises SettingsError where there are no brokers to talk to, nor the means."""
+    if not settings.kafka.brokers:
+        raise SettingsError(
+            "no brokers are set: name them with `[kafka] brokers` in tidelock.toml, TIDELOCK_KAFKA_BROKERS or "
+            "--kafka-brokers; `tidelock dev kafka` runs one here",
+            field="kafka.brokers",
+        )
+    try:
+        from tidelock.mirror import cluster
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"{error.name} is not installed; it comes with: pip install 'tidelock[kafka]'") from None
+    cluster.check(settings.kafka)
+
+
+def _check_first(first: int, positions: dict[str, int]) -> None:
+    for name, position in positions.items():
+        if first > position:
+            upto = f"1 to {position}" if position else "none yet"
+            rest = f"`tidelock load {name} --once` loads the rest"
+            raise SettingsError(f"--from {first}: the sequences that were loaded into {name} are {upto}; {rest}")

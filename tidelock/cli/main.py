@@ -1,0 +1,112 @@
+"""The command line: every command, and what happens when one fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tidelock import __version__
+from tidelock.cli import (
+    backfill,
+    checks,
+    connect,
+    copies,
+    files,
+    fold,
+    keys,
+    salts,
+    serve,
+    tables,
+    tail,
+    terminal,
+    triggers,
+)
+from tidelock.errors import TidelockError
+
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+def _flags_without_values(command: Any, ctx: typer.Context) -> None:
+    """In help texts, of this command and those below: `--json <bool>` reads as if one had to say which."""
+    for parameter in [*command.params, command.get_help_option(ctx)]:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        _flags_without_values(below, ctx)
+
+
+class Commands(TyperGroup):
+    """Failures told on purpose become one message and an exit code; a trace means a defect of Tidelock."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]  # its own copy of the class
+        _flags_without_values(self, ctx)
+        return super().get_params(ctx)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # its own copy of the class
+        try:
+            return super().invoke(ctx)
+        except TidelockError as error:
+            terminal.fail("\n".join(filter(None, [error.message, error.detail])))
+            raise typer.Exit(error.exit_code) from None
+        except BrokenPipeError:
+            # Whoever read has seen enough. What is still buffered must not complain at the very end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_BROKEN_PIPE) from None
+
+
+app = typer.Typer(
+    name="tidelock",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="One ordered ledger for events that are retried, late and out of order.",
+    epilog="Exit codes: 0 done, 1 a check found a difference, 2 wrong use or settings, 3 something is unreachable.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        terminal.show(f"tidelock {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def tidelock(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Nothing of its own: what it takes is dealt with before a command is looked for."""
+
+
+# In this order the help shows its panels: run, events, tables, look after.
+for commands in (serve, files, backfill, tables, fold, copies, tail, checks):
+    app.add_typer(commands.app)
+app.add_typer(connect.app, name="connect", rich_help_panel="Events")
+app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
+app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
+app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
+app.add_typer(copies.dev, name="dev", rich_help_panel="Look after")
+
+
+def _terminate(number: int, _: FrameType | None) -> None:
+    """As an exception, so that what was opened is closed: an embedded server that we started, a half-written file."""
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
+    app()
+
+
+if __name__ == "__main__":
+    main()

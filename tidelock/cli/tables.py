@@ -1,0 +1,397 @@
+"""Commands about what is derived: `usage`, `changes`, `explain`, `drain`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.text import Text
+
+from tidelock.cli import terminal
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, Tenant, check_texts, read_settings, slice_of
+from tidelock.cli.session import found_ledger, read_shape
+from tidelock.columns import ColumnType
+from tidelock.errors import Difference, SettingsError
+from tidelock.instants import format_instant
+from tidelock.model import DEFAULT_TENANT
+from tidelock.sections import shown
+
+if TYPE_CHECKING:
+    from tidelock.changes.reader import Change
+    from tidelock.definitions import Definitions
+    from tidelock.postgres.database import Database
+    from tidelock.settings import Settings
+    from tidelock.usage.explain import Asked, ExplainedEvent, Explanation
+    from tidelock.usage.usage import Usage, Wanted
+
+app = typer.Typer()
+
+AsOf = Annotated[
+    int | None,
+    typer.Option("--as-of", metavar="SEQUENCE", min=1, help="As it was when the fold had come to this sequence."),
+]
+
+_CHANGES_MAX = 100_000
+_EVENTS_MAX = 1_000
+_SOURCE_TIMESTAMP_MAX = 2**63 - 1
+_OPERATIONS = {"insert": "green", "update": "yellow", "delete": "red"}
+_PARTS = {"folded": "green", "adjusted": "yellow", "error": "red"}
+
+
+@app.command(rich_help_panel="Tables")
+def usage(
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Name of a meter.")],
+    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="A customerRef.")],
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Periods that end after: RFC 3339 or epoch ms.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Periods that start before: RFC 3339 or epoch ms.")
+    ] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="By the meter's groups.")] = False,
+    as_of: AsOf = None,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose customer.")] = DEFAULT_TENANT,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show what a customer used, period by period.
+
+    [dim]tidelock usage api_calls cus_1 --from 2026-01-01T00:00:00Z[/]
+    [dim]tidelock usage api_calls cus_1 --as-of 41[/]
+    """
+    from tidelock.usage.usage import Wanted
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    asked = slice_of(tenant, metric, customer, occurred_from=since, occurred_to=until)
+    wanted = Wanted(tenant, metric, customer, asked.occurred_from, asked.occurred_to, grouped=groups, as_of=as_of)
+    with found_ledger(settings) as database:
+        found = asyncio.run(_usage(database, settings, wanted))
+    if json:
+        terminal.write_json(found)
+    else:
+        _show_usage(found, groups=groups)
+
+
+@app.command(rich_help_panel="Tables")
+def changes(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Such as counters, or a keyed stream.")],
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            metavar="COUNT",
+            help="Only the last so many.",
+            show_default="all that are kept",
+            min=1,
+            max=_CHANGES_MAX,
+        ),
+    ] = None,
+    after: Annotated[
+        int | None, typer.Option("--after", metavar="SOURCE_TIMESTAMP", help="Behind this source timestamp.")
+    ] = None,
+    tenant: Tenant = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show what the fold did to a table: one line per key and request, with the row before and after.
+
+    [dim]tidelock changes counters -n 20[/]
+    [dim]tidelock changes trades --after 1794780600123456000 --json[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url)
+    if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
+        raise SettingsError(f"--after is a whole number from 0 to {_SOURCE_TIMESTAMP_MAX}")
+    with found_ledger(settings) as database:
+        shape = asyncio.run(database.patience.insist(lambda: read_shape(database, settings, "tidelock changes")))
+        columns = shape.table(table).columns
+        _print_changes(columns, _changes(database, table, after, tenant, number), json=json)
+
+
+@app.command(rich_help_panel="Tables")
+def explain(
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Name of a meter.")],
+    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="A customerRef.")],
+    period: Annotated[
+        str | None,
+        typer.Option("--period", metavar="TIME", help="An instant or a date of the period.", show_default="latest"),
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", metavar="TEXT", help="Only this group of the meter.")] = None,
+    no_group: Annotated[bool, typer.Option("--no-group", help="Only what has no value to be grouped by.")] = False,
+    as_of: AsOf = None,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose customer.")] = DEFAULT_TENANT,
+    events: Annotated[
+        int, typer.Option("--events", metavar="COUNT", help="Show so many events, the first.", min=0, max=_EVENTS_MAX)
+    ] = 10,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Explain a number: what was counted, what came late, what was not counted, and the events themselves.
+
+    Exits with 1 if the counter that the fold keeps is another one.
+
+    [dim]tidelock explain api_calls cus_1[/]
+    [dim]tidelock explain api_calls cus_1 --period 2026-01-01 --events 100[/]
+    [dim]tidelock explain api_calls cus_1 --as-of 41 --json[/]
+    """
+    from tidelock.usage.explain import Asked
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    check_texts(tenant=tenant, metric=metric, customer=customer, group=group)
+    if no_group and group is not None:
+        raise SettingsError("--group and --no-group are two groups; give one")
+    asked = Asked(
+        tenant, metric, customer, _instant(period),
+        group=group, of_group=no_group or group is not None, as_of=as_of,
+    )  # fmt: skip
+    with found_ledger(settings) as database:
+        found = asyncio.run(_explained(database, settings, asked, events))
+    if json:
+        terminal.write_json(found)
+    else:
+        _show_explanation(found)
+    if found.agrees is False:
+        raise Difference(
+            "the counter that the fold keeps is another one than its events make; see tidelock recompute --check"
+        )
+
+
+@app.command(rich_help_panel="Tables")
+def drain(
+    window: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WINDOW]", help="A window by event time, or STREAM_ordered; none: all of them.", show_default=False
+        ),
+    ] = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Close open windows and release what is held back, without waiting for later events.
+
+    It is recorded in the ledger, so a replay closes the same windows at the same place. Events that come afterwards for
+    what was closed are late, with the reason `drained`.
+
+    [dim]tidelock drain volume_1m[/]
+    """
+    from tidelock.ledger.opening import record_control
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        windows = drained_by(_definitions_in_effect(database, settings), window)
+        control = {"type": "drain"} if window is None else {"type": "drain", "window": window}
+        recorded = record_control(settings, database, control)
+    if json:
+        terminal.write_json(
+            {
+                "ingressSequence": recorded.ingress_sequence,
+                "sourceTimestamp": recorded.source_timestamp,
+                "window": window,
+                "windows": windows,
+            }
+        )
+        return
+    at = format_instant(int(recorded.source_timestamp))
+    terminal.show(
+        f"Recorded as sequence [bold]{recorded.ingress_sequence}[/] at {at}, "
+        f"source timestamp {recorded.source_timestamp}.\n"
+        f"As soon as the fold is through it, what {escape(', '.join(windows))} had open is closed and what was held "
+        "back is released, with that source timestamp. `tidelock status` shows how far the fold is."
+    )
+
+
+async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usage:
+    from tidelock.usage.usage import read_usage
+    from tidelock.views.catalog import CatalogReader
+
+    async with await database.connect(name="tidelock usage") as connection:
+        shapes = CatalogReader(settings.definitions)
+        return await read_usage(
+            connection, shapes, wanted, items_max=settings.usage_items_max, timeout_ns=settings.explain_timeout
+        )
+
+
+def _show_usage(found: Usage, *, groups: bool) -> None:
+    what = f"[bold]{escape(found.metric)}[/] of [bold]{escape(found.customer_ref)}[/]"
+    through = f"through sequence {found.through_sequence:,}"
+    terminal.show(f"{what}: {found.aggregation} by {found.period}, {through}")
+    if not found.items:
+        terminal.say("Nothing was used in that time.")
+        return
+    terminal.show_table(
+        ["from", "to", *(["group"] if groups else []), "value#", "adjustment#", "total#", "watermark"],
+        [
+            (
+                item.period_start,
+                item.period_end,
+                *([_cell(item.group)] if groups else []),
+                _cell(item.value),
+                _cell(item.adjustment),
+                f"[bold]{_cell(item.total)}[/]",
+                _cell(item.watermark),
+            )
+            for item in found.items
+        ],
+    )
+
+
+def _changes(
+    database: Database, table: str, after: int | None, tenant: str | None, number: int | None
+) -> Iterator[Change]:
+    """The last `number` changes, or all of them."""
+    from tidelock.changes.reader import before_last, changes_after, pruned_through, read_changes
+
+    def read(last: Change | None) -> Iterator[Change]:
+        with database.connect_sync(name="tidelock changes") as connection:
+            if last is not None:
+                yield from changes_after(connection, last, tables=[table])
+                return
+            if after is not None:
+                start = after
+            elif tenant is None and number is not None:
+                start = before_last(connection, table, number)
+            else:
+                start = pruned_through(connection)
+            yield from read_changes(connection, after=start, tables=[table])
+
+    found = database.patience.read_on(read)
+    chosen = (change for change in found if tenant is None or change.tenant_id == tenant)
+    yield from chosen if number is None else deque(chosen, maxlen=number)
+
+
+def _print_changes(columns: Mapping[str, ColumnType], found: Iterator[Change], *, json: bool) -> None:
+    from tidelock.changes.forms import change_forms
+
+    form = change_forms(columns)
+    if json:
+        terminal.write(msgspec.json.encode(form(change)) for change in found)
+        return
+    console = terminal.console()
+    for change in found:
+        terminal.show_line(console, _change_line(change, form(change)))
+
+
+def _change_line(change: Change, form: Mapping[str, Any]) -> Text:
+    """When, what happened to which key, and the columns that are not as before."""
+    old, new = form["old"], form["new"]
+    operation = "insert" if old is None else "delete" if new is None else "update"
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{change.source_timestamp}", style="bold")
+    line.append(f"  {format_instant(change.source_timestamp)}", style="dim")
+    if change.tenant_id != DEFAULT_TENANT:
+        line.append(f"  {change.tenant_id}", style="magenta")
+    line.append(f"  {operation}", style=_OPERATIONS[operation])
+    line.append(f"  {change.key}", style="cyan")
+    for name, value in (new or {}).items():
+        before = old.get(name) if old is not None else None
+        if name != "tenant_id" and value != before:
+            line.append(f"  {name} ", style="dim")
+            line.append(f"{_text(before)} -> {_text(value)}" if old is not None else _text(value))
+    return line
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+async def _explained(database: Database, settings: Settings, asked: Asked, events: int) -> Explanation:
+    from tidelock.api.tables import limits_of
+    from tidelock.http.parameters import Paging
+    from tidelock.usage.explain import Explaining
+    from tidelock.views.catalog import CatalogReader
+
+    async with await database.connect(name="tidelock explain") as connection:
+        explaining = Explaining(connection, CatalogReader(settings.definitions), limits_of(settings))
+        return await explaining.explain(asked, Paging(events, descending=False, position=None))
+
+
+def _instant(period: str | None) -> int | None:
+    from tidelock.api.tables import parse_period
+
+    try:
+        return None if period is None else parse_period(period)
+    except ValueError as error:
+        raise SettingsError(f"--period: {error}") from None
+
+
+def _show_explanation(found: Explanation) -> None:
+    group = "" if found.group is None else f", group [bold]{escape(found.group)}[/]"
+    what = f"[bold]{escape(found.metric)}[/] of [bold]{escape(found.customer_ref)}[/]{group}"
+    terminal.show(f"{what}, {found.period_start} to {found.period_end}, through sequence {found.through_sequence:,}")
+    terminal.show(f"[dim]{escape(found.definition)}[/]")
+    terminal.show(f"\n[bold green]{_cell(found.total)}[/] {_sum_in_words(found)}")
+    terminal.show(f"{escape(found.why)}\n")
+    rows = [
+        (f"[green]folded[/], watermark {_cell(found.watermark)}", found.folded),
+        ("[yellow]adjusted[/], too late", found.adjusted),
+    ]
+    terminal.show_table(
+        ["part", "events#", "sum#", "min#", "max#", "last#", "first sequence#", "last sequence#"],
+        [
+            (name, f"{part.count:,}", *map(_cell, (part.sum, part.min, part.max, part.last)),
+             *map(_cell, (part.first_sequence, part.last_sequence)))
+            for name, part in rows if part.count
+        ],
+    )  # fmt: skip
+    if found.items:
+        terminal.show("")
+        terminal.show_table(
+            ["sequence#", "occurred at", "part", "counted#", "change#", "total#", ""], map(_event_cells, found.items)
+        )
+    if found.next is not None and found.items:
+        terminal.show("[dim]There are more events: --events COUNT shows them.[/]")
+
+
+def _sum_in_words(found: Explanation) -> str:
+    if not found.adjusted.count or found.value is None or found.adjustment is None:
+        return ""
+    sign, size = ("-", found.adjustment[1:]) if found.adjustment.startswith("-") else ("+", found.adjustment)
+    return f"= {found.value} in time {sign} {size} by what came late"
+
+
+def _event_cells(event: ExplainedEvent) -> tuple[str, ...]:
+    colour = _PARTS.get(event.part, "dim")
+    numbers = map(_cell, (event.counted, event.change, event.total))
+    note = _cell(event.message or event.resource_id)
+    return f"{event.ingress_sequence:,}", event.occurred_at, f"[{colour}]{event.part}[/]", *numbers, f"[dim]{note}[/]"
+
+
+def drained_by(definitions: Definitions, name: str | None) -> list[str]:
+    """The windows and ordered outputs that a drain of that name, or of all, is about. Raises SettingsError."""
+    windows = [window.name for window in definitions.windows.values() if window.eventtime.enabled]
+    found = [*windows, *(f"{stream.name}_ordered" for stream in definitions.streams.values() if stream.ordered)]
+    if name in found:
+        return [name]
+    if name in definitions.windows:
+        raise SettingsError(
+            f"{shown(name)} goes by arrival: it holds nothing back and closes by itself as time passes, so there is "
+            "nothing to drain; that is for windows with eventtime.enabled and for streams with ordered = true"
+        )
+    if not found:
+        raise SettingsError(
+            "there is nothing to drain: no window has eventtime.enabled, and no stream has ordered = true"
+        )
+    if name is not None:
+        raise SettingsError(f"there is no window {shown(name)} by event time; there are: {', '.join(found)}")
+    return found
+
+
+def _definitions_in_effect(database: Database, settings: Settings) -> Definitions:
+    """Those the tables are made by: what the settings say may not be in effect yet."""
+    return asyncio.run(read_shape(database, settings, "tidelock drain")).definitions
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else escape(str(value))

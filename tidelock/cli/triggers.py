@@ -1,0 +1,412 @@
+"""Commands for triggers: `triggers list`, `create`, `delete`, `enable`, `test`, deliveries, `replay` and others."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from tidelock.cli import terminal
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, Tenant, read_settings
+from tidelock.cli.session import found_ledger, made_ledger, stop_on_signals, teller
+from tidelock.errors import Difference, SettingsError, Unreachable
+
+if TYPE_CHECKING:
+    from tidelock.fold.redefine.refolding import Refolding
+    from tidelock.postgres.database import Database
+    from tidelock.settings import Settings
+    from tidelock.triggers.admin import TriggerAdmin
+    from tidelock.triggers.outbox import Transition
+
+Answer = TypeVar("Answer")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Triggers: who is told when a row enters or leaves a condition.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the trigger.", show_default=False)]
+
+_LIST_MAX = 100_000
+_SEQUENCE_MAX = 2**63 - 2
+# Events found again that are shown and queued at a time: there may be millions.
+_REPLAYED = 1_000
+
+
+@app.command("list")
+def list_all(
+    tenant: Tenant = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show every trigger.
+
+    [dim]tidelock triggers list --json | jq .name[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        found = _at_desk(settings, database, lambda desk: desk.page(tenant, _LIST_MAX))
+    forms = [each.form() for each in found]
+    if json:
+        terminal.write_json(*forms)
+    elif forms:
+        terminal.show_table(
+            ["name", "tenant", "table", "match", "unmatch", "webhook", "enabled", "since#"],
+            [
+                (
+                    escape(each["name"]),
+                    escape(each["tenantId"]),
+                    escape(each["table"]),
+                    escape(bytes(each["match"]).decode()),
+                    "" if each["unmatch"] is None else escape(bytes(each["unmatch"]).decode()),
+                    escape(each["webhook"]),
+                    "yes" if each["enabled"] else "[red]no[/]",
+                    f"{each['createdSequence']:,}",
+                )
+                for each in forms
+            ],
+        )
+    else:
+        terminal.say("No triggers. `tidelock triggers create` makes one.")
+
+
+@app.command()
+def create(
+    name: Name,
+    table: Annotated[str, typer.Option(metavar="TABLE", help="Such as counters, a window or a keyed stream.")],
+    match: Annotated[str, typer.Option(metavar="JSON", help="Filter under which a row enters.")],
+    webhook: Annotated[str, typer.Option(metavar="URL", help="Who is told.")],
+    unmatch: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Filter under which it leaves.", show_default="match is not true")
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHSEC", help="Signs; may be repeated, newest first.", show_default="made"),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Whose rows.")] = None,
+    snapshot: Annotated[bool, typer.Option("--snapshot", help="Tell of rows that match already.")] = False,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Make it, and let it wait to be enabled.")] = False,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Make a trigger. It is recorded in the ledger, and sees what changes after that.
+
+    [dim]tidelock triggers create big --table trades --match '{"price": {"_gt": 9}}' --webhook https://example.com/[/]
+    """
+    from tidelock.triggers.drafts import Draft
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    draft = Draft(
+        name=name,
+        table=table,
+        match=msgspec.Raw(match.encode()),
+        webhook=webhook,
+        unmatch=msgspec.Raw((unmatch or "").encode()),
+        enabled=not disabled,
+        snapshot=snapshot,
+        tenant_id=tenant,
+        secrets=secret or None,
+    )
+    with made_ledger(settings) as database:
+        made = _at_desk(settings, database, lambda desk: desk.make(draft, draft.tenant_id))
+    if json:
+        terminal.write_json(made)
+        return
+    terminal.show(f"[bold]{escape(name)}[/] is made, as of sequence {made['createdSequence']:,}.")
+    for text in made.get("secrets", ()):
+        terminal.show(f"[bold]{text}[/]")
+        terminal.say("Keep the secret now, receivers verify by it: it cannot be shown again.")
+
+
+@app.command()
+def delete(
+    name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
+) -> None:
+    """End a trigger. What it has still to tell is not told any more.
+
+    [dim]tidelock triggers delete big[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        _at_desk(settings, database, lambda desk: desk.end(name, None))
+    _done(name, "deleted", json=json)
+
+
+@app.command()
+def enable(
+    name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
+) -> None:
+    """Let a trigger see changes from now on, as if it was made now.
+
+    [dim]tidelock triggers enable big[/]
+    """
+    _switch(read_settings(config, data=data, database_url=database_url), name, enabled=True, json=json)
+
+
+@app.command()
+def disable(
+    name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
+) -> None:
+    """Let a trigger see nothing and tell nothing until it is enabled.
+
+    [dim]tidelock triggers disable big[/]
+    """
+    _switch(read_settings(config, data=data, database_url=database_url), name, enabled=False, json=json)
+
+
+@app.command("test")
+def send_test(
+    name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
+) -> None:
+    """Send one sample, whose event_type is TEST, and show what the receiver answers.
+
+    Exits with 1 when it is not taken, with 3 when nobody answers.
+
+    [dim]tidelock triggers test big[/]
+    """
+    from tidelock.triggers.admin import send_sample
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        sample = asyncio.run(send_sample(settings, database, name))
+    result = sample.result
+    if json:
+        told = {"eventId": sample.event_id, "webhook": sample.webhook, "outcome": result.outcome}
+        terminal.write_json(
+            {**told, "httpStatus": result.status, "response": result.response, "seconds": round(result.seconds, 3)}
+        )
+    else:
+        status = "" if result.status is None else f" ({result.status})"
+        terminal.show(f"{escape(sample.webhook)}: {result.outcome}{status} in {result.seconds:.3f} s")
+        if result.response:
+            terminal.show(escape(result.response))
+    if result.status is None:
+        raise Unreachable(f"{sample.webhook} did not answer: {result.response}")
+    if result.outcome != "delivered":
+        raise Difference(f"{sample.webhook} did not take it: {result.outcome} ({result.status})")
+
+
+@app.command()
+def deliveries(
+    name: Name,
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help="pending, delivered or dead.")] = None,
+    number: Annotated[int, typer.Option("-n", metavar="COUNT", help="The newest so many.", min=1, max=_LIST_MAX)] = 100,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show what became of a trigger's webhooks, the newest first.
+
+    [dim]tidelock triggers deliveries big --status dead[/]
+    """
+    from tidelock.api.triggers import delivery_form
+    from tidelock.triggers.outbox import STATUSES
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    wanted = next((known for known in STATUSES if known == status), None)
+    if status is not None and wanted is None:
+        raise SettingsError(f"--status is one of: {', '.join(STATUSES)}")
+    with found_ledger(settings) as database:
+        rows = _at_desk(settings, database, lambda desk: desk.deliveries(name, None, status=wanted, limit=number))
+    found = [delivery_form(row) for row in rows]
+    if json:
+        terminal.write_json(*found)
+        return
+    terminal.show_table(
+        ["event id", "type", "key", "status", "attempts#", "outcome", "http", "queued"],
+        [
+            (
+                each["eventId"], each["eventType"], escape(each["key"]), each["status"], str(each["attempts"]),
+                each["outcome"] or "", str(each["httpStatus"] or ""), each["queuedAt"],
+            )
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def attempts(
+    name: Name,
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Of the webhook.", show_default=False)],
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show every attempt to deliver one webhook, the newest first, with what the receiver answered.
+
+    `triggers deliveries` shows the ids.
+
+    [dim]tidelock triggers attempts big 0f9d1c22a1f04d5e8b3c6a7d9e8f7a6b[/]
+    """
+    from tidelock.api.triggers import attempt_form
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        _, made = _at_desk(settings, database, lambda desk: desk.attempts(name, None, event_id))
+    found = [attempt_form(each) for each in made]
+    if json:
+        terminal.write_json(*found)
+        return
+    terminal.show_table(
+        ["number#", "sent", "seconds#", "outcome", "http", "response"],
+        [
+            (
+                str(each["number"]), each["sentAt"], f"{each['seconds']:.3f}", each["outcome"],
+                str(each["httpStatus"] or ""), escape(each["response"]),
+            )
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+@app.command()
+def redeliver(
+    name: Name,
+    event_id: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[EVENT_ID]...", help="Which; none: all that are dead.", show_default=False),
+    ] = None,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Deliver webhooks again, with the same ids: those that are dead, or those named.
+
+    [dim]tidelock triggers redeliver big[/]
+    """
+    settings = read_settings(config, data=data, database_url=database_url)
+    with found_ledger(settings) as database:
+        queued = _at_desk(settings, database, lambda desk: desk.redeliver(name, None, event_id or None))
+    if json:
+        terminal.write_json({"name": name, "queued": queued})
+    else:
+        terminal.show(f"{queued:,} webhooks of {escape(name)} are queued.")
+
+
+@app.command()
+def replay(
+    name: Name,
+    first: Annotated[int, typer.Option("--from", metavar="SEQUENCE", help="First event of the range.", min=1)],
+    last: Annotated[int, typer.Option("--to", metavar="SEQUENCE", help="Last event of the range.", max=_SEQUENCE_MAX)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what was told, and send nothing.")] = False,
+    config: Config = None,
+    data: Data = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Find again what a trigger told over a range of the ledger, and send it again, with the same ids.
+
+    It is found from the changes of its table; where these are not kept any more, the ledger is folded anew, on Spark.
+
+    [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
+    """
+    from tidelock.triggers import admin as trigger_work
+
+    settings = read_settings(config, data=data, database_url=database_url)
+    if last < first:
+        raise SettingsError("--to lies before --from")
+    shown = queued = 0
+    refolds = _Refolds(settings)
+    with found_ledger(settings) as database:
+        evaluated, folded = trigger_work.evaluated_through(database)
+        end = min(last, folded if dry_run else evaluated)
+        if end < last:
+            terminal.say(f"Through sequence {end:,}: what comes after it is yet to be told.")
+        # Closed in any case: what was folded anew is removed then.
+        with closing(trigger_work.replay(database, name, first, end, refolds.fold)) as found:
+            while first <= end and not refolds.stop.is_set() and (some := list(islice(found, _REPLAYED))):
+                _show_transitions(name, some, json=json)
+                shown += len(some)
+                queued += 0 if dry_run else asyncio.run(trigger_work.send_again(database, name, some))
+    if refolds.stop.is_set():
+        terminal.say(f"stopped; {shown:,} were found, {queued:,} of them queued")
+        raise typer.Exit(128 + signal.SIGINT)
+    if not shown and not json:
+        terminal.say(f"{escape(name)} told nothing there.")
+    if not dry_run:
+        terminal.say(f"{queued:,} are queued to be delivered again; those that wait already are not queued twice.")
+
+
+def _switch(settings: Settings, name: str, *, enabled: bool, json: bool) -> None:
+    from tidelock.triggers.drafts import Patch
+
+    with found_ledger(settings) as database:
+        _at_desk(settings, database, lambda desk: desk.change(name, Patch(enabled=enabled), None))
+    _done(name, "enabled" if enabled else "disabled", json=json)
+
+
+def _done(name: str, what: str, *, json: bool) -> None:
+    if json:
+        terminal.write_json({"name": name, what: True})
+    else:
+        terminal.show(f"{escape(name)} is {what}.")
+
+
+def _at_desk(settings: Settings, database: Database, work: Callable[[TriggerAdmin], Awaitable[Answer]]) -> Answer:
+    """What is asked or done at the desk where the API's handlers come with triggers, too."""
+    from tidelock.triggers.admin import opened_desk
+
+    async def run() -> Answer:
+        async with opened_desk(settings, database) as desk:
+            return await work(desk)
+
+    return asyncio.run(run())
+
+
+class _Refolds:
+    """Folds the ledger anew for a replay, with a bar to look at meanwhile. Signals stop the replay from then on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.stop = threading.Event()
+
+    def fold(self, refolding: Refolding) -> bool:
+        from tidelock import app as composition
+
+        self.stop = stop_on_signals()
+        tell = teller("replay", False)
+        tell("changes that it takes are not kept any more (setting changes_retention); the ledger is folded anew")
+        with (
+            terminal.Work("folding anew", "events") as work,
+            composition.started_spark(self._settings, tell) as spark,
+        ):
+            return refolding.fold(
+                spark,
+                range_events_max=self._settings.fold.range_events_max,
+                stop=self.stop,
+                progress=lambda done, end: work.told(done, done / end if end else 1.0),
+            )
+
+
+def _show_transitions(name: str, found: Iterable[Transition], *, json: bool) -> None:
+    from tidelock.triggers.payloads import payload
+
+    if json:
+        terminal.write(
+            payload(
+                event_id=each.event_id, event_type=each.event_type, trigger=name, data=each.data,
+                source_timestamp=each.source_timestamp, sent_at_ns=time.time_ns(),
+            )
+            for each in found
+        )  # fmt: skip
+        return
+    for each in found:
+        line = f"{each.source_timestamp} {each.event_type:<7} {each.event_id} {each.key} {each.data.decode()}"
+        terminal.show(escape(line))

@@ -1,0 +1,271 @@
+"""Clients that talk to a server: one that waits, one for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import islice
+from random import Random
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from tidelock.client.errors import AGAIN, PAUSE_S_MAX, NoAnswer, Refused, asked_to_wait_s, decoded, pauses, settled
+from tidelock.client.explained import Explanation, explain_query, read_explanation
+from tidelock.client.following import Following, Update, messages, read_shape, shape_request
+from tidelock.client.values import (
+    Event,
+    Usage,
+    Verdict,
+    body,
+    filter_text,
+    instant,
+    prepared,
+    read_usage,
+    read_verdicts,
+)
+
+#: events of one request; each request is recorded at one moment of the ledger
+BATCH = 1_000
+TRIES = 8
+_TIMEOUT_S = 30.0
+# How long a subscription that was left in the middle may take to end.
+_LEAVING_S, _LEAVING_TURNS = 1.0, 100
+_JSON = {"content-type": "application/json"}
+_STREAM = {"accept": "text/event-stream"}
+
+
+def _options(url: str, key: str | None, timeout_s: float) -> dict[str, Any]:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    return {"base_url": url, "headers": headers, "timeout": timeout_s}
+
+
+def _usage_query(
+    metric: str, customer_ref: str, start: datetime | str | None, end: datetime | str | None, *, groups: bool,
+    as_of: int | None, tenant: str | None,
+) -> dict[str, str]:  # fmt: skip
+    given = {
+        "metric": metric,
+        "customerRef": customer_ref,
+        "from": instant(start),
+        "to": instant(end),
+        "groupBy": "true" if groups else None,
+        "asOf": None if as_of is None else str(as_of),
+        "tenantId": tenant,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _batches(events: Iterable[Event], size: int) -> Iterator[list[dict[str, Any]]]:
+    remaining = prepared(events)
+    while batch := list(islice(remaining, size)):
+        yield batch
+
+
+class Client:
+    """Talks to a server and waits for its answers."""
+
+    def __init__(
+        self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES,
+        pause_max_s: float = PAUSE_S_MAX,
+    ) -> None:  # fmt: skip
+        self._http = httpx.Client(**_options(url, key, timeout_s))
+        self._tries = tries
+        self._pause_max_s = pause_max_s
+        self._chance = Random()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(self, events: Iterable[Event], *, batch: int = BATCH) -> list[Verdict]:
+        """Record events, in this order, each once; a verdict for each.
+
+        A lost answer is asked for again with the same keys, so nothing is recorded twice. Raises NoAnswer when the
+        server cannot be reached, Refused when it says no to a whole request.
+        """
+        found: list[Verdict] = []
+        for sent in _batches(events, batch):
+            answer = self._asked("POST", "/v1/events", content=body(sent), headers=_JSON)
+            found += read_verdicts(answer)
+        return found
+
+    def usage(
+        self, metric: str, customer_ref: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
+        groups: bool = False, as_of: int | None = None, tenant: str | None = None,
+    ) -> Usage:  # fmt: skip
+        """What a customer used, from `start` to before `end`; `as_of`: as it was shown at that sequence."""
+        query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
+        return read_usage(self._asked("GET", "/v1/usage", params=query))
+
+    def explain(
+        self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,
+        no_group: bool = False, as_of: int | None = None, tenant: str | None = None, limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Explanation:  # fmt: skip
+        """Why a customer's number is what it is, in the latest period or in that which `period` lies in.
+
+        Its events come in pages: `next` is the `cursor` of the one after.
+        """
+        query = explain_query(
+            metric, customer_ref, period, group, no_group=no_group, as_of=as_of, tenant=tenant, limit=limit,
+            cursor=cursor,
+        )  # fmt: skip
+        return read_explanation(self._asked("GET", "/v1/explain", params=query, numbers=Decimal))
+
+    def rows(self, table: str, where: Mapping[str, Any] | None = None) -> Iterator[Mapping[str, Any]]:
+        """The rows of a table, page by page."""
+        query: dict[str, str] = {} if where is None else {"where": filter_text(where)}
+        while True:
+            page = self._asked("GET", f"/v1/tables/{table}", params=query)
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
+
+    def _asked(self, method: str, path: str, *, numbers: Callable[[str], Any] = float, **given: Any) -> Any:
+        why = ""
+        for pause_s in (*pauses(self._tries, self._chance, self._pause_max_s), None):
+            asked_s = 0.0
+            try:
+                answer = self._http.request(method, path, **given)
+                if settled(answer):
+                    return decoded(answer, numbers)
+                why, asked_s = f"it answered {answer.status_code}", asked_to_wait_s(answer)
+            except httpx.TransportError as error:
+                why = str(error) or type(error).__name__
+            if pause_s is not None:
+                time.sleep(max(pause_s, asked_s))
+        raise NoAnswer(f"no answer from {self._http.base_url} after {self._tries} tries: {why}")
+
+
+class AsyncClient:
+    """The same for event loops, and following."""
+
+    def __init__(
+        self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES,
+        pause_max_s: float = PAUSE_S_MAX,
+    ) -> None:  # fmt: skip
+        self._http = httpx.AsyncClient(**_options(url, key, timeout_s))
+        self._tries = tries
+        self._pause_max_s = pause_max_s
+        self._chance = Random()
+        #: subscriptions that hold a connection
+        self._followed = 0
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        # One that was left in the middle is being closed by the event loop, which must not end before it is.
+        for _ in range(_LEAVING_TURNS):
+            if not self._followed:
+                break
+            await asyncio.sleep(_LEAVING_S / _LEAVING_TURNS)
+        await self._http.aclose()
+
+    async def send(self, events: Iterable[Event], *, batch: int = BATCH) -> list[Verdict]:
+        """As `Client.send`."""
+        found: list[Verdict] = []
+        for sent in _batches(events, batch):
+            answer = await self._asked("POST", "/v1/events", content=body(sent), headers=_JSON)
+            found += read_verdicts(answer)
+        return found
+
+    async def usage(
+        self, metric: str, customer_ref: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
+        groups: bool = False, as_of: int | None = None, tenant: str | None = None,
+    ) -> Usage:  # fmt: skip
+        """As `Client.usage`."""
+        query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
+        return read_usage(await self._asked("GET", "/v1/usage", params=query))
+
+    async def explain(
+        self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,
+        no_group: bool = False, as_of: int | None = None, tenant: str | None = None, limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Explanation:  # fmt: skip
+        """As `Client.explain`."""
+        query = explain_query(
+            metric, customer_ref, period, group, no_group=no_group, as_of=as_of, tenant=tenant, limit=limit,
+            cursor=cursor,
+        )  # fmt: skip
+        return read_explanation(await self._asked("GET", "/v1/explain", params=query, numbers=Decimal))
+
+    async def subscribe(
+        self, table: str, *, where: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None
+    ) -> AsyncGenerator[Update, None]:
+        """A table's rows, then every change, each once, for as long as it is iterated.
+
+        A connection that breaks, or that a busy server ends, is made anew, and it goes on where it was. Raises Refused
+        when the server says no to it, as to a filter on a column that is not there, and NoAnswer when it cannot be
+        reached at first. Close it with `contextlib.aclosing` if you leave it early.
+        """
+        key, every = read_shape(await self._asked("POST", "/graphql", json=shape_request(table)), table)
+        seen = Following(table, key, every if columns is None else columns, where)
+        failures = 0
+        while True:
+            try:
+                async with aclosing(self._stream(seen.request())) as stream:
+                    async for said in stream:
+                        # What comes once more, to go on from, is no progress.
+                        if (update := seen.take(said)) is not None:
+                            failures = 0
+                            yield update
+            except httpx.TransportError:
+                pass
+            except Refused as refused:
+                if refused.code == "resume_expired":
+                    seen.forget()
+                    yield Update("RESET", {}, (), "0")
+                elif refused.code not in AGAIN:
+                    raise
+            await asyncio.sleep(list(pauses(TRIES, self._chance, self._pause_max_s))[min(failures, TRIES - 2)])
+            failures += 1
+
+    async def _stream(self, request: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        self._followed += 1
+        try:
+            # Keep-alives come all the time: silence for longer means that the connection is dead.
+            async with self._http.stream("POST", "/graphql", json=request, headers=_STREAM) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    if not settled(answer):
+                        return
+                async with aclosing(messages(answer)) as results:
+                    async for said in results:
+                        yield said
+        finally:
+            self._followed -= 1
+
+    async def _asked(self, method: str, path: str, *, numbers: Callable[[str], Any] = float, **given: Any) -> Any:
+        why = ""
+        for pause_s in (*pauses(self._tries, self._chance, self._pause_max_s), None):
+            asked_s = 0.0
+            try:
+                answer = await self._http.request(method, path, **given)
+                if settled(answer):
+                    return decoded(answer, numbers)
+                why, asked_s = f"it answered {answer.status_code}", asked_to_wait_s(answer)
+            except httpx.TransportError as error:
+                why = str(error) or type(error).__name__
+            if pause_s is not None:
+                await asyncio.sleep(max(pause_s, asked_s))
+        raise NoAnswer(f"no answer from {self._http.base_url} after {self._tries} tries: {why}")

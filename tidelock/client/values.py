@@ -1,0 +1,136 @@
+"""What goes out and what comes back, as values."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+#: an event by the names of the API: stream, customerRef, ts, quantity, data, ...
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one event."""
+
+    #: accepted, duplicate, conflict or rejected
+    status: str
+    #: its place in the ledger; of a duplicate or conflict, the original's
+    ingress_sequence: int | None = None
+    idempotency_key: str | None = None
+    #: why it was rejected: code, message, field
+    error: Mapping[str, Any] | None = None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the ledger has this event, now or from before."""
+        return self.status in ("accepted", "duplicate")
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePeriod:
+    """What a customer used in one period; `total` is `value` and what came too late for it."""
+
+    period_start: str
+    period_end: str
+    group: str | None
+    value: Decimal | None
+    adjustment: Decimal | None
+    total: Decimal | None
+    watermark: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a customer used, period by period."""
+
+    metric: str
+    customer_ref: str
+    aggregation: str
+    period: str
+    items: list[UsagePeriod]
+    #: every event up to this one is counted
+    through_sequence: int
+
+
+def prepared(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    """Events that can be sent twice without being recorded twice: one that brings no key gets one."""
+    for event in events:
+        sent = dict(event)
+        if sent.get("idempotencyKey") is None:
+            sent["idempotencyKey"] = uuid.uuid4().hex
+        yield sent
+
+
+def body(events: list[dict[str, Any]]) -> bytes:
+    return _json({"events": events}).encode()
+
+
+def filter_text(where: Mapping[str, Any]) -> str:
+    """A filter as a query's parameter."""
+    return _json(where)
+
+
+def read_verdicts(answer: Mapping[str, Any]) -> list[Verdict]:
+    return [
+        Verdict(each["status"], each.get("ingressSequence"), each.get("idempotencyKey"), each.get("error"))
+        for each in answer["results"]
+    ]
+
+
+def read_usage(answer: Mapping[str, Any]) -> Usage:
+    items = [
+        UsagePeriod(
+            period_start=each["periodStart"],
+            period_end=each["periodEnd"],
+            group=each["group"],
+            value=decimal(each["value"]),
+            adjustment=decimal(each["adjustment"]),
+            total=decimal(each["total"]),
+            watermark=each["watermark"],
+        )
+        for each in answer["items"]
+    ]
+    return Usage(
+        metric=answer["metric"],
+        customer_ref=answer["customerRef"],
+        aggregation=answer["aggregation"],
+        period=answer["period"],
+        items=items,
+        through_sequence=answer["throughSequence"],
+    )
+
+
+def instant(given: datetime | str | None) -> str | None:
+    """As the API writes it. A datetime must know its time zone."""
+    if not isinstance(given, datetime):
+        return given
+    if given.tzinfo is None:
+        raise ValueError(f"{given!r} has no time zone: say which, for instance tzinfo=timezone.utc")
+    return given.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def decimal(value: str | int | None) -> Decimal | None:
+    """A number as the API has it."""
+    return None if value is None else Decimal(value)
+
+
+def _json(given: object) -> str:
+    """NaN and infinities are no JSON: ValueError here, rather than a request that is refused whole."""
+    return json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_form)
+
+
+def _form(value: object) -> str | None:
+    """Decimals are sent as they are written, never as floats."""
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError(f"{value} is no quantity: send a number")
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return instant(value)
+    raise TypeError(f"{value!r} cannot be sent: JSON, Decimal and datetime can")

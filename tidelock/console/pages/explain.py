@@ -1,0 +1,354 @@
+"""A counter explained: its figures, what they are made of, its other periods, its groups, and the events."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from nicegui import ui
+from nicegui.events import EChartPointClickEventArguments
+
+from tidelock.console.api import ApiError
+from tidelock.console.frame import Visit
+from tidelock.console.icons import svg
+from tidelock.console.parts.charts import axes, bars, chart, colour, tooltip
+from tidelock.console.parts.forms import button, field
+from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table
+from tidelock.console.parts.texts import Tone, chip, empty, link, panel, row
+from tidelock.console.parts.times import clock_time, period_name
+from tidelock.instants import SECOND, format_instant, parse_rfc3339
+
+Json = dict[str, Any]
+
+_ROWS = 50
+_PARTS: dict[str, tuple[str, Tone, str]] = {
+    "folded": ("in time", "calm", "counted in the value"),
+    "adjusted": ("late", "warn", "counted in the total only"),
+    "error": ("error", "bad", "something is missing or does not fit"),
+    "filtered": ("filtered", "plain", "left out by the meter's filter"),
+    "deleted": ("removal", "plain", "removes a row, so it is not counted"),
+    "pending": ("later", "plain", "recorded after the sequence that this is complete through"),
+}
+# A customer and a group may have an empty name; everything else that is empty was left out.
+_NAMES = frozenset({"customerRef", "group"})
+_ASKED = ("metric", "customerRef", "tenantId", "period", "group", "groupNull", "asOf")
+
+_DAY = 86_400 * SECOND
+#: period -> how far the chart looks to both sides
+_AROUND = {"hour": 2 * _DAY, "day": 31 * _DAY, "week": 182 * _DAY, "month": 550 * _DAY}
+_ADDED = ("sum", "count")
+
+
+async def explained(visit: Visit) -> None:
+    """The page of one counter."""
+    asked = {name: visit.query[name] for name in _ASKED if visit.query.get(name) or name in visit.query.keys() & _NAMES}
+    if "metric" not in asked or "customerRef" not in asked:
+        empty("bars", "Which counter?", "Choose one in the list of counters.")
+        link("All counters", "/counters")
+        return
+    _way_back(asked)
+    try:
+        found = await visit.api.exact("/v1/explain", **asked, limit=_ROWS)
+    except ApiError as error:
+        if error.status not in (400, 404):
+            raise
+        empty("bars", "There is nothing to explain", error.message)
+        return
+    _headline(found)
+    with row("tl-explain"):
+        with panel("What it is made of", classes="tl-broad"):
+            _composition(found)
+        with panel("By which rules"):
+            _rules(visit, found, asked)
+
+    async def others() -> None:
+        await period_chart(visit, found, asked)
+        if not asked.keys() & {"group", "groupNull"}:
+            await _groups(visit, found, asked)
+
+    visit.soon(others)
+    await Events(visit, asked, found).show()
+
+
+def _way_back(asked: Json) -> None:
+    with ui.element("div").classes("tl-crumbs"):
+        link("Counters", "/counters")
+        link(asked["metric"], f"/counters?{urlencode({'metric': asked['metric']})}")
+        ui.label(asked["customerRef"])
+        if asked.keys() & {"group", "groupNull"}:
+            ui.label(_group_name(asked.get("group")))
+
+
+def _headline(found: Json) -> None:
+    """The number, and in a sentence why."""
+    with ui.element("section").classes("tl-panel tl-answer"):
+        with ui.element("div").classes("tl-answer-main"):
+            about = (
+                f"{found['metric']} of {found['customerRef']} in {period_name(found['period'], found['periodStart'])}"
+            )
+            ui.label(about).classes("tl-stat-name")
+            ui.label(found["total"] or "–").classes("tl-answer-figure").props('data-is="total"')
+            ui.label(found["why"]).classes("tl-answer-why")
+        with ui.element("dl").classes("tl-answer-facts"):
+            _fact("In time", found["value"], "value")
+            _fact("Late", found["adjustment"], "adjustment", warn=found["adjustment"] not in (None, "0"))
+            _fact("Latest event", clock_time(found["watermark"]), "watermark", title=found["watermark"])
+            _fact("Sequences", _range(found["firstSequence"], found["lastSequence"]), "sequences")
+            _fact("Complete through", f"{found['throughSequence']:,}", "through")
+
+
+def _fact(name: str, value: str | None, mark: str, *, warn: bool = False, title: str | None = None) -> None:
+    with ui.element("div"):
+        with ui.element("dt"):
+            ui.label(name)
+        with ui.element("dd").classes("tl-warn-text" if warn else "").props(f'data-is="{mark}"') as made:
+            ui.label("–" if value is None else value)
+        if title is not None:
+            made._props["title"] = title
+
+
+def _composition(found: Json) -> None:
+    """How many events became what, as one bar and a line for each."""
+    counts = {
+        "folded": found["folded"]["count"],
+        "adjusted": found["adjusted"]["count"],
+        "error": found["errors"]["count"],
+        "filtered": found["filtered"],
+        "deleted": found["deleted"],
+        "pending": found["pending"],
+    }
+    shown = {part: count for part, count in counts.items() if count or part in ("folded", "adjusted")}
+    with ui.element("div").classes("tl-made"):
+        for part, count in shown.items():
+            if count:
+                # At least a sliver of each: what is rare is what one looks for.
+                ui.element("span").classes(f"tl-made-{_PARTS[part][1]}").style(f"flex: {count} 1 4px")
+    with ui.element("div").classes("tl-parts"):
+        for part, count in shown.items():
+            name, tone, about = _PARTS[part]
+            with ui.element("div").classes("tl-part"):
+                chip(name, tone)
+                ui.label(f"{count:,}").classes("tl-part-count").props(f'data-is="count-{part}"')
+                ui.label(_figures(found, part) or about).classes("tl-about")
+
+
+def _figures(found: Json, part: str) -> str | None:
+    if part == "error":
+        return ", ".join(f"{count:,} {code}" for code, count in found["errors"]["codes"].items() if count) or None
+    if part not in ("folded", "adjusted") or not found[part]["count"]:
+        return None
+    figures = found[part]
+    told = {"sum": "sum", "avg": "sum", "count": "sum", "max": "max", "min": "min", "last": "last"}[
+        found["aggregation"]
+    ]
+    amount = "" if found["aggregation"] == "count" else f"{told} {figures[told]}, "
+    return f"{amount}sequences {_range(figures['firstSequence'], figures['lastSequence'])}"
+
+
+def _rules(visit: Visit, found: Json, asked: Json) -> None:
+    words = found["definition"]
+    ui.label(f"{words[:1].upper()}{words[1:]}.").classes("tl-words")
+    agrees = found["agrees"]
+    if agrees is None:
+        chip(f"as of sequence {asked.get('asOf', '')}", "calm", title="Recomputed from the ledger as it was then")
+    else:
+        with ui.element("div").classes("tl-agrees" if agrees else "tl-agrees tl-bad"):
+            ui.html(svg("check" if agrees else "alert"), sanitize=False)
+            ui.label(
+                "Recomputed from the ledger just now: the stored counter has the same numbers."
+                if agrees
+                else "The stored counter has other numbers than the ledger gives: run tidelock recompute --check."
+            )
+    with row("tl-tools"):
+        as_of = field("As of sequence", asked.get("asOf", ""), hint=str(found["throughSequence"]))
+
+        def look() -> None:
+            wanted = {**asked, "period": found["periodStart"]}
+            wanted.pop("asOf", None)
+            if as_of.value:
+                wanted["asOf"] = as_of.value
+            ui.navigate.to(f"/counters/explain?{urlencode(wanted)}")
+
+        as_of.on("keydown.enter", look)
+        button("Show", look)
+
+
+async def _groups(visit: Visit, found: Json, asked: Json) -> None:
+    """The breakdown, of a meter that has one."""
+    wanted = {name: asked[name] for name in ("metric", "customerRef", "tenantId", "asOf") if name in asked}
+    try:
+        usage = await visit.api.get(
+            "/v1/usage", **wanted, groupBy="true", **{"from": found["periodStart"], "to": found["periodEnd"]}
+        )
+    except ApiError as error:
+        # A meter without groups has no breakdown, one with very many has none that one could read.
+        if error.status != 400:
+            raise
+        return
+    with panel("By group"):
+        rows = [_group_row(item, found, asked) for item in usage["items"]]
+        columns = [
+            Column("group", "Group"),
+            Column("total", "Total", "number"),
+            Column("adjustment", "Late", "chip"),
+            Column("value", "In time", "number", wide=True),
+        ]
+        rows_table(columns, rows, key="_key", nothing="No group has been counted yet.")
+
+
+def _group_row(item: Json, found: Json, asked: Json) -> Row:
+    of_group = {"groupNull": "true"} if item["group"] is None else {"group": item["group"]}
+    wanted = {**asked, "period": found["periodStart"], **of_group}
+    late = item["adjustment"] not in (None, "0")
+    return {
+        "_key": f"{item['group'] is None}{item['group']}",
+        "_href": f"/counters/explain?{urlencode(wanted)}",
+        "group": _group_name(item["group"]),
+        "total": item["total"],
+        "value": item["value"],
+        "adjustment": item["adjustment"] if late else None,
+        "adjustment_tone": "warn",
+    }
+
+
+def _group_name(group: str | None) -> str:
+    return "none" if group is None else group or "(empty)"
+
+
+class Events:
+    """The events of the counter, in the order of the ledger, each with what became of it."""
+
+    def __init__(self, visit: Visit, asked: Json, first: Json) -> None:
+        self._visit = visit
+        # The same moment for every page: what was recorded since would move the figures under the reader.
+        self._asked = {**asked, "period": first["periodStart"], "asOf": first["throughSequence"] or None}
+        self._first = first
+        self._turning = PageTurner(visit, self._read)
+
+    async def show(self) -> None:
+        with panel("The events themselves", "In the order of the ledger, with the total after each"):
+            columns = [
+                Column("sequence", "Sequence", "mono"),
+                Column("part", "Counted", "chip"),
+                Column("counted", "Quantity", "number"),
+                Column("change", "Change", "number", wide=True),
+                Column("total", "Total after", "number"),
+                Column("occurred", "Occurred", "time", wide=True),
+                Column("group", "Group", wide=True),
+                Column("data", "Data", "mono", wide=True),
+            ]
+            self._table = rows_table(columns, [], key="sequence", nothing="No event lies in this period.")
+            self._turning.draw()
+        self._fill(self._first)
+
+    def _fill(self, found: Json) -> None:
+        self._table.rows = [_event_row(event) for event in found["items"]]
+        self._turning.took(found)
+
+    async def _read(self) -> None:
+        self._fill(await self._visit.api.exact("/v1/explain", **self._asked, limit=_ROWS, cursor=self._turning.cursor))
+
+
+def _event_row(event: Json) -> Row:
+    name, tone, about = _PARTS[event["part"]]
+    return {
+        "sequence": event["ingressSequence"],
+        "_href": f"/events/{event['ingressSequence']}",
+        "part": name,
+        "part_tone": tone,
+        "part_title": event["message"] or about,
+        "counted": event["counted"],
+        "change": _signed(event["change"]),
+        "total": event["total"],
+        "occurred": clock_time(event["occurredAt"]),
+        "occurred_title": event["occurredAt"],
+        "group": event["group"],
+        "data": event["message"] or _short(event["data"]),
+    }
+
+
+def _signed(number: str | None) -> str | None:
+    return number if number is None or number.startswith("-") or number == "0" else f"+{number}"
+
+
+def _short(data: Any) -> str | None:
+    if not isinstance(data, dict):
+        return None if data is None else str(data)[:80]
+    return "  ".join(f"{name}={value}" for name, value in data.items())[:120]
+
+
+def _range(first: int | None, last: int | None) -> str | None:
+    if first is None or last is None:
+        return None
+    return f"{first:,}" if first == last else f"{first:,} – {last:,}"
+
+
+async def period_chart(visit: Visit, found: Json, asked: Json) -> None:
+    """The periods around the one that is explained; a click on one explains it."""
+    start, around = parse_rfc3339(found["periodStart"]), _AROUND[found["period"]]
+    wanted = {name: asked[name] for name in ("metric", "customerRef", "tenantId", "asOf") if name in asked}
+    try:
+        usage = await visit.api.get(
+            "/v1/usage", **wanted, **{"from": format_instant(start - around), "to": format_instant(start + around)}
+        )
+    except ApiError as error:
+        if error.status != 400:
+            raise
+        return
+    items = usage["items"]
+    if len(items) < 2:
+        return
+    with panel(f"By {found['period']}", "Late is what came after its period had moved on; choose a bar to explain it"):
+        made = chart(_options(items, found), height=220, label=f"{found['metric']} by {found['period']}")
+
+    def explain(clicked: EChartPointClickEventArguments) -> None:
+        period = items[clicked.data_index]["periodStart"]
+        ui.navigate.to(f"/counters/explain?{urlencode({**asked, 'period': period})}")
+
+    made.on_point_click(explain)
+
+
+def _options(items: list[Json], found: Json) -> Json:
+    base = axes(time=False)
+    base["grid"]["top"] = 34
+    base["xAxis"]["data"] = [period_name(found["period"], item["periodStart"]) for item in items]
+    values = bars("In time", "accent", [_point(item["value"], item, found) for item in items], stack="total")
+    late: Json
+    if found["aggregation"] in _ADDED:
+        late = bars("Late", "warn", [_number(item["adjustment"]) for item in items], stack="total")
+    else:
+        # What came late does not add up to these: shown is what the total is instead.
+        late = {
+            "type": "scatter",
+            "name": "With what came late",
+            "symbol": "diamond",
+            "symbolSize": 9,
+            "itemStyle": {":color": colour("warn")},
+            "data": [_number(item["total"]) if item["adjustment"] not in (None, "0") else None for item in items],
+        }
+    values["barMaxWidth"] = late["barMaxWidth"] = 44
+    return {
+        **base,
+        "tooltip": tooltip(),
+        "legend": {
+            "right": 0,
+            "top": 0,
+            "itemWidth": 12,
+            "itemHeight": 9,
+            "textStyle": {":color": colour("muted"), "fontSize": 11},
+        },
+        "series": [values, late],
+    }
+
+
+def _point(value: str | None, item: Json, found: Json) -> Any:
+    """The period that is explained stands out."""
+    number = _number(value)
+    if item["periodStart"] == found["periodStart"]:
+        return number
+    return {"value": number, "itemStyle": {":color": colour("accent"), "opacity": 0.45}}
+
+
+def _number(text: str | None) -> float | None:
+    """For drawing only; the exact figures are beside it."""
+    return None if text is None else float(text)

@@ -1,0 +1,278 @@
+"""Aggregates: what is kept of the rows of an open window, so that more rows can be added and nothing is rounded.
+
+A state is some columns, numbered as the window selects them. One row has a state, as many have: states are merged, in
+any order, and the same rows always leave the same bytes. Sets of texts and histograms are texts in sorted order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType
+from tidelock.definitions.windows import PERCENTILES, Aggregate
+from tidelock.fold.arrow import column
+from tidelock.fold.kernel.amounts import average
+from tidelock.fold.kernel.runs import Array, Places
+
+AMOUNT = ColumnType("decimal", 38, 9)
+DOUBLE = ColumnType("double")
+
+#: an aggregate over single values -> what rows have of it
+Values = Callable[[Aggregate], pa.Array]
+
+_SOME = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
+
+# Members of a set are separated by a character that is written in two letters where a member has it.
+_BETWEEN = "\x1f"
+_ESCAPES = (("\\", "\\b"), (_BETWEEN, "\\s"))
+
+# Of a double's 64 bits, a bucket is told by sign, exponent and seven bits of the mantissa.
+_DROPPED_BITS = 45
+_MIDDLE = 1 << (_DROPPED_BITS - 1)
+
+
+def result_type(aggregate: Aggregate, column: ColumnType | None) -> ColumnType:
+    """The type of an aggregate over a column of that type; None: a path, which is a text."""
+    if aggregate.function in PERCENTILES:
+        return DOUBLE
+    match aggregate.function:
+        case "count" | "unique_count":
+            return BIGINT
+        case "sum" | "avg":
+            return AMOUNT
+    return column or STRING
+
+
+def state_columns(aggregates: Sequence[Aggregate], types: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
+    """What is kept of them, numbered: the names of the results may be as long as Postgres allows."""
+    return {
+        name: type_
+        for number, aggregate in enumerate(aggregates)
+        for name, type_ in _state(number, aggregate, aggregates, types.get(aggregate.column or ""))
+    }
+
+
+def _state(
+    number: int, aggregate: Aggregate, aggregates: Sequence[Aggregate], type_: ColumnType | None
+) -> Iterator[tuple[str, ColumnType]]:
+    if aggregate.function in ("sum", "avg"):
+        yield f"sum_{number}", AMOUNT
+    if aggregate.function in ("count", "avg"):
+        yield f"count_{number}", BIGINT
+    if aggregate.function in ("min", "max", "first", "last"):
+        yield f"value_{number}", type_ or STRING
+    if aggregate.function in ("first", "last"):
+        yield f"time_{number}", TIMESTAMP
+        yield f"sequence_{number}", BIGINT
+    if aggregate.function == "unique_count":
+        yield f"texts_{number}", STRING
+    if aggregate.function in PERCENTILES and _histogram(number, aggregates) == number:
+        yield f"buckets_{number}", STRING
+
+
+def _histogram(number: int, aggregates: Sequence[Aggregate]) -> int:
+    """The percentiles of a column share one histogram, which has the number of the first of them."""
+    column = aggregates[number].column
+    return next(n for n, each in enumerate(aggregates) if each.function in PERCENTILES and each.column == column)
+
+
+def initial(
+    aggregates: Sequence[Aggregate], values: Values, times: pa.Array, sequences: pa.Array
+) -> dict[str, pa.Array]:
+    """The states of single rows."""
+    found: dict[str, pa.Array] = {}
+    for number, aggregate in enumerate(aggregates):
+        if aggregate.column is None:
+            found[f"count_{number}"] = pa.repeat(pa.scalar(1, pa.int64()), len(times))
+            continue
+        if aggregate.function in PERCENTILES:
+            if _histogram(number, aggregates) == number:
+                found[f"buckets_{number}"] = _single_buckets(values(aggregate))
+            continue
+        value = values(aggregate)
+        if aggregate.function == "unique_count":
+            found[f"texts_{number}"] = _escaped(value)
+            continue
+        there = pc.is_valid(value)
+        if aggregate.function in ("count", "avg"):
+            found[f"count_{number}"] = there.cast(pa.int64())
+        if aggregate.function != "count":
+            found[f"{'sum' if aggregate.function in ('sum', 'avg') else 'value'}_{number}"] = value
+        if aggregate.function in ("first", "last"):
+            found[f"time_{number}"] = pc.if_else(there, times, None)
+            found[f"sequence_{number}"] = pc.if_else(there, sequences, None)
+    return found
+
+
+def merged(pieces: pa.Table, ids: Places, aggregates: Sequence[Aggregate], others: Mapping[str, str]) -> pa.Table:
+    """One row for all pieces of an id, in the order of the ids, which are dense from 0.
+
+    `others` are the columns beside the states: how Arrow aggregates them, or `any` where the pieces of an id agree.
+    """
+    count = int(ids.max()) + 1 if len(ids) else 0
+    names = [name for name in pieces.column_names if name in others or _is_state(name)]
+    if count == len(ids) and (ids[1:] > ids[:-1]).all():
+        return pieces.select(names)
+    wanted = [(name, how, _SOME) for name, how in others.items() if how != "any"]
+    for number, aggregate in enumerate(aggregates):
+        match aggregate.function:
+            case "min" | "max":
+                wanted.append((f"value_{number}", aggregate.function, _SOME))
+            case "sum" | "avg":
+                wanted.append((f"sum_{number}", "sum", _SOME))
+        if aggregate.function in ("count", "avg"):
+            wanted.append((f"count_{number}", "sum", _SOME))
+    found = _grouped(pieces, ids, wanted)
+    some = np.empty(count, np.int64)
+    some[ids[::-1]] = np.arange(len(ids))[::-1]
+    for name, how in others.items():
+        if how == "any":
+            found = found.append_column(name, column(pieces, name).take(pa.array(some)))
+    for number, aggregate in enumerate(aggregates):
+        if aggregate.function in ("first", "last"):
+            rows = _ends(pieces, ids, count, number, aggregate.function)
+            for name in (f"value_{number}", f"time_{number}", f"sequence_{number}"):
+                found = found.append_column(name, column(pieces, name).take(rows))
+        elif aggregate.function == "unique_count":
+            name = f"texts_{number}"
+            found = found.append_column(name, _united(column(pieces, name), ids, count))
+        elif (name := f"buckets_{number}") in pieces.column_names:
+            found = found.append_column(name, _added(column(pieces, name), ids, count))
+    return found.select(names)
+
+
+def _is_state(name: str) -> bool:
+    return name.split("_")[0] in ("sum", "count", "value", "time", "sequence", "texts", "buckets")
+
+
+def _grouped(pieces: pa.Table, ids: Places, wanted: list[tuple[str, str, pc.ScalarAggregateOptions]]) -> pa.Table:
+    names = list(dict.fromkeys(name for name, _, _ in wanted))
+    rows = pieces.select(names).append_column("id", pa.array(ids))
+    found = rows.group_by("id", use_threads=False).aggregate(wanted)
+    renamed = {f"{name}_{how}": name for name, how, _ in wanted}
+    found = found.rename_columns([renamed.get(name, name) for name in found.column_names])
+    numbers = column(found, "id").to_numpy()
+    if (numbers[1:] < numbers[:-1]).any():
+        found = found.take(pa.array(np.argsort(numbers)))
+    return found.drop_columns(["id"])
+
+
+def _ends(pieces: pa.Table, ids: Places, count: int, number: int, end: str) -> pa.Array:
+    """Where the first or last value of each id is, by time and sequence; a row without a value is none."""
+    times, sequences = (column(pieces, f"{name}_{number}") for name in ("time", "sequence"))
+    there = np.flatnonzero(times.is_valid().to_numpy(False))
+    own, time, sequence = ids[there], times.drop_null().to_numpy(), sequences.drop_null().to_numpy()
+    order = np.lexsort((sequence, time))
+    order = order[::-1] if end == "first" else order
+    places = np.full(count, -1, np.int64)
+    # Of several rows that are written to one place the last wins.
+    places[own[order]] = there[order]
+    return pa.array(places, mask=places < 0)
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    for letter, written in _ESCAPES:
+        texts = pc.replace_substring(texts, letter, written)
+    return texts
+
+
+def _united(sets: pa.Array, ids: Places, count: int) -> pa.Array:
+    """The union of the sets of each id."""
+    lists = pc.split_pattern(sets, _BETWEEN)
+    own = pa.array(ids).take(pc.list_parent_indices(lists))
+    members = pa.table({"id": own, "member": pc.list_flatten(lists)})
+    distinct = members.group_by(["id", "member"], use_threads=False).aggregate([])
+    distinct = distinct.sort_by([("id", "ascending"), ("member", "ascending")])
+    return _joined(column(distinct, "member"), column(distinct, "id").to_numpy(), count, _BETWEEN)
+
+
+def _joined(texts: pa.Array, ids: Places, count: int, between: str) -> pa.Array:
+    """The texts of each id in one, which are sorted by id; null where there is none."""
+    offsets = np.searchsorted(ids, np.arange(count + 1))
+    found = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts), between)
+    return pc.if_else(pa.array(offsets[1:] > offsets[:-1]), found, None)
+
+
+def _single_buckets(values: pa.Array) -> pa.Array:
+    numbers = buckets_of(pc.fill_null(values, 0.0).to_numpy(False))
+    texts = pc.binary_join_element_wise(pa.array(numbers).cast(pa.string()), "1", ":")
+    return pc.if_else(pc.is_valid(values), texts, None)
+
+
+def buckets_of(values: Array) -> Places:
+    """The buckets of doubles, in the order of the values: zero is 0, negative values have negative numbers."""
+    sizes: Places = (np.abs(values).view(np.int64) >> _DROPPED_BITS) + 1
+    found: Places = np.where(values == 0, 0, np.where(values < 0, -sizes, sizes))
+    return found
+
+
+def middles_of(buckets: Places) -> Array:
+    """The middle of each bucket."""
+    sizes = ((np.abs(buckets) - 1) << _DROPPED_BITS) + _MIDDLE
+    values = np.where(buckets == 0, 0, sizes).view(np.float64)
+    found: Array = np.where(buckets < 0, -values, values)
+    return found
+
+
+def _counted(histograms: pa.Array, ids: Places) -> tuple[Places, Places, Places]:
+    """Ids, buckets and counts of histograms, in order."""
+    lists = pc.split_pattern(histograms, ",")
+    own = ids[pc.list_parent_indices(lists).to_numpy()]
+    numbers = pc.list_flatten(pc.split_pattern(pc.list_flatten(lists), ":")).cast(pa.int64()).to_numpy()
+    buckets, counts = numbers[0::2], numbers[1::2]
+    order = np.lexsort((buckets, own))
+    own, buckets, counts = own[order], buckets[order], counts[order]
+    begins = np.ones(len(own), np.bool_)
+    begins[1:] = (own[1:] != own[:-1]) | (buckets[1:] != buckets[:-1])
+    starts = np.flatnonzero(begins)
+    return own[starts], buckets[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+
+
+def _added(histograms: pa.Array, ids: Places, count: int) -> pa.Array:
+    """The sum of the histograms of each id."""
+    own, buckets, counts = _counted(histograms, ids)
+    texts = [pa.array(numbers).cast(pa.string()) for numbers in (buckets, counts)]
+    return _joined(pc.binary_join_element_wise(*texts, ":"), own, count, ",")
+
+
+def results(aggregates: Mapping[str, Aggregate], states: pa.Table) -> dict[str, pa.Array]:
+    """What the window's table has of states."""
+    found: dict[str, pa.Array] = {}
+    for number, (name, aggregate) in enumerate(aggregates.items()):
+        if (percent := PERCENTILES.get(aggregate.function)) is not None:
+            own = _histogram(number, list(aggregates.values()))
+            found[name] = _percentiles(column(states, f"buckets_{own}"), percent)
+            continue
+        match aggregate.function:
+            case "count":
+                found[name] = column(states, f"count_{number}")
+            case "sum":
+                found[name] = column(states, f"sum_{number}")
+            case "avg":
+                found[name] = average(column(states, f"sum_{number}"), column(states, f"count_{number}"))
+            case "unique_count":
+                sizes = pc.add(pc.count_substring(column(states, f"texts_{number}"), _BETWEEN), 1)
+                found[name] = pc.fill_null(sizes, 0).cast(pa.int64())
+            case _:
+                found[name] = column(states, f"value_{number}")
+    return found
+
+
+def _percentiles(histograms: pa.Array, percent: int) -> pa.Array:
+    """The value at rank ceil(p * n), as its bucket knows it; null where there is no value."""
+    rows = np.arange(len(histograms))
+    own, buckets, counts = _counted(histograms, rows)
+    summed = np.cumsum(counts)
+    ends = np.searchsorted(own, rows, side="right")
+    through = np.concatenate([np.zeros(1, np.int64), summed])
+    before, totals = through[np.searchsorted(own, rows)], through[ends]
+    ranks = before - (-(percent * (totals - before)) // 100)
+    some = totals > before
+    places = np.searchsorted(summed, ranks[some])
+    values = np.zeros(len(rows))
+    values[some] = middles_of(buckets[places])
+    return pa.array(values, mask=~some)

@@ -1,0 +1,117 @@
+"""Outputs: windows, and streams' ordered output. Each has a watermark of its own for every tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelock.columns import STRING, ColumnType
+from tidelock.definitions import Count, Definitions, Stream, Window
+from tidelock.fold.tables import (
+    Table,
+    column_types,
+    held_ordered_table,
+    held_table,
+    holds,
+    open_table,
+    ordered_table,
+    window_table,
+)
+from tidelock.sections import Section
+
+_FILE = "tidelock.toml"
+
+#: calculated columns' types by stream; Spark tells them
+Calculated = Mapping[str, Mapping[str, ColumnType]]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What rows of a stream become, in its own time."""
+
+    stream: str
+    #: released rows or closed windows
+    table: Table
+    #: None: ordered output
+    window: Window | None
+    #: types of the columns that a window uses
+    types: Mapping[str, ColumnType]
+    #: how far behind the latest event a row may be; None: rows go by their arrival, and none is late
+    late_tolerance_ns: int | None
+    idle_timeout_ns: int | None
+    live: bool
+    #: windows that are open
+    open: Table | None = None
+    #: rows that are held back
+    held: Table | None = None
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def singly(self) -> bool:
+        """Whether it takes rows one by one, in their order; others gather them."""
+        return self.window is None or isinstance(self.window.frame, Count)
+
+    @property
+    def by_event_time(self) -> bool:
+        return self.late_tolerance_ns is not None
+
+    @property
+    def time(self) -> str:
+        """The column of a prepared range that has a row's time."""
+        return "event_time" if self.by_event_time else "source_timestamp"
+
+    @property
+    def group_types(self) -> tuple[ColumnType, ...]:
+        columns = self.window.group_by if self.window is not None else ()
+        return tuple(self.types.get(column, STRING) for column in columns)
+
+
+def outputs_of(definitions: Definitions, calculated: Calculated) -> list[Output]:
+    """Every output. Raises SettingsError where a window makes no sense of a calculated column's type."""
+    windows = [
+        _window(window, definitions.streams.get(window.stream), calculated.get(window.stream, {}))
+        for window in definitions.windows.values()
+    ]
+    return windows + [_ordered(stream) for stream in definitions.streams.values() if stream.ordered]
+
+
+def _window(window: Window, stream: Stream | None, calculated: Mapping[str, ColumnType]) -> Output:
+    types = column_types(window, stream, calculated)
+    _check(window, types, calculated)
+    return Output(
+        window.stream,
+        window_table(window, types),
+        window,
+        types,
+        window.eventtime.late_tolerance_ns if window.eventtime.enabled else None,
+        window.eventtime.idle_timeout_ns,
+        window.live,
+        open_table(window, types),
+        held_table(window, types) if holds(window) else None,
+    )
+
+
+def _ordered(stream: Stream) -> Output:
+    assert stream.eventtime is not None, "ordered streams have event time"
+    tolerance_ns, idle_ns = stream.eventtime.late_tolerance_ns, stream.eventtime.idle_timeout_ns
+    table, held = ordered_table(stream), held_ordered_table(stream)
+    return Output(stream.name, table, None, {}, tolerance_ns, idle_ns, stream.live, held=held)
+
+
+def _check(window: Window, types: Mapping[str, ColumnType], calculated: Mapping[str, ColumnType]) -> None:
+    """What could not be checked before Spark told the types."""
+    section = _section(Section("windows", {}, _FILE), window.name)
+    for column in window.group_by:
+        if column in calculated and types[column].name == "double":
+            raise section.fail("group_by", f'column "{column}" is double; groups need values with one text')
+    for name, aggregate in window.select.items():
+        column = aggregate.column or ""
+        if column in calculated and (why := aggregate.objection(types[column])) is not None:
+            raise _section(section, "select").fail(name, why)
+
+
+def _section(parent: Section, name: str) -> Section:
+    return Section(parent.key(name), {}, _FILE)

@@ -1,0 +1,161 @@
+"""The reorder buffer: rows wait until all before them must have come, and are then numbered, or counted into windows.
+
+A row that waits is an entry with its time; `AT` is the collection that releases it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.definitions import Count
+from tidelock.fold.arrow import column
+from tidelock.fold.kernel.aggregates import merged
+from tidelock.fold.kernel.outcomes import row_schema
+from tidelock.fold.kernel.outputs import Output
+from tidelock.fold.kernel.panes import firsts, group_names, numbered
+from tidelock.fold.kernel.runs import Array, Places, Runs
+from tidelock.fold.kernel.watermarks import reached
+from tidelock.fold.tables import GROUP, KEY
+
+ORDINAL = "window_ordinal"
+#: the collection of a row's release; no declared column can have that name
+AT = "$at"
+
+
+def released_and_held(accepted: pa.Table, due: pa.Table, raises: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Entries that are released, with the collection of that, and those that wait. `due` were waiting until now."""
+    rows = accepted
+    if due.num_rows:
+        rows = pa.concat_tables([due.select(accepted.column_names).cast(accepted.schema), accepted]).combine_chunks()
+    at = reached(raises, column(rows, "tenant_id"), column(rows, "event_time"))
+    rows, out = rows.append_column(AT, at), pc.is_valid(at)
+    return rows.filter(out), rows.filter(pc.invert(out)).drop_columns([AT])
+
+
+def at_once(entries: pa.Table, at: int | None = None) -> pa.Table:
+    """Entries that are released where they came, or all at one source timestamp."""
+    own = column(entries, "source_timestamp")
+    return entries.append_column(AT, own if at is None else pa.repeat(pa.scalar(at, pa.int64()), len(own)))
+
+
+def held_rows(output: Output, entries: pa.Table) -> pa.Table:
+    """Entries as they are stored while they wait."""
+    assert output.held is not None
+    keyed = entries.append_column(KEY, column(entries, "ingress_sequence").cast(pa.string()))
+    return keyed.select(row_schema(output.held).names)
+
+
+def ordered_rows(released: pa.Table, before: Mapping[str, int]) -> pa.Table:
+    """Rows of ordered output, in the order of their release: numbered from where their tenant's have come to."""
+    tenants = column(released, "tenant_id").dictionary_encode()
+    numbers = tenants.indices.to_numpy().astype(np.int64)
+    order = _in_order(released, numbers if len(tenants.dictionary) > 1 else None)
+    rows, numbers = released.take(pa.array(order)), numbers[order]
+    counts = np.array([before.get(name, 0) for name in tenants.dictionary.to_pylist()], np.int64)
+    places = np.arange(1, len(order) + 1)
+    if len(order):
+        places -= Runs(numbers).starts[Runs(numbers).of] - counts[numbers]
+    rows = rows.append_column("position", pa.array(places))
+    rows = rows.append_column(KEY, column(rows, "ingress_sequence").cast(pa.string()))
+    return _released_at(rows)
+
+
+def _in_order(rows: pa.Table, groups: Places | None) -> Places:
+    """Where rows are, by group, time and sequence. They come nearly sorted by sequence, which numpy's sort likes."""
+    times, sequences = (column(rows, name).to_numpy() for name in ("event_time", "ingress_sequence"))
+    order: Places = np.argsort(sequences, kind="stable")
+    for values in (times, groups):
+        if values is not None:
+            order = order[np.argsort(values[order], kind="stable")]
+    return order
+
+
+def _released_at(rows: pa.Table) -> pa.Table:
+    """Rows whose source timestamp is that of their release."""
+    at = rows[AT]
+    rows = rows.drop_columns([AT])
+    return rows.set_column(rows.column_names.index("source_timestamp"), "source_timestamp", at)
+
+
+def counted(
+    output: Output, released: pa.Table, stored: pa.Table, *, drained: bool = False
+) -> tuple[pa.Table, pa.Table]:
+    """Full windows, and what is open of the groups that have released rows; drained, nothing stays open.
+
+    `released` are entries with the collections of their release. Of a group one row is stored, always: it has the
+    number of the window that comes next, and what there is of it.
+    """
+    assert output.window is not None
+    assert isinstance(output.window.frame, Count)
+    size = output.window.frame.rows
+    there = stored.filter(pc.greater(stored["rows"], 0)).drop_columns([KEY])
+    pieces = pa.concat_tables([there, _pieces(output, released, stored, size)], promote_options="permissive")
+    pieces = pieces.combine_chunks()
+    if not pieces.num_rows:
+        return pieces, stored.slice(0, 0)
+    others = dict.fromkeys(["tenant_id", GROUP, *group_names(output)], "any")
+    others |= {"source_timestamp": "max", "window_start": "min", "window_end": "max", ORDINAL: "any", "rows": "sum"}
+    aggregates = tuple(output.window.select.values())
+    found = merged(pieces, numbered(pieces, "tenant_id", GROUP, ORDINAL), aggregates, others)
+    full = pc.equal(found["rows"], size)
+    closed = pc.or_(full, pc.greater(found["rows"], 0)) if drained else full
+    return found.filter(closed), _following(found, closed, stored)
+
+
+def _pieces(output: Output, released: pa.Table, stored: pa.Table, size: int) -> pa.Table:
+    """Released rows with the number of their window."""
+    groups = numbered(released, "tenant_id", GROUP)
+    order = _in_order(released, groups)
+    rows, groups = released.take(pa.array(order)), groups[order]
+    before, number = (_stored_of(released.take(pa.array(firsts(numbered(released, "tenant_id", GROUP)))), stored, *each)
+                      for each in (("rows", 0), (ORDINAL, 1)))  # fmt: skip
+    places = before[groups]
+    if len(order):
+        places = places + np.arange(len(order)) - Runs(groups).starts[Runs(groups).of]
+    times = column(rows, "event_time")
+    rows = _released_at(rows.drop_columns(["event_time", "ingress_sequence"]))
+    found = {
+        "window_start": times,
+        "window_end": times,
+        ORDINAL: pa.array(number[groups] + places // size),
+        "rows": pa.array(np.ones(len(order), np.int64)),
+    }
+    for name, values in found.items():
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def _stored_of(groups: pa.Table, stored: pa.Table, name: str, none: int) -> Array:
+    """What is stored in a column of the next window of each group."""
+    both = pa.concat_tables([table.select(["tenant_id", GROUP]) for table in (stored, groups)]).combine_chunks()
+    numbers = numbered(both, "tenant_id", GROUP)
+    known = np.full(int(numbers.max()) + 1 if len(numbers) else 0, none, np.int64)
+    known[numbers[: stored.num_rows]] = column(stored, name).to_numpy()
+    found: Array = known[numbers[stored.num_rows :]]
+    return found
+
+
+def _following(found: pa.Table, closed: pa.Array, stored: pa.Table) -> pa.Table:
+    """What is stored of each group from then on: the last window that is not full, or an empty one after it."""
+    groups, ordinals = numbered(found, "tenant_id", GROUP), column(found, ORDINAL).to_numpy()
+    order = np.lexsort((ordinals, groups))
+    last = order[Runs(groups[order]).ends]
+    rows, ended = found.take(pa.array(last)), column(pa.table({"ended": closed}), "ended").take(pa.array(last))
+    kept = {name: column(rows, name) for name in rows.column_names}
+    for name in kept:
+        if name == ORDINAL:
+            kept[name] = pc.add(kept[name], ended.cast(pa.int64()))
+        elif name == "rows":
+            kept[name] = pc.if_else(ended, 0, kept[name])
+        elif name not in ("tenant_id", GROUP, "source_timestamp") and not name.startswith("group_"):
+            kept[name] = pc.if_else(ended, None, kept[name])
+    return pa.table(kept | {KEY: kept[GROUP]}).select(stored.column_names)
+
+
+def count_by_tenant(rows: pa.Table) -> dict[str, int]:
+    counts = column(rows, "tenant_id").value_counts()
+    return {entry["values"]: entry["counts"] for entry in counts.to_pylist()}

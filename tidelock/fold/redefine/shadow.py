@@ -1,0 +1,238 @@
+"""The shadow: tables of changed definitions, built from sequence 1 beside those that are read, until they take over.
+
+It lives in a schema of its own with a cursor of its own, so it survives a crash, and any process may go on with it.
+What belongs to a plan is known by the scopes of its definitions: which rows of the tables they make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tidelock.canonical import canonical_hash
+from tidelock.columns import STRING
+from tidelock.definitions import Definitions
+from tidelock.errors import TidelockError
+from tidelock.fold import statements
+from tidelock.fold.folder import Folder
+from tidelock.fold.kernel.takings import OUT_OF_RANGE
+from tidelock.fold.ranges import Range, next_range
+from tidelock.fold.source import Elsewhere
+from tidelock.fold.store import Log, Store
+from tidelock.fold.tables import (
+    ADJUSTMENTS,
+    ALWAYS,
+    COUNTER_GROUPS,
+    COUNTERS,
+    ERROR_ROWS,
+    LATE_ROWS,
+    SCHEMA,
+    WATERMARKS,
+    Table,
+)
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
+from tidelock.where.sql import literal
+
+#: codes of the error rows that streams and windows make; the others are made by meters
+_STREAM_CODES = ("invalid_column", "invalid_event_time", "future_event_time")
+_WINDOW_CODES = (OUT_OF_RANGE,)
+
+#: kinds of definitions that make the tables that several share
+_MAKERS = {
+    COUNTERS.name: ("meters",),
+    COUNTER_GROUPS.name: ("meters",),
+    ADJUSTMENTS.name: ("meters",),
+    ERROR_ROWS.name: ("meters", "streams", "windows"),
+    LATE_ROWS.name: ("windows", "streams"),
+}
+
+#: number of the advisory lock under which shadows are made and given up
+_MAKING = int.from_bytes(b"tideshad")
+
+
+class ShadowGone(TidelockError):
+    """Another change of definitions was begun and took the shadow's place, or this one has taken over already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tables are built beside those that are read."""
+
+    schema: str
+    #: how the names of its cursors begin; no reader of changes waits for cursors of `fold:`
+    cursors: str
+
+    def drop(self) -> list[str]:
+        """Statements that leave nothing of it."""
+        prefix = literal(STRING, self.cursors)
+        return [
+            f"DROP SCHEMA IF EXISTS {statements.quoted(self.schema)} CASCADE",
+            f"DELETE FROM cursors WHERE starts_with(name, {prefix})",
+        ]
+
+
+SHADOW = Place("tidelock_shadow", "fold:shadow:")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A change of definitions."""
+
+    definitions: Definitions
+    #: paths of those whose rows are made anew or removed
+    units: tuple[str, ...]
+    #: those among them that somebody asked for, changed or not
+    asked: tuple[str, ...] = ()
+    #: what it changes, where somebody proposes it
+    before: Definitions | None = None
+
+    @property
+    def name(self) -> str:
+        """Names the shadow that is built for it."""
+        return canonical_hash({"definitions": self.definitions.canonical(), "units": list(self.units)})[:16]
+
+    def names(self, kind: str) -> list[str]:
+        return [path.removeprefix(f"{kind}.") for path in self.units if path.startswith(f"{kind}.")]
+
+    def subset(self) -> Definitions:
+        """What has to be folded for it."""
+        meters = {name: m for name in self.names("meters") if (m := self.definitions.meters.get(name)) is not None}
+        windows = {name: w for name in self.names("windows") if (w := self.definitions.windows.get(name)) is not None}
+        own = set(self.names("streams"))
+        read = {meter.stream for meter in meters.values()} | {window.stream for window in windows.values()}
+        streams = {
+            # One that is only read needs no ordered output.
+            name: stream if name in own else replace(stream, ordered=False)
+            for name, stream in self.definitions.streams.items()
+            if name in own | read
+        }
+        return Definitions(streams, meters, windows, timed=self.definitions.timed)
+
+
+class Shadow:
+    """The shadow of one plan. One that is there already is gone on with."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        database: Database,
+        plan: Plan,
+        place: Place = SHADOW,
+        elsewhere: Elsewhere | None = None,
+        log: Log | None = None,
+    ) -> None:
+        """`log`: where changes are recorded; without one they are not."""
+        self.plan = plan
+        self.place = place
+        self.store = Store(database, place.schema, f"{place.cursors}{plan.name}", log)
+        try:
+            self._folder = Folder(
+                spark, self.store, database, plan.subset(), changes=log is not None, elsewhere=elsewhere
+            )
+            self.tables: Mapping[str, Table] = self._folder.tables
+            #: everything up to here is in its tables
+            self.position = self._prepare()
+        except BaseException:
+            self.store.close()
+            raise
+
+    def step(self, events_max: int, through: int | None = None) -> Range | None:
+        """Fold one more range; None: there is nothing left to fold. Raises CursorMoved."""
+        found = next_range(self.store, self.position, events_max, through) if self.plan.units else None
+        if found is None:
+            self.store.rollback()
+            return None
+        if found.control is None:
+            self._folder.fold(found.lo, found.hi)
+        else:
+            self._folder.control(found)
+        self.position = found.hi
+        return found
+
+    def pass_by(self, event: Range) -> None:
+        """Fold the control event that it is to take over at: windows by arrival may end there. Raises CursorMoved."""
+        if self.plan.units and self.position == event.lo:
+            self._folder.control(event)
+            self.position = event.hi
+
+    def complete(self, through: int) -> bool:
+        """Whether it has everything through a sequence, and nothing after it."""
+        return self.position == through or not self.plan.units
+
+    def look_again(self) -> None:
+        """Where it is, after another process has worked on it. Raises ShadowGone."""
+        found = self._cursor()
+        self.store.rollback()
+        if found is None:
+            raise ShadowGone("another change of the definitions has taken the place of this one; start it again")
+        self.position = found
+
+    def begin_anew(self) -> None:
+        """Give up what was built."""
+        self.position = self._prepare(anew=True)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _prepare(self, *, anew: bool = False) -> int:
+        """Make the tables, unless a shadow of this very plan is there already; says how far they are."""
+        self.store.execute(f"SELECT pg_advisory_xact_lock({_MAKING})")
+        position = None if anew else self._cursor()
+        if position is None:
+            for statement in self.place.drop():
+                self.store.execute(statement)
+            self.store.execute(f"CREATE SCHEMA {statements.quoted(self.place.schema)}")
+            for table in self.tables.values():
+                self.store.execute(self._creation(table))
+                for statement in statements.create_indexes(self.place.schema, table):
+                    self.store.execute(statement)
+            name = literal(STRING, self.store.cursor)
+            self.store.execute(f"INSERT INTO cursors (name, sequence) VALUES ({name}, 0)")
+        self.store.commit()
+        return position or 0
+
+    def _creation(self, table: Table) -> str:
+        if table.name not in ALWAYS:
+            return statements.create_table(self.place.schema, table)
+        target, like = (statements.placed(schema, table.name) for schema in (self.place.schema, SCHEMA))
+        return f"CREATE TABLE {target} (LIKE {like} INCLUDING ALL)"
+
+    def _cursor(self) -> int | None:
+        name = literal(STRING, self.store.cursor)
+        found = self.store.query(f"SELECT sequence FROM cursors WHERE name = {name}")
+        return int(found["sequence"][0].as_py()) if found.num_rows else None
+
+
+def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
+    """The tables that have rows of a plan's units, each with the condition that these rows meet."""
+    meters, streams, windows = plan.names("meters"), plan.names("streams"), plan.names("windows")
+    # A window may be called like a stream's ordered output, where that stream has none.
+    ordered = [name for stream in streams if _is_ordered(tables.get(name := f"{stream}_ordered"))]
+    own = [table for name in (*windows, *ordered) for table in (name, f"{name}$open", f"{name}$held")]
+    codes, of_windows = _either("code", _STREAM_CODES), _either("code", _WINDOW_CODES)
+    of_meters = f"{_either('source', meters)} AND NOT {codes} AND NOT {of_windows}"
+    of_windows = f"{_either('source', windows)} AND {of_windows}"
+    of_streams = f"{_either('source', streams)} AND {codes}"
+    return [
+        *((table, _either("metric", meters)) for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)),
+        (ERROR_ROWS, f"({of_meters} OR {of_streams} OR {of_windows})"),
+        *((table, _either('"window"', [*windows, *ordered])) for table in (LATE_ROWS, WATERMARKS)),
+        *((tables[name], "TRUE") for name in (*streams, *own) if name in tables),
+    ]
+
+
+def makes(path: str, table: str) -> bool:
+    """Whether a definition makes rows of a table, if there is such a definition; of some it is said that do not."""
+    kind, _, name = path.partition(".")
+    if table in _MAKERS:
+        return kind in _MAKERS[table]
+    return (kind == "windows" and table == name) or (kind == "streams" and table in (name, f"{name}_ordered"))
+
+
+def _is_ordered(table: Table | None) -> bool:
+    return table is not None and table.key == ("ingress_sequence",)
+
+
+def _either(column: str, names: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join(literal(STRING, name) for name in names)})" if names else "FALSE"

@@ -1,0 +1,203 @@
+"""GraphQL over HTTP: `POST /graphql` and `GET /graphql`, with the statuses that the specification so named gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from tidelock.errors import (
+    Exists,
+    InvalidDefinition,
+    NotFound,
+    PayloadTooLarge,
+    RequestError,
+    TidelockError,
+    UnsupportedMedia,
+)
+from tidelock.graphql.execution import SCOPES, Answering, GraphQL, check_allowed
+from tidelock.graphql.requests import Request, RequestRefused, errors_of, read_request, read_variables
+from tidelock.http.access import Access, Grant
+from tidelock.http.problems import body_of, headers_of, outages
+from tidelock.where import InvalidFilter
+
+#: whose status says whether the request could be executed; with JSON, a document that cannot is answered 200
+RESPONSE = "application/graphql-response+json"
+EVENTS = "text/event-stream"
+
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?", re.ASCII)
+
+#: what a field says that was executed, as a mutation: the request was none to be refused, whatever the form
+_OF_FIELDS = (NotFound, Exists, InvalidDefinition, InvalidFilter)
+
+#: answers by events, for as long as the client stays; mutations only to who may send them so
+Streaming = Callable[[Grant, Request, bool], Response]
+
+JSON = "application/json"
+#: of the URL; others are none of ours
+PARAMETERS = ("query", "operationName", "variables", "extensions")
+
+# A document, and a filter of a MiB in its variables.
+_BODY_BYTES_MAX = 2 * 2**20
+_CHARSETS = ("", "utf-8", "utf8")
+
+
+class NotAcceptable(RequestError):
+    """An answer that cannot have a form that the client takes."""
+
+    code = "not_acceptable"
+    http_status = 406
+
+
+class GraphQLRoute:
+    """The handlers of `/graphql`. `streaming` answers those who like events best."""
+
+    def __init__(
+        self,
+        graphql: GraphQL,
+        access: Access,
+        retry_after_s: int,
+        streaming: Streaming | None = None,
+        answering: Callable[[Grant], Answering] | None = None,
+    ) -> None:
+        """`answering` gives what answers fields that are about no table, to who may ask them."""
+        self._graphql = graphql
+        self._access = access
+        self._retry_after_s = retry_after_s
+        self._streaming = streaming
+        self._answering = answering
+        self._offered = (JSON, RESPONSE) if streaming is None else (JSON, RESPONSE, EVENTS)
+
+    async def post(self, request: HttpRequest) -> Response:
+        return await self._answered(request)
+
+    async def get(self, request: HttpRequest) -> Response:
+        return await self._answered(request)
+
+    async def _answered(self, request: HttpRequest) -> Response:
+        accept = Accept(request.headers.get("accept", ""))
+        media_type = accept.best(self._offered)
+        try:
+            return await self._answer(request, accept, media_type)
+        except TidelockError as error:
+            return self._refusal(error, media_type)
+        except ClientDisconnect:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+    async def _answer(self, request: HttpRequest, accept: Accept, media_type: str | None) -> Response:
+        grant = (await self._access.grant(dict(request.scope["headers"]))).need(*SCOPES)
+        if media_type is None:
+            raise NotAcceptable(f"this is answered as {' or '.join(self._offered)} only")
+        asked, mutations = await read_http(request), request.method == "POST"
+        if media_type == EVENTS and self._streaming is not None:
+            return self._streaming(grant, asked, mutations)
+        operation = await self._graphql.prepare(asked)
+        check_allowed(operation, grant, mutations=mutations)
+        if operation.kind != "subscription":
+            answering = None if self._answering is None else self._answering(grant)
+            payload = await self._graphql.execute(operation, grant.reads(None), answering)
+            return Response(payload, media_type=media_type)
+        if accept.names(EVENTS) and self._streaming is not None:
+            # Some clients name every form that they know, whatever they ask.
+            return self._streaming(grant, asked, mutations)
+        ways = f"by WebSocket (graphql-transport-ws), or by server-sent events to who accepts {EVENTS}"
+        raise NotAcceptable(f"a subscription is answered {ways}")
+
+    def _refusal(self, error: TidelockError, media_type: str | None) -> Response:
+        """The answer that tells an error, in the form that was accepted, or in JSON."""
+        outages.note(error)
+        form = RESPONSE if media_type == RESPONSE else JSON
+        failed = isinstance(error, _OF_FIELDS)
+        told_by_body = failed or (form == JSON and isinstance(error, RequestRefused))
+        status = HTTPStatus.OK if told_by_body else error.http_status
+        told: dict[str, object] = {"errors": errors_of(error)}
+        if failed:
+            told["data"] = None
+        elif form == JSON and not told_by_body:
+            # Beside what GraphQL's clients look for, what every other path answers.
+            told = {**body_of(error), **told}
+        return Response(msgspec.json.encode(told), status, headers_of(error, self._retry_after_s), media_type=form)
+
+
+class Accept:
+    """What a client takes, by its header of that name; without one, anything."""
+
+    def __init__(self, header: str) -> None:
+        #: media range -> how much it is liked, from 0 to 1, in the order they are named
+        self._liked: dict[str, float] = {}
+        for part in (header if header.strip() else "*/*").split(","):
+            media_range, liked = _range(part)
+            self._liked.setdefault(media_range, liked)
+
+    def best(self, offered: Sequence[str]) -> str | None:
+        """Which of some media types it likes best, of equals the one named first; None when it takes none of them."""
+        best = max(offered, key=self._rank)
+        return best if self._rank(best)[0] > 0 else None
+
+    def names(self, media_type: str) -> bool:
+        return self._liked.get(media_type, 0.0) > 0
+
+    def _rank(self, media_type: str) -> tuple[float, int]:
+        """By the most specific range that has it."""
+        kind = media_type.partition("/")[0]
+        for media_range in (media_type, f"{kind}/*", "*/*"):
+            if media_range in self._liked:
+                return self._liked[media_range], -list(self._liked).index(media_range)
+        return 0.0, 0
+
+
+def _range(part: str) -> tuple[str, float]:
+    media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    for name, _, value in (parameter.partition("=") for parameter in parameters):
+        if name.strip() == "q":
+            return media_range, float(value) if _QUALITY.fullmatch(value.strip()) else 0.0
+    return media_range, 1.0
+
+
+async def read_http(request: HttpRequest) -> Request:
+    """What a request asks. Raises RequestError."""
+    if request.method == "GET":
+        return _of_url(request.scope["query_string"])
+    _check_media(request.headers.get("content-type", ""), request.headers.get("content-encoding", ""))
+    return read_request(await _body(request))
+
+
+def _of_url(query: bytes) -> Request:
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name in given:
+            raise RequestError(f"{name[:60]} is given twice", field=name[:60])
+        if name in PARAMETERS:
+            given[name] = value
+    if "query" not in given:
+        raise RequestError("there is no query: give a GraphQL document", field="query")
+    variables = read_variables(given["variables"]) if given.get("variables") else None
+    return Request(given["query"], given.get("operationName") or None, variables, len(query))
+
+
+def _check_media(content_type: str, encoding: str) -> None:
+    media_type, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    if media_type != JSON:
+        raise UnsupportedMedia(f"a GraphQL request is {JSON}, not {media_type[:60] or 'without a content type'}")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in _CHARSETS:
+            raise UnsupportedMedia(f"charset {value[:60]!r} is not taken; send UTF-8")
+    if encoding.strip().lower() not in ("", "identity"):
+        raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not taken here; send it as it is")
+
+
+async def _body(request: HttpRequest) -> bytes:
+    """The body as it comes, and not a chunk more than is taken."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            raise PayloadTooLarge(f"the request is larger than {_BODY_BYTES_MAX} bytes")
+    return bytes(body)

@@ -1,0 +1,82 @@
+"""Introspection: what the schema says of itself, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphql import (
+    DocumentNode,
+    GraphQLEnumType,
+    GraphQLInputObjectType,
+    GraphQLObjectType,
+    GraphQLSchema,
+    execute_sync,
+)
+from graphql.execution import MiddlewareManager
+
+from tidelock.graphql.requests import INVALID_VARIABLES, LIMIT_EXCEEDED, refusal, refusals
+
+# What tools ask takes about ten answers for each thing in the schema. A document of a few lines can ask for millions.
+_ANSWERS_PER_THING, _ANSWERS = 30, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class IntrospectionField:
+    """A field that asks what the schema is."""
+
+    #: under which it stands in the answer
+    name: str
+    schema: GraphQLSchema
+    #: with an operation that has this field only
+    document: DocumentNode
+    variables: Mapping[str, Any]
+
+    def read(self, budget: Budget) -> object:
+        """The value, ready to be encoded. It takes milliseconds, and many where much is asked. Raises Refused."""
+        try:
+            result = execute_sync(
+                self.schema,
+                self.document,
+                variable_values=dict(self.variables),
+                middleware=MiddlewareManager(budget),
+            )
+        except _Spent:
+            raise refusal(LIMIT_EXCEEDED, f"{self.name}: this asks for too much of the schema at once") from None
+        if result.errors:
+            # A schema answers every valid question, but what it is asked with may still be null where nothing may be.
+            raise refusals(INVALID_VARIABLES, result.errors)
+        assert result.data is not None
+        return result.data[self.name]
+
+
+class _Spent(BaseException):
+    """Ends an execution at once: an Exception would only be the error of one field."""
+
+
+class Budget:
+    """How many answers may still be given to one operation, whatever number of fields asks for them."""
+
+    def __init__(self, schema: GraphQLSchema) -> None:
+        self._left = _ANSWERS + _ANSWERS_PER_THING * _things(schema)
+
+    def resolve(self, answer: Callable[..., Any], source: object, info: object, **arguments: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _Spent
+        return answer(source, info, **arguments)
+
+
+def _things(schema: GraphQLSchema) -> int:
+    """How many types, fields, arguments and values there are."""
+    count = len(schema.type_map)
+    for type_ in schema.type_map.values():
+        match type_:
+            case GraphQLObjectType():
+                count += sum(1 + len(field.args) for field in type_.fields.values())
+            case GraphQLInputObjectType():
+                count += len(type_.fields)
+            case GraphQLEnumType():
+                count += len(type_.values)
+    return count

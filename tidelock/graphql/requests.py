@@ -1,0 +1,132 @@
+"""Requests: what a GraphQL client sends, whatever it came by, and how it is told what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from graphql import GraphQLError, Node
+
+from tidelock.errors import InvalidJson, RequestError, TidelockError
+from tidelock.where import InvalidFilter
+
+Json = dict[str, Any]
+
+PARSE_FAILED = "parse_failed"
+VALIDATION_FAILED = "validation_failed"
+INVALID_VARIABLES = "invalid_variables"
+INVALID_ARGUMENT = "invalid_argument"
+#: a wrong filter has one code by every way
+INVALID_FILTER = InvalidFilter.code
+LIMIT_EXCEEDED = "limit_exceeded"
+RESULT_TOO_LARGE = "result_too_large"
+
+
+class SentNumber(float):
+    """A number with a fraction or an exponent, which keeps the digits it was sent with."""
+
+    __slots__ = ("exact",)
+
+    exact: Decimal
+
+    def __new__(cls, text: str) -> SentNumber:
+        number = super().__new__(cls, text)
+        try:
+            number.exact = Decimal(text)
+        except ArithmeticError:
+            raise ValueError("there is a number of no size that anything here has") from None
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A document and what it is to be executed with."""
+
+    query: str
+    operation_name: str | None = None
+    #: numbers are exact: int or SentNumber
+    variables: dict[str, Any] | None = None
+    #: how many bytes it came in
+    size: int = 0
+
+
+class _Sent(msgspec.Struct):
+    query: str
+    operationName: str | None = None  # noqa: N815
+    variables: dict[str, Any] | None = None
+    #: for what a client and a server agree on beside the standard; nothing here
+    extensions: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Sent, float_hook=SentNumber).decode
+_decode_variables = msgspec.json.Decoder(dict[str, Any] | None, float_hook=SentNumber).decode
+
+
+def read_request(body: bytes | bytearray | memoryview) -> Request:
+    """The request that a JSON text is. Raises InvalidJson, or RequestError when it is none."""
+    try:
+        sent = _decode(body)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"this is not a GraphQL request: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidJson(f"this is not a GraphQL request, which is JSON: {error}") from None
+    except RecursionError:
+        raise InvalidJson("this is nested too deeply") from None
+    return Request(sent.query, sent.operationName, sent.variables, len(body))
+
+
+def read_variables(text: str) -> dict[str, Any] | None:
+    """Variables that come apart from their document, in a URL. Raises InvalidJson, or RequestError."""
+    try:
+        variables: dict[str, Any] | None = _decode_variables(text)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"variables: {error}", field="variables") from None
+    except (msgspec.DecodeError, UnicodeError, ValueError) as error:
+        raise InvalidJson(f"variables: this is not JSON: {error}", field="variables") from None
+    except RecursionError:
+        raise InvalidJson("variables: this is nested too deeply", field="variables") from None
+    return variables
+
+
+class RequestRefused(RequestError):
+    """A request that is not executed, with everything that is wrong with it."""
+
+    def __init__(self, errors: Sequence[Json]) -> None:
+        super().__init__(errors[0]["message"])
+        #: at least one, as they stand in an answer's `errors`
+        self.errors = list(errors)
+
+
+def refusal(code: str, message: str, node: Node | None = None, *, field: str | None = None) -> RequestRefused:
+    """The refusal for one reason, which lies at a node of the document."""
+    extensions = {"code": code} if field is None else {"code": code, "field": field}
+    return RequestRefused([_form(GraphQLError(message, node, extensions=extensions))])
+
+
+def refusals(code: str, errors: Iterable[GraphQLError]) -> RequestRefused:
+    """The refusal for what graphql-core has found."""
+    return RequestRefused([{**_form(error), "extensions": {"code": code}} for error in errors])
+
+
+def filter_refusal(error: InvalidFilter, node: Node) -> RequestRefused:
+    """The refusal of the argument `where`: its place in the filter is told, and where the filter is."""
+    if error.field is None:
+        return refusal(INVALID_FILTER, f"where: {error.message.removeprefix('the filter: ')}", node, field="where")
+    return refusal(INVALID_FILTER, f"where.{error.message}", node, field=f"where.{error.field}")
+
+
+def errors_of(error: TidelockError) -> list[Json]:
+    """The `errors` of an answer that tell an error of ours, each with its `extensions.code`."""
+    if isinstance(error, RequestRefused):
+        return error.errors
+    extensions = {"code": error.code}
+    if error.field is not None:
+        extensions["field"] = error.field
+    return [{"message": error.message, "extensions": extensions}]
+
+
+def _form(error: GraphQLError) -> Json:
+    return dict(error.formatted)

@@ -1,0 +1,285 @@
+"""GraphQL by WebSocket: `/graphql`, sub-protocol `graphql-transport-ws`.
+
+A row event is encoded once for all who select the same of it; what is each one's own is the few bytes that name its
+operation. What is wrong with one operation is told by an `error` with its id, what is wrong with the client by the code
+of the close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from tidelock.errors import InvalidJson, Overflowed, RequestError, TidelockError
+from tidelock.graphql.execution import SCOPES, Operations
+from tidelock.graphql.requests import LIMIT_EXCEEDED, Request, RequestRefused, errors_of, read_request, refusal
+from tidelock.http.access import Access, Grant
+from tidelock.http.clients import (
+    CLOSE_SLOW,
+    AccessWatch,
+    ClientSlots,
+    KeepAlive,
+    OpenClient,
+    close_code,
+    say_goodbye,
+    trust,
+)
+from tidelock.http.problems import outages
+from tidelock.ingest.nesting import cut_below
+from tidelock.instants import SECOND
+from tidelock.settings import Settings
+
+PROTOCOL = "graphql-transport-ws"
+
+#: what the protocol closes with
+CLOSE_BAD_REQUEST = 4400
+CLOSE_UNAUTHORIZED = 4401
+CLOSE_FORBIDDEN = 4403
+CLOSE_SUBPROTOCOL = 4406
+CLOSE_INIT_TIMEOUT = 4408
+CLOSE_ID_TAKEN = 4409
+CLOSE_SECOND_INIT = 4429
+
+# How long a client has to say `connection_init`.
+_INIT_S = 5.0
+# It stands in every message of its operation.
+_ID_CHARACTERS_MAX = 255
+
+_ACK = b'{"type":"connection_ack"}'
+_PONG = b'{"type":"pong"}'
+
+
+# Stands for a payload that is nested too deep to be read.
+_TOO_DEEP = msgspec.Raw(b"")
+
+
+class _Message(msgspec.Struct):
+    type: str
+    id: str | None = None
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def operation(self) -> str:
+        """The id, of a message that must have one."""
+        if not self.id or len(self.id) > _ID_CHARACTERS_MAX:
+            raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {self.type} needs an id of 1 to {_ID_CHARACTERS_MAX}")
+        return self.id
+
+
+class _Over(Exception):
+    """The connection ends, with this code."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class _Gone(Exception):
+    """The client went."""
+
+
+_messages = msgspec.json.Decoder(_Message)
+_parameters = msgspec.json.Decoder(dict[str, object] | None)
+_encode = msgspec.json.Encoder().encode
+
+
+class GraphQLSockets:
+    """The route."""
+
+    def __init__(self, operations: Operations, access: Access, places: ClientSlots, settings: Settings) -> None:
+        self.operations = operations
+        self.access = access
+        #: of each tenant, shared with those who come by other ways
+        self.places = places
+        # Who has shown no key yet takes no place from those who have.
+        self.waiting = ClientSlots(settings.live_connections_max, "GraphQL clients that have yet to say who they are")
+        self.watch = AccessWatch(access)
+        self.keep_alive = KeepAlive(settings.live_keep_alive / SECOND)
+        self.operations_max = settings.live_subscriptions_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # websocket.connect
+        if PROTOCOL not in scope["subprotocols"]:
+            await send({"type": "websocket.accept"})
+            await say_goodbye(send, CLOSE_SUBPROTOCOL, f"Subprotocol not acceptable: this path speaks {PROTOCOL}")
+            return
+        await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
+        try:
+            await _Connection(self, scope, receive, send).run()
+        except (_Gone, OSError):
+            pass
+        except _Over as over:
+            await say_goodbye(send, over.code, over.reason)
+        except Overflowed as error:
+            await say_goodbye(send, CLOSE_SLOW, error.message)
+        except Exception as error:
+            await say_goodbye(send, *close_code(error, CLOSE_FORBIDDEN, "a GraphQL connection"))
+
+
+class _Connection(OpenClient):
+    """One client."""
+
+    still_here = b'{"type":"ping"}'
+
+    def __init__(self, route: GraphQLSockets, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__()
+        self._route = route
+        self._scope = scope
+        self._headers = dict(scope["headers"])
+        self._receive = receive
+        self._send = send
+        #: by the ids of their operations
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def give(self, parts: Sequence[bytes]) -> None:
+        await self._send({"type": "websocket.send", "texts": parts})
+
+    async def run(self) -> None:
+        """Serve until the client goes (_Gone) or has to: what is raised says why."""
+        route = self._route
+        with route.waiting.take():
+            await self._meet()
+            grant = (await route.access.grant(self._headers)).need(*SCOPES)
+        trust(self._scope)
+        with (
+            route.places.take(grant.tenant_id),
+            route.watch.over(self._headers, grant.reads(None), self.end),
+            route.keep_alive.over(self),
+        ):
+            await self.write([_ACK])
+            listening = asyncio.create_task(self._listen(grant))
+            try:
+                await self.ended
+            finally:
+                await _cancel(listening, *self._tasks.values())
+
+    async def _meet(self) -> None:
+        """Hear `connection_init`, and take the key that it shows."""
+        try:
+            async with asyncio.timeout(_INIT_S):
+                while (message := await self._next()).type != "connection_init":
+                    if message.type == "subscribe":
+                        raise _Over(CLOSE_UNAUTHORIZED, "Unauthorized: say connection_init first")
+                    await self._answer(message)
+        except TimeoutError:
+            raise _Over(CLOSE_INIT_TIMEOUT, "Connection initialisation timeout") from None
+        key = _authorization(message)
+        if key is not None:
+            self._headers[b"authorization"] = key
+
+    async def _listen(self, grant: Grant) -> None:
+        """Do what the client says, until it goes or says what it may not."""
+        try:
+            while True:
+                message = await self._next()
+                if message.type == "subscribe":
+                    await self._subscribe(message.operation, message.payload, grant)
+                elif message.type == "complete":
+                    task = self._tasks.pop(message.operation, None)
+                    if task is not None:
+                        task.cancel()
+                elif message.type == "connection_init":
+                    raise _Over(CLOSE_SECOND_INIT, "Too many initialisation requests")
+                else:
+                    await self._answer(message)
+        except Exception as error:
+            self.end(error)
+
+    async def _next(self) -> _Message:
+        received = await self._receive()
+        if received["type"] == "websocket.disconnect":
+            raise _Gone
+        text = received.get("text")
+        if text is None:
+            raise _Over(CLOSE_BAD_REQUEST, "Invalid message: not a text")
+        try:
+            return _messages.decode(text)
+        except RecursionError:
+            return _shallow(text)
+        except msgspec.DecodeError as error:
+            raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {error}") from None
+
+    async def _answer(self, message: _Message) -> None:
+        if message.type == "ping":
+            await self.write([_PONG])
+        elif message.type != "pong":
+            raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {message.type[:40]!r} is no type of the protocol")
+
+    async def _subscribe(self, name: str, payload: msgspec.Raw, grant: Grant) -> None:
+        if name in self._tasks:
+            raise _Over(CLOSE_ID_TAKEN, f"Subscriber for {name} already exists")
+        try:
+            request = _request(payload)
+            most = self._route.operations_max
+            if len(self._tasks) >= most:
+                raise refusal(LIMIT_EXCEEDED, f"a connection has at most {most} operations at a time")
+        except (InvalidJson, RequestRefused) as error:
+            await self._tell(name, error)
+        except RequestError as error:
+            raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {error.message}") from None
+        else:
+            self._tasks[name] = asyncio.create_task(self._operate(name, request, grant))
+
+    async def _operate(self, name: str, request: Request, grant: Grant) -> None:
+        head = b'{"id":' + _encode(name) + b',"type":"next","payload":'
+
+        async def send(payloads: Sequence[bytes]) -> None:
+            await self.write([b"%b%b}" % (head, encoded) for encoded in payloads])
+
+        try:
+            try:
+                await self._route.operations.run(request, grant, send, self.end)
+            except TidelockError as error:
+                await self._tell(name, error)
+            else:
+                # At once, because the client may use it again as soon as it knows.
+                del self._tasks[name]
+                await self.write([_encode({"id": name, "type": "complete"})])
+        except Exception as error:
+            self.end(error)
+
+    async def _tell(self, name: str, error: TidelockError) -> None:
+        """Tell why an operation ends by itself."""
+        if isinstance(error, Overflowed):
+            raise error
+        outages.note(error)
+        self._tasks.pop(name, None)
+        await self.write([_encode({"id": name, "type": "error", "payload": errors_of(error)})])
+
+
+def _shallow(text: str) -> _Message:
+    """A message whose payload is nested too deep, without it: the others of the client need not suffer."""
+    try:
+        message = _messages.decode(cut_below(text.encode(), 1))
+    except (msgspec.DecodeError, TidelockError):
+        raise _Over(CLOSE_BAD_REQUEST, "Invalid message: nested too deep") from None
+    message.payload = _TOO_DEEP
+    return message
+
+
+def _request(payload: msgspec.Raw) -> Request:
+    if payload is _TOO_DEEP:
+        raise InvalidJson("the payload is nested too deep")
+    return read_request(bytes(payload))
+
+
+def _authorization(message: _Message) -> bytes | None:
+    """The key in `connection_init`, if there is one."""
+    try:
+        sent = _parameters.decode(message.payload)
+    except (msgspec.DecodeError, RecursionError):
+        raise _Over(CLOSE_BAD_REQUEST, "Invalid message: the payload of connection_init is no object") from None
+    for name, value in (sent or {}).items():
+        if name.lower() == "authorization" and isinstance(value, str):
+            return value.encode()
+    return None
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

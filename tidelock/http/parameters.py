@@ -1,0 +1,191 @@
+"""Parameters: the query of a request, read name by name. What is unknown, repeated or malformed is told by name.
+
+Paging is part of it: every list answers `{"items": [...], "next": cursor|null}` and goes on where a cursor says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from tidelock.errors import RequestError
+from tidelock.instants import parse_epoch_ms, parse_rfc3339
+from tidelock.ledger.reader import Page, Slice
+from tidelock.model import Recorded
+from tidelock.settings import Settings
+
+SEQUENCE_MAX = 2**63 - 2
+
+_INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
+_MILLISECONDS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+# In a query a `+` that was not escaped is a space; between time and offset it can be nothing else.
+_LOST_PLUS = re.compile(r"(:[0-9]{2}(?:\.[0-9]+)?) ([0-9]{2}:[0-9]{2})", re.ASCII)
+
+_CURSOR = re.compile(rb"(asc|desc):([0-9]{1,19})")
+
+
+class Parameters:
+    """The parameters of one request. A mistyped name must not look like no filter: only known ones are taken."""
+
+    def __init__(self, query: bytes, known: Collection[str]) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+            if name not in known:
+                raise RequestError(_unknown(name, known), field=name)
+            if name in self._values:
+                raise RequestError(f"{name} is given twice", field=name)
+            if "\0" in value:
+                raise RequestError(f"{name} contains NUL", field=name)
+            self._values[name] = value
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def name(self, name: str) -> str | None:
+        """A text that cannot be empty."""
+        value = self._values.get(name)
+        if value == "":
+            raise RequestError(f"{name} is empty; leave it out to have all", field=name)
+        return value
+
+    def sequence(self, name: str, *, minimum: int = 0) -> int | None:
+        return self._integer(name, minimum, SEQUENCE_MAX)
+
+    def limit(self, *, default: int, maximum: int) -> int:
+        limit = self._integer("limit", 1, maximum)
+        return default if limit is None else limit
+
+    def instant(self, name: str) -> int | None:
+        value = self._values.get(name)
+        try:
+            return None if value is None else parse_instant(value)
+        except ValueError as error:
+            raise RequestError(f"{name}: {error}", field=name) from None
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
+        value = self._values.get(name)
+        if value is not None and value not in choices:
+            raise RequestError(f"{name} is {' or '.join(choices)}", field=name)
+        return value
+
+    def _integer(self, name: str, minimum: int, maximum: int) -> int | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not _INTEGER.fullmatch(value) or not minimum <= int(value) <= maximum:
+            raise RequestError(f"{name} is a whole number from {minimum} to {maximum}", field=name)
+        return int(value)
+
+
+def required(name: str, value: str | None) -> str:
+    """The value of a parameter that there must be."""
+    if value is None:
+        raise RequestError(f"{name} is missing", field=name)
+    return value
+
+
+def parse_instant(text: str) -> int:
+    """An instant as people ask for it: RFC 3339, or integer epoch milliseconds. Raises ValueError."""
+    if _MILLISECONDS.fullmatch(text):
+        return parse_epoch_ms(int(text))
+    return parse_rfc3339(_LOST_PLUS.sub(r"\1+\2", text))
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    shown = repr(name if len(name) <= 60 else name[:60] + "...")
+    nearest = difflib.get_close_matches(name[:60], known, n=1, cutoff=0.0)
+    return f"there is no parameter {shown}" + (f"; the nearest known one is {nearest[0]}" if nearest else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """How much of a list is asked, which way, and from where on."""
+
+    limit: int
+    descending: bool
+    #: sequence of the last item of the page before
+    position: int | None
+
+    def narrow(self, events: Slice) -> Slice:
+        """The rest of the slice after the pages before."""
+        if self.position is None:
+            return events
+        if self.descending:
+            before = self.position if events.before is None else min(events.before, self.position)
+            return replace(events, before=before)
+        after = self.position if events.after is None else max(events.after, self.position)
+        return replace(events, after=after)
+
+    def encode(self, page: Page[Recorded]) -> bytes:
+        """The page's body."""
+        return msgspec.json.encode({"items": page.events, "next": self.following(page)})
+
+    def following(self, page: Page[Recorded]) -> str | None:
+        """The cursor of the page after, where there is one."""
+        return self._cursor(page.events[-1].ingress_sequence) if page.more and page.events else None
+
+    def _cursor(self, position: int) -> str:
+        order = "desc" if self.descending else "asc"
+        return _encoded(f"{order}:{position}".encode())
+
+
+def read_limit(parameters: Parameters, settings: Settings) -> int:
+    """How many rows a page has at most."""
+    return parameters.limit(default=min(settings.page_rows, settings.page_rows_max), maximum=settings.page_rows_max)
+
+
+def read_paging(parameters: Parameters, settings: Settings, *, order: str | None = "asc") -> Paging:
+    """Without an order a cursor goes on in its own."""
+    limit = read_limit(parameters, settings)
+    cursor = parameters.text("cursor")
+    if cursor is None:
+        return Paging(limit, order == "desc", None)
+    began, position = _read_cursor(cursor)
+    if order is not None and began != order:
+        raise RequestError("this cursor belongs to the other order", field="cursor")
+    return Paging(limit, began == "desc", position)
+
+
+def key_cursor(table: str, tenant_id: str, key: str) -> str:
+    """The cursor of a list that is in the order of keys, behind that one."""
+    return _encoded(msgspec.json.encode([table, tenant_id, key]))
+
+
+def read_key_cursor(cursor: str, table: str) -> tuple[str, str]:
+    """Tenant and key of the last row of the page before."""
+    try:
+        of_table, tenant_id, key = msgspec.json.decode(_decoded(cursor), type=tuple[str, str, str])
+    except ValueError:
+        raise _foreign() from None
+    if of_table != table or "\0" in tenant_id or "\0" in key:
+        raise _foreign()
+    return tenant_id, key
+
+
+def _read_cursor(cursor: str) -> tuple[str, int]:
+    try:
+        match = _CURSOR.fullmatch(_decoded(cursor))
+    except ValueError:
+        match = None
+    if match is None or int(match[2]) > SEQUENCE_MAX:
+        raise _foreign()
+    return match[1].decode(), int(match[2])
+
+
+def _encoded(position: bytes) -> str:
+    return urlsafe_b64encode(position).rstrip(b"=").decode()
+
+
+def _decoded(cursor: str) -> bytes:
+    """Raises ValueError."""
+    return urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+
+
+def _foreign() -> RequestError:
+    return RequestError("this is not a cursor that this list has given", field="cursor")

@@ -1,0 +1,145 @@
+"""Opening the ledger that the settings name: its database, what recording needs, and a sequencer beside the server's.
+
+A command that only looks never makes a ledger. One that changes definitions, drains or has triggers records control
+events with a sequencer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from tidelock.errors import Unreachable
+from tidelock.ingest.identity import Salts
+from tidelock.instants import SECOND
+from tidelock.ledger.losttail import refuse_lost_tail
+from tidelock.ledger.salts import open_salts
+from tidelock.ledger.sequencedatabase import Breaker, SequenceDatabase
+from tidelock.ledger.sequencer import Limits, Sequencer
+from tidelock.ledger.writer import ensure_partitions
+from tidelock.model import Accepted
+from tidelock.postgres.database import Database
+from tidelock.postgres.migrate import migrate, status
+from tidelock.postgres.reconnect import database_errors
+from tidelock.settings import Settings
+
+
+def open_database(settings: Settings) -> Database:
+    """The server that the settings name, else the embedded one, running."""
+    postgres = settings.postgres
+    config = {"shared_buffers": postgres.shared_buffers, "max_wal_size": postgres.max_wal_size, **postgres.config}
+    return Database.open(
+        settings.database_url,
+        settings.data,
+        postgres.binaries,
+        config,
+        settings.connect_timeout_s,
+        settings.outage_patience / SECOND,
+    )
+
+
+def migrate_ledger(database: Database) -> None:
+    """Bring the ledger in the database up to date, or make it."""
+    database.patience.insist_sync(lambda: _migrate(database))
+
+
+def _migrate(database: Database) -> None:
+    with database.connect_sync(name="tidelock migrate") as connection:
+        migrate(connection)
+
+
+async def prepare_ledger(database: Database, settings: Settings) -> Salts:
+    """What recording needs beside the tables: salts, which it gives, and partitions."""
+    return await database.patience.insist(lambda: _prepare(database, settings))
+
+
+async def _prepare(database: Database, settings: Settings) -> Salts:
+    async with await database.connect(name="tidelock start") as connection:
+        salts = await open_salts(connection, settings.salt)
+        await ensure_partitions(connection, settings.partition_events)
+    return salts
+
+
+@contextmanager
+def made_ledger(settings: Settings) -> Iterator[Database]:
+    """The database, with a ledger in it when there was none."""
+    with open_database(settings) as database, database_errors("the ledger"):
+        migrate_ledger(database)
+        yield database
+
+
+@contextmanager
+def found_ledger(settings: Settings) -> Iterator[Database]:
+    """The database of a ledger that is there: looking at one must not make it."""
+    if settings.database_url is None and not (settings.data / "postgres").exists():
+        raise Unreachable(
+            f"there is no ledger in {settings.data} yet; `tidelock up` makes one, --data names another directory"
+        )
+    with open_database(settings) as database, database_errors("the ledger"):
+        missing = database.patience.insist_sync(lambda: _missing(database))
+        if missing:
+            raise Unreachable(
+                f"{database.place} has no ledger of this version, {', '.join(missing)} is missing; "
+                "`tidelock migrate` brings it up to date"
+            )
+        yield database
+
+
+def _missing(database: Database) -> list[str]:
+    with database.connect_sync(name="tidelock start") as connection:
+        return [known.title for known in status(connection) if known.state == "missing"]
+
+
+def limits_of(settings: Settings) -> Limits:
+    """How much the sequencer takes at once."""
+    return Limits(
+        commit_events_max=settings.commit_events_max,
+        commit_bytes_max=settings.commit_bytes_max,
+        queue_events_max=settings.queue_events_max,
+        queue_bytes_max=settings.queue_bytes_max,
+        queue_requests_max=settings.queue_requests_max,
+        future_tolerance_ns=settings.future_tolerance,
+        lock_timeout_s=settings.lock_timeout_s,
+        commit_timeout_s=settings.commit_timeout_s,
+    )
+
+
+def numbers_of(settings: Settings) -> SequenceDatabase | None:
+    """The sequence database that the settings name, if they do."""
+    url = settings.event_sequence_database_url
+    if url is None:
+        return None
+    breaker = Breaker(settings.event_sequence_failures_max, settings.event_sequence_pause / SECOND)
+    database = Database(url, settings.connect_timeout_s)
+    return SequenceDatabase(database, settings.event_sequence_timeout / SECOND, breaker)
+
+
+def record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> Accepted:
+    """Record a control event, beside whoever else writes this ledger."""
+
+    async def record() -> Accepted:
+        async with opened_sequencer(settings, database) as sequencer:
+            return await sequencer.control(data)
+
+    return asyncio.run(record())
+
+
+@asynccontextmanager
+async def opened_sequencer(settings: Settings, database: Database) -> AsyncIterator[Sequencer]:
+    """A sequencer for the time of the block. Raises Difference where the ledger's tail is gone."""
+    await refuse_lost_tail(database, settings.anchor_path)
+    with database_errors("the ledger"):
+        salts = await database.patience.insist(lambda: _salts(settings, database))
+    sequencer = Sequencer(database, salts, limits_of(settings), numbers=numbers_of(settings))
+    await sequencer.start()
+    try:
+        yield sequencer
+    finally:
+        await sequencer.close()
+
+
+async def _salts(settings: Settings, database: Database) -> Salts:
+    async with await database.connect(name="tidelock control") as connection:
+        return await open_salts(connection, settings.salt)

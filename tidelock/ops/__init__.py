@@ -1,1 +1,0 @@
-"""Operations: how people and programs outside reach the ledger, over HTTP and from the command line."""

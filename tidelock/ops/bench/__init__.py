@@ -1,1 +1,0 @@
-"""Benchmarks: our path against its limit and a peer, measured side by side in one run."""

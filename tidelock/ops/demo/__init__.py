@@ -1,1 +1,0 @@
-"""The demo: what it declares, who sends to it, who is told."""

@@ -1,0 +1,43 @@
+"""Leases: one of each at a time on a ledger. A lease ends with the connection that holds it, however that ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from tidelock.postgres.queries import load
+
+QUERIES = load("tidelock.postgres", "sql/leases.sql")
+
+# Numbers of advisory locks, of the ledger's own database. They never change: another version may hold one.
+#: the fold, while it makes the tables
+FOLD = int.from_bytes(b"tidefold")
+#: held as well once the tables are by the definitions that the fold was started with, or by newer ones
+READY = int.from_bytes(b"tideread")
+#: the evaluator of triggers
+TRIGGERS = int.from_bytes(b"tidetrig")
+#: the mirror, while it sends
+MIRROR = int.from_bytes(b"tidemirr")
+#: the loader of a store
+LOADERS = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"tideclic")}
+#: the repair of a store: whoever loads it lets go of it
+REPAIRS = {"lake": int.from_bytes(b"tidemend"), "clickhouse": int.from_bytes(b"tidefixc")}
+
+
+def hold(connection: psycopg.Connection[Any], lease: int = FOLD) -> bool:
+    """Take the lease for as long as the connection lives. False: another has it."""
+    row = connection.execute(QUERIES["take_lease"], {"lease": lease}).fetchone()
+    return row is not None and bool(row[0])
+
+
+def held(connection: psycopg.Connection[Any], lease: int) -> bool:
+    """Whether anybody has it."""
+    row = connection.execute(QUERIES["lease_held"], {"lease": lease}).fetchone()
+    return row is not None and bool(row[0])
+
+
+async def ready(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether a fold runs, and has nothing to make anew first."""
+    row = await (await connection.execute(QUERIES["lease_held"], {"lease": READY})).fetchone()
+    return row is not None and bool(row[0])

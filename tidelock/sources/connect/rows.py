@@ -1,0 +1,72 @@
+"""Rows of a foreign view as the events that are sent to the ledger, a collection each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from tidelock.definitions import Stream
+from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
+from tidelock.ingest.body import JSON, decode
+from tidelock.model import Op
+from tidelock.sources.connect.connector import Change, KeyViolation, Unrecordable
+from tidelock.sources.sender import Chunk
+
+_encode = msgspec.json.Encoder().encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Row(NamedTuple):
+    """A change with the text of its key, which orders the rows of a moment and identifies them."""
+
+    key: str
+    op: Op
+    data: bytes
+
+
+def rows(stream: Stream, view: str, changes: Sequence[Change]) -> list[Row]:
+    """The rows that changes tell of, by key. Raises Unrecordable."""
+    try:
+        made = sorted(Row(row_key(stream, {}, change.data), change.op, change.data) for change in changes)
+    except MissingKeyColumn as missing:
+        raise Unrecordable(
+            f'view {view} has a row without a value in "{missing.column}", which is part of the key of stream '
+            f'"{stream.name}"; leave such rows out of the view'
+        ) from None
+    for row, following in pairwise(made):
+        if row.key == following.key:
+            raise KeyViolation(f"view {view} told of the key {row.key!r} twice in one moment")
+    return made
+
+
+def key_members(data: bytes, key: Sequence[str]) -> bytes:
+    """Of a row's members those of its key."""
+    found = _members(data)
+    return _encode({name: found[name] for name in key if name in found})
+
+
+def chunk(rows: Sequence[Row], at_ms: int, *, stream: str, tenant_id: str, view: str, source: str) -> Chunk:
+    """A collection. The identity of an event is its view, key and moment: told again it is a duplicate."""
+    sent = [
+        {
+            "tenantId": tenant_id,
+            "stream": stream,
+            "ts": at_ms,
+            "data": msgspec.Raw(row.data),
+            "op": row.op,
+            "idempotencyKey": _encode((view, row.key, str(at_ms))).decode(),
+            "source": source,
+        }
+        for row in rows
+    ]
+    # By the way of a request's body, with all that it refuses.
+    body = decode(_encode(sent), JSON, len(sent))
+    return Chunk(0, events=list(body.events), escapes=body.escapes)
+
+
+def pages(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]

@@ -1,0 +1,237 @@
+"""Importing: a file's rows into the ledger, in their order, each once, however often it is stopped and run again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+
+from tidelock.decimals import has_long_number
+from tidelock.errors import SettingsError
+from tidelock.model import Answer, Conflict, Rejected, Verdict
+from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import Steady, database_errors
+from tidelock.sources.fields import ColumnMap
+from tidelock.sources.files.chunks import Defaults, FileChunk, chunks
+from tidelock.sources.files.plainfile import open_file
+from tidelock.sources.files.rows import Row, RowFile, format_of, open_rows
+from tidelock.sources.sender import Sender
+
+QUERIES = load("tidelock.sources", "sql/imports.sql")
+
+PROBLEMS_SHOWN = 10
+# Sent together: one is admitted while the one ahead of it is recorded.
+_CHUNKS_TOGETHER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFile:
+    """What to import, and what its rows are meant to be."""
+
+    path: Path
+    format: str | None = None
+    stream: str | None = None
+    tenant_id: str | None = None
+    #: `column=field`, as on the command line
+    mapping: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowProblem:
+    """A row that is not in the ledger as the file has it."""
+
+    row: Row
+    verdict: Rejected | Conflict
+
+    def encode(self) -> bytes:
+        """As JSON: its number, the verdict, and the row itself, as text where readers cannot parse it."""
+        told: dict[str, object] = {"row": self.row.number, **msgspec.to_builtins(self.verdict)}
+        if isinstance(self.row.text, bytes):
+            told["event"] = _as_json(self.row.text)
+        return msgspec.json.encode(told)
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of the rows."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    conflicts: int = 0
+    rejected: int = 0
+    #: control events of an export
+    skipped: int = 0
+    #: an earlier run had come so far
+    resumed_after: int = 0
+    rows_done: int = 0
+    finished: bool = False
+    #: the first of them
+    problems: list[RowProblem] = field(default_factory=list)
+
+
+class Importing:
+    """One run. `told` is called with the rows this run has done and the part of the file that was read."""
+
+    def __init__(
+        self,
+        file: ImportFile,
+        sender: Sender,
+        chunk_events: int,
+        rejects: Path | None,
+        told: Callable[[int, float], None],
+    ) -> None:
+        self._file = file
+        self._sender = sender
+        self._chunk_events = chunk_events
+        self._rejects = rejects
+        self._told = told
+        self._digest = ""
+        self.result = Imported()
+        #: set it to stop behind what is being recorded
+        self.stop = sender.stop
+
+    async def run(self, database: Database, *, restart: bool) -> Imported:
+        """Import what is left of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
+        mapping = ColumnMap(self._file.mapping)
+        file_format = format_of(self._file.path, self._file.format)
+        self._digest = await asyncio.to_thread(digest_of, self._file.path)
+        position = ImportPosition(database, self._position_key(file_format, mapping), self._file.path)
+        rows = open_rows(self._file.path, file_format, mapping)
+        try:
+            if not rows.names_stream and self._file.stream is None:
+                raise SettingsError(f"no column of {self._file.path} names the stream; give one with --stream or --map")
+            with database_errors("import"):
+                self.result.resumed_after = 0 if restart else await position.read()
+                await self._import(rows, position)
+        finally:
+            rows.close()
+            await position.close()
+        return self.result
+
+    async def _import(self, rows: RowFile, position: ImportPosition) -> None:
+        self.result.rows_done = self.result.resumed_after
+        self._start_rejects()
+        batches = self._batches(rows)
+        # The next rows are read while these are being recorded.
+        reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
+        try:
+            while (batch := await reading) is not None and not self.stop.is_set():
+                reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
+                for chunk, verdicts in zip(batch, await self._sender.send(batch), strict=True):
+                    self._count(chunk, verdicts)
+                await position.move(self.result.rows_done, finished=False)
+                self._told(self.result.rows_done - self.result.resumed_after, rows.fraction)
+        finally:
+            await asyncio.wait([reading])
+        if batch is None:
+            self.result.finished = True
+            await position.move(self.result.rows_done, finished=True)
+
+    def _batches(self, rows: RowFile) -> Iterator[list[FileChunk]]:
+        defaults = Defaults(self._digest, self._file.stream, self._file.tenant_id)
+        batch: list[FileChunk] = []
+        try:
+            for chunk in chunks(rows.rows(self.result.resumed_after), self._chunk_events, defaults):
+                batch.append(chunk)
+                if len(batch) == _CHUNKS_TOGETHER:
+                    yield batch
+                    batch = []
+        except SettingsError:
+            if batch:
+                yield batch
+            raise
+        if batch:
+            yield batch
+
+    def _count(self, chunk: FileChunk, verdicts: list[Verdict]) -> None:
+        result = self.result
+        answer = Answer.of(verdicts)
+        result.accepted += answer.accepted
+        result.duplicates += answer.duplicates
+        result.conflicts += answer.conflicts
+        result.rejected += answer.rejected
+        result.skipped += chunk.skipped
+        result.rows_done = chunk.last
+        if answer.conflicts or answer.rejected:
+            self._note(
+                [
+                    RowProblem(row, verdict)
+                    for row, verdict in zip(chunk.rows, verdicts, strict=True)
+                    if isinstance(verdict, Rejected | Conflict)
+                ]
+            )
+
+    def _note(self, problems: list[RowProblem]) -> None:
+        self.result.problems.extend(problems[: PROBLEMS_SHOWN - len(self.result.problems)])
+        if self._rejects is not None:
+            with open(self._rejects, "ab") as file:
+                file.writelines(problem.encode() + b"\n" for problem in problems)
+
+    def _start_rejects(self) -> None:
+        """A run that goes on adds to what the earlier one wrote."""
+        if self._rejects is None:
+            return
+        try:
+            self._rejects.open("ab" if self.result.resumed_after else "wb").close()
+        except OSError as error:
+            raise SettingsError(f"{self._rejects} cannot be written: {error.strerror}") from None
+
+    def _position_key(self, file_format: str, mapping: ColumnMap) -> str:
+        """The same file, meant to be something else, is another import."""
+        meant = [file_format, self._file.stream, self._file.tenant_id, mapping.canonical]
+        return f"{self._digest}:{sha256(msgspec.json.encode(meant)).hexdigest()[:16]}"
+
+
+class ImportPosition:
+    """How far one import has come. It outlives a restart of the database, as the import does."""
+
+    def __init__(self, database: Database, key: str, path: Path) -> None:
+        self._database = database
+        self._key = key
+        self._name = path.name
+        # A position that is lost costs a repeat, nothing else.
+        session = "SET synchronous_commit = off"
+        self._steady = Steady(database, "tidelock import", session=session, patience=database.patience)
+
+    async def read(self) -> int:
+        """0 also when the file was imported to its end: then all of it is looked at again."""
+
+        async def step(connection: psycopg.AsyncConnection[Any]) -> Any:
+            return await (await connection.execute(QUERIES["read_position"], [self._key])).fetchone()
+
+        row = await self._steady.run(step)
+        return 0 if row is None or row[1] else int(row[0])
+
+    async def move(self, rows: int, *, finished: bool) -> None:
+        values = {"file": self._key, "name": self._name, "rows": rows, "finished": finished}
+        await self._steady.run(lambda connection: connection.execute(QUERIES["move_position"], values))
+
+    async def close(self) -> None:
+        await self._steady.close()
+
+
+def digest_of(path: Path) -> str:
+    """What tells a file from others, whatever its name."""
+    with open_file(path) as file:
+        try:
+            return file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _as_json(text: bytes) -> msgspec.Raw | str:
+    try:
+        plain = text.decode()
+        if has_long_number(text):
+            # Whoever reads the report would lose all of it.
+            return plain.rstrip("\r\n")
+        return msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text.decode(errors="replace").rstrip("\r\n")

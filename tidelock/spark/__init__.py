@@ -1,0 +1,27 @@
+"""Spark: a session of our own and what it runs on, and the ledger as a DataFrame for your own jobs.
+
+    from tidelock.spark import ledger, session
+
+    events = ledger(session(), streams="api_calls")
+
+In come the settings of Spark, out goes a running session with its jars and Python workers. It knows nothing of what is
+folded or loaded with it. `jars`, `ledger` and `session` are public; the modules are not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelock.spark.frames import jars, ledger, session
+
+__all__ = ["jars", "ledger", "session"]
+
+
+def __getattr__(name: str) -> Any:
+    """The fold imports modules of this package: what users import is not loaded before they ask for it."""
+    if name in __all__:
+        from tidelock.spark import frames
+
+        return getattr(frames, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,347 @@
+"""Explaining a counter: its definition, its figures and a page of its events, all of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import psycopg
+
+from tidelock.columns import STRING
+from tidelock.definitions import Meter
+from tidelock.durations import format_duration
+from tidelock.errors import NotFound, RequestError
+from tidelock.http.parameters import Paging
+from tidelock.instants import format_instant
+from tidelock.ledger.reader import Page, Slice, read_page
+from tidelock.model import Recorded
+from tidelock.periods import period_end, period_start
+from tidelock.sections import shown
+from tidelock.usage.figures import (
+    CODES,
+    OF_PART,
+    Counted,
+    group_condition,
+    latest_sql,
+    page_sql,
+    pending_sql,
+    summary_sql,
+)
+from tidelock.usage.usage import Moment, Wanted, frontier, meter_of, moment, usage_select
+from tidelock.views.catalog import CatalogReader
+from tidelock.where import TRUE, Expression
+from tidelock.where.expressions import IsNull, one_of
+
+#: what is told of an event, after its sequence
+_TOLD = ("part", "counted", "total", "change", "group", "code", "message")
+
+_AGGREGATED = {
+    "sum": "the sum of {}",
+    "count": "the number of events",
+    "max": "the greatest {}",
+    "min": "the smallest {}",
+    "last": "the latest {}",
+    "avg": "the average {}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which counter is to be explained."""
+
+    tenant_id: str
+    metric: str
+    customer_ref: str
+    #: any instant of the period; None: the latest
+    period: int | None = None
+    #: with `of_group`, the group's text, or None for the group of events that have none
+    group: str | None = None
+    of_group: bool = False
+    as_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainLimits:
+    """How much is read for one answer."""
+
+    timeout_ns: int
+    bytes_max: int
+
+
+class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
+    """A recorded event, and what became of it in the counter."""
+
+    #: what became of it: counted in time (folded), or late (adjusted); not counted because of what it lacks (error), by
+    #: the meter's filter (filtered), or because it removes a row (deleted)
+    part: str
+    #: what the meter took for its quantity; null where it took none
+    counted: str | None
+    #: the counter's total after it, and by how much it changed that; null where it is not counted
+    total: str | None
+    change: str | None
+    #: its group, of a meter that has groups
+    group: str | None
+    #: of an error: what the event lacks
+    code: str | None
+    message: str | None
+
+
+class Part(msgspec.Struct, frozen=True, rename="camel"):
+    """What some events of a counter come to."""
+
+    count: int
+    sum: str
+    max: str | None
+    min: str | None
+    last: str | None
+    first_sequence: int | None
+    last_sequence: int | None
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """Events that could not be counted, by what they lack."""
+
+    count: int
+    codes: dict[str, int]
+
+
+class Explanation(msgspec.Struct, frozen=True, rename="camel"):
+    """Why a counter is what it is: what was folded, what came too late, what was not counted, and the events."""
+
+    metric: str
+    tenant_id: str
+    customer_ref: str
+    stream: str
+    aggregation: str
+    period: str
+    lateness: str
+    #: the meter's definition, and the numbers below, in words
+    definition: str
+    why: str
+    period_start: str
+    period_end: str
+    group: str | None
+    value: str | None
+    adjustment: str | None
+    total: str | None
+    watermark: str | None
+    #: explained are the events up to this one; the sequence asked for, or how far the fold is
+    through_sequence: int
+    #: of what is counted
+    first_sequence: int | None
+    last_sequence: int | None
+    #: counted in time, as `value` has it
+    folded: Part
+    #: counted too, but late: only `total` has it
+    adjusted: Part
+    errors: Errors
+    #: left out by the meter's filter
+    filtered: int
+    #: events that remove a row are not counted
+    deleted: int
+    #: recorded after `through_sequence`
+    pending: int
+    #: whether the fold's counter has the same numbers; null where they were asked for as of a sequence
+    agrees: bool | None
+    items: list[ExplainedEvent]
+    next: str | None
+
+
+class Explaining:
+    """Explains counters by one connection."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], catalog: CatalogReader, limits: ExplainLimits) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._limits = limits
+
+    async def explain(self, asked: Asked, paging: Paging) -> Explanation:
+        """Raises NotFound for a metric that nothing defines, and for a customer who has no event of its stream."""
+        async with moment(self._connection, self._limits.timeout_ns) as now:
+            definitions = (await self._catalog.read(self._connection)).definitions
+            meter = meter_of(definitions, asked.metric)
+            if asked.of_group and not meter.group_by:
+                raise RequestError(f"{meter.name} has no groups: it is defined without group_by", field="group")
+            through = await frontier(self._connection, asked.as_of)
+            every = Counted.of(definitions, meter, asked.tenant_id, asked.customer_ref, through)
+            counted = await _of_period(now, every, asked)
+            condition = group_condition(asked.group, chosen=asked.of_group)
+            summary = await _row(now, summary_sql(counted, condition))
+            pending = (await _row(now, pending_sql(counted)))[0]
+            stored = None if asked.as_of is not None else await _stored(now, counted, asked)
+            page = await self._page(now, counted, condition, paging)
+        return _explanation(
+            counted, asked, summary, pending, stored=stored, page=page, following=paging.following(page)
+        )
+
+    async def _page(self, now: Moment, counted: Counted, condition: str, paging: Paging) -> Page[ExplainedEvent]:
+        """First which events, by all that is said of them; then the events themselves, as far as a page may go."""
+        query = page_sql(counted, condition, after=paging.position or 0, limit=paging.limit + 1)
+        told = await (await now.execute(query.encode())).fetchall()
+        more = len(told) > paging.limit
+        told = told[: paging.limit]
+        wanted = Slice(sequences=[row[0] for row in told])
+        await now.hurry()
+        page = await read_page(self._connection, wanted, rows_max=paging.limit, bytes_max=self._limits.bytes_max)
+        events = [
+            ExplainedEvent(**msgspec.structs.asdict(event), **dict(zip(_TOLD, row[1:], strict=True)))
+            for event, row in zip(page.events, told, strict=False)
+        ]
+        return Page(events, more or page.more)
+
+
+async def _of_period(now: Moment, every: Counted, asked: Asked) -> Counted:
+    """The events of the period that was asked for, or of the latest one."""
+    instant = asked.period
+    for any_event in (False, True):
+        if instant is None and (found := await _found(now, latest_sql(every, any_event=any_event))):
+            instant = found[0]
+    if instant is None:
+        raise NotFound(
+            f"customer {shown(asked.customer_ref)} of tenant {shown(asked.tenant_id)} has no event of stream "
+            f"{shown(every.meter.stream)} through sequence {every.through}",
+            field="customerRef",
+        )
+    start = period_start(every.meter.period, instant)
+    return replace(every, since=start, until=period_end(every.meter.period, start))
+
+
+async def _stored(now: Moment, counted: Counted, asked: Asked) -> Sequence[Any] | None:
+    """Value, adjustment, total and watermark of the fold's own counter."""
+    start = counted.since
+    assert start is not None
+    wanted = Wanted(asked.tenant_id, asked.metric, asked.customer_ref, start, start + 1, grouped=asked.of_group)
+    group: Expression = TRUE
+    if asked.of_group:
+        none = IsNull("group_key", STRING, negated=False)
+        group = none if asked.group is None else one_of("group_key", STRING, [asked.group])
+    query = usage_select(counted.meter, wanted, limit=1, where=group)
+    row = await (await now.execute(query)).fetchone()
+    return None if row is None else row[2:]
+
+
+async def _row(now: Moment, query: str) -> Sequence[Any]:
+    row = await _found(now, query)
+    assert row is not None, "an aggregate has its one row"
+    return row
+
+
+async def _found(now: Moment, query: str) -> Sequence[Any] | None:
+    return await (await now.execute(query.encode())).fetchone()
+
+
+def _explanation(
+    counted: Counted,
+    asked: Asked,
+    summary: Sequence[Any],
+    pending: int,
+    *,
+    stored: Sequence[Any] | None,
+    page: Page[ExplainedEvent],
+    following: str | None,
+) -> Explanation:
+    meter, start = counted.meter, counted.since
+    assert start is not None
+    width = len(OF_PART)
+    value, adjustment, total = summary[:3]
+    watermark = summary[3 + OF_PART.index("watermark")]
+    folded, adjusted = _part(summary[3 : 3 + width]), _part(summary[3 + width : 3 + 2 * width])
+    filtered, deleted, *codes = summary[3 + 2 * width :]
+    errors = Errors(sum(codes), {code: count for code, count in zip(CODES, codes, strict=True) if count})
+    why = [reason_of(value, total, folded, adjusted), *asides_of(errors, filtered, deleted, pending)]
+    own = (value, adjustment, total, watermark) if folded.count + adjusted.count else None
+    return Explanation(
+        metric=meter.name,
+        tenant_id=asked.tenant_id,
+        customer_ref=asked.customer_ref,
+        stream=meter.stream,
+        aggregation=meter.aggregation,
+        period=meter.period,
+        lateness=format_duration(meter.lateness_ns),
+        definition=definition_of(meter),
+        why=" ".join(why),
+        period_start=format_instant(start),
+        period_end=format_instant(period_end(meter.period, start)),
+        group=asked.group,
+        value=value,
+        adjustment=adjustment,
+        total=total,
+        watermark=None if watermark is None else format_instant(watermark),
+        through_sequence=counted.through,
+        first_sequence=min(_known(folded.first_sequence, adjusted.first_sequence), default=None),
+        last_sequence=max(_known(folded.last_sequence, adjusted.last_sequence), default=None),
+        folded=folded,
+        adjusted=adjusted,
+        errors=errors,
+        filtered=filtered,
+        deleted=deleted,
+        pending=pending,
+        agrees=None if asked.as_of is not None else (None if stored is None else tuple(stored)) == own,
+        items=list(page.events),
+        next=following,
+    )
+
+
+def _part(figures: Sequence[Any]) -> Part:
+    of = dict(zip(OF_PART, figures, strict=True))
+    return Part(
+        count=of["count"],
+        sum=of["sum"],
+        max=of["max"],
+        min=of["min"],
+        last=of["last"],
+        first_sequence=of["first"],
+        last_sequence=of["final"],
+    )
+
+
+def _known(*sequences: int | None) -> list[int]:
+    return [sequence for sequence in sequences if sequence is not None]
+
+
+def definition_of(meter: Meter) -> str:
+    what = _AGGREGATED[meter.aggregation].format(meter.value)
+    where = "" if meter.where is None else f" where {meter.where.text}"
+    groups = "" if not meter.group_by else f", also by {' and '.join(meter.group_by)}"
+    late = format_duration(meter.lateness_ns)
+    return (
+        f"{what} of stream {meter.stream}{where}, per customer and {meter.period} in UTC{groups}; an event that "
+        f"occurred more than {late} before the counter's latest is an adjustment"
+    )
+
+
+def reason_of(value: str | None, total: str | None, folded: Part, adjusted: Part) -> str:
+    """What a counter is made of."""
+    if folded.count + adjusted.count == 0:
+        return "Nothing is counted here."
+    if adjusted.count == 0:
+        return f"{total} is made of {events(folded.count)}, none of them late."
+    alone = "nothing" if value is None else value
+    make = "makes" if folded.count == 1 else "make"
+    return (
+        f"{total} is made of {events(folded.count)} in time, which alone {make} {alone}, "
+        f"and of {events(adjusted.count)} that came too late for it."
+    )
+
+
+def asides_of(errors: Errors, filtered: int, deleted: int, pending: int) -> Iterator[str]:
+    """What it is not made of."""
+    if errors.count:
+        codes = ", ".join(f"{count:,} {code}" for code, count in errors.codes.items())
+        yield f"{_were(errors.count)} not counted, as something is missing or does not fit: {codes}."
+    if filtered:
+        yield f"{_were(filtered)} left out by the meter's filter."
+    if deleted:
+        yield f"{_were(deleted)} not counted, being the removal of a row."
+    if pending:
+        yield f"{_were(pending)} recorded later."
+
+
+def _were(count: int) -> str:
+    return f"{events(count)} {'was' if count == 1 else 'were'}"
+
+
+def events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count:,} events"

@@ -1,0 +1,255 @@
+"""Figures of a counter, as SQL for Postgres: what became of each event, and what they come to.
+
+Each event of a slice is a part: counted in time, late, an error, filtered or a removal, decided as the fold decides it.
+The fold's rules are applied to the ledger again, so that an answer needs no row of the fold's tables, and holds for any
+sequence. Steps are nested subqueries that end with OFFSET 0: each expression is computed once, and rows flow through.
+The figures sum the parts, all together or event by event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tidelock.definitions import Definitions, Meter, Stream
+from tidelock.fold.meters import missing_quantity
+from tidelock.fold.readings import Reading, no_instant, sql_text
+from tidelock.fold.slots import slots_of
+from tidelock.periods import period_end
+from tidelock.usage import casts
+from tidelock.usage.casts import average
+from tidelock.where.sql import POSTGRES, where_sql
+
+#: why an event is an error here; one without a customer is in no customer's slice
+CODES = ("invalid_column", "invalid_event_time", "missing_quantity")
+
+#: the figures of one part, in their order
+OF_PART = ("count", "sum", "max", "min", "last", "watermark", "first", "final")
+_FOLDED = "part = 'folded'"
+_ADJUSTED = "part = 'adjusted'"
+_COUNTED = "part IN ('folded', 'adjusted')"
+# The last by (occurred_at, ingress_sequence): arrays are compared member by member.
+_LAST = "ARRAY[occurred_at, ingress_sequence, quantity]::numeric[]"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The events that one customer's counters of a meter are made of, or would be."""
+
+    meter: Meter
+    #: as it was declared, or by its name only
+    stream: Stream
+    tenant_id: str
+    customer_ref: str
+    #: occurred_at, half-open
+    since: int | None = None
+    until: int | None = None
+    #: last sequence
+    through: int = 0
+
+    @classmethod
+    def of(cls, definitions: Definitions, meter: Meter, tenant_id: str, customer_ref: str, through: int) -> Counted:
+        stream = definitions.streams.get(meter.stream) or Stream(meter.stream)
+        return cls(meter, stream, tenant_id, customer_ref, through=through)
+
+    def slice_sql(self, *, beyond: bool = False) -> str:
+        """The condition on events, in the order of the index; `beyond`: those above the last sequence instead."""
+        return " AND ".join(self._conditions(beyond))
+
+    def _conditions(self, beyond: bool) -> Iterator[str]:
+        yield f"tenant_id = {sql_text(self.tenant_id)}"
+        yield f"stream = {sql_text(self.meter.stream)}"
+        yield f"customer_ref = {sql_text(self.customer_ref)}"
+        if self.since is not None:
+            yield f"occurred_at >= {self.since}"
+        if self.until is not None:
+            yield f"occurred_at < {self.until}"
+        yield f"ingress_sequence {'>' if beyond else '<='} {self.through}"
+
+    def judged_sql(self, *, order: str = "") -> str:
+        """One row per event: `aside` is why it is not counted, null where it is; code and message tell of errors."""
+        meter = self.meter
+        streams = {self.stream.name: self.stream}
+        # When an event happened decides windows; a meter only knows when it occurred.
+        slots = replace(slots_of(Definitions(streams, {meter.name: meter})), timed={})
+        reading = Reading(self.stream, slots, POSTGRES, casts)
+        decoded = ", ".join(["*", *reading.decoded()])
+        matches = "TRUE" if meter.where is None else where_sql(meter.where, POSTGRES, reading.as_type)
+        group = f"{reading.joined(meter.group_by)}" if meter.group_by else "NULL::text"
+        return f"""
+            SELECT ingress_sequence, occurred_at, aside, CASE WHEN aside IS NULL THEN quantity END AS quantity,
+                CASE WHEN objection IS NULL THEN group_key END AS group_key,
+                CASE WHEN aside = 'error' THEN {self._code_sql()} END AS code,
+                CASE WHEN aside = 'error' THEN coalesce(objection, {sql_text(missing_quantity(meter))}) END AS message
+            FROM (
+                SELECT *, CASE WHEN objection IS NOT NULL THEN 'error' WHEN deleted THEN 'deleted'
+                    WHEN NOT matches THEN 'filtered' {self._missing_sql()} END AS aside
+                FROM (
+                    SELECT ingress_sequence, occurred_at, deleted, {reading.objection() or "NULL::text"} AS objection,
+                        coalesce({matches}, FALSE) AS matches, {reading.quantity(meter.value)} AS quantity,
+                        ({group}) COLLATE "C" AS group_key
+                    FROM (
+                        SELECT {decoded}
+                        FROM ({slots.postgres_sql()} AND {self.slice_sql()} {order} OFFSET 0) AS slotted
+                        OFFSET 0
+                    ) AS decoded
+                    OFFSET 0
+                ) AS judged
+                OFFSET 0
+            ) AS explained"""
+
+    def decided_sql(self) -> str:
+        """The same with `part` and the start of the period. A late event never raises the maximum, as in the fold.
+
+        Instants and lateness are subtracted as numerics: bigint ends near the last of them.
+        """
+        start, apart = casts.period_start(self.meter.period, "occurred_at"), "PARTITION BY period_start"
+        if self.since is not None and self.until == period_end(self.meter.period, self.since):
+            # One period needs no second sort for what is in sequence order already.
+            start, apart = f"{self.since}::bigint", ""
+        return f"""
+            SELECT ingress_sequence, occurred_at, period_start, group_key, quantity, code, message,
+                coalesce(aside, CASE WHEN occurred_at < max(occurred_at) FILTER (WHERE aside IS NULL) OVER before
+                    - {self.meter.lateness_ns}::numeric THEN 'adjusted' ELSE 'folded' END) AS part
+            FROM (SELECT *, {start} AS period_start FROM ({self.judged_sql()}) AS judged) AS placed
+            WINDOW before AS ({apart} ORDER BY ingress_sequence
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"""
+
+    def _missing_sql(self) -> str:
+        return "" if self.meter.aggregation == "count" else "WHEN quantity IS NULL THEN 'error'"
+
+    def _code_sql(self) -> str:
+        """A column that has the event's time is objected to as that, as in the fold's error rows."""
+        columns = "'invalid_column'"
+        if (declared := self.stream.eventtime) is not None:
+            columns = (
+                f"CASE objection WHEN {sql_text(no_instant(declared))} THEN 'invalid_event_time' ELSE {columns} END"
+            )
+        return f"CASE WHEN objection IS NULL THEN 'missing_quantity' ELSE {columns} END"
+
+
+def group_condition(group: str | None, *, chosen: bool) -> str:
+    """Which events are asked for: all of the counter, or those of one group, which may be that of none."""
+    if not chosen:
+        return "TRUE"
+    if group is not None:
+        return f"group_key = {sql_text(group)}"
+    # What does not fit its columns is in no group.
+    return "group_key IS NULL AND (code IS NULL OR code = 'missing_quantity')"
+
+
+def usage_sql(counted: Counted, *, grouped: bool, limit: int) -> str:
+    """Start, group, value, adjustment, total, watermark of every counter there is, as texts where they are numbers."""
+    group = "group_key" if grouped else "NULL::text"
+    return f"""
+        SELECT period_start, group_key, {_texts(counted)}, folded_watermark
+        FROM (
+            SELECT period_start, {group} AS group_key, {_sums()}
+            FROM ({counted.decided_sql()}) AS decided WHERE {_COUNTED} GROUP BY 1, 2
+        ) AS summed
+        ORDER BY period_start, group_key NULLS FIRST LIMIT {limit}"""
+
+
+def summary_sql(counted: Counted, condition: str) -> str:
+    """One row: value, adjustment, total; figures of what was folded and of what was adjusted; how many are aside."""
+    parts = ", ".join(
+        f"{_text(f'{part}_{name}')}" if name in ("sum", "max", "min", "last") else f"{part}_{name}"
+        for part in ("folded", "adjusted")
+        for name in OF_PART
+    )
+    codes = ", ".join(f"count(*) FILTER (WHERE code = '{code}') AS {code}" for code in CODES)
+    return f"""
+        SELECT {_texts(counted)}, {parts}, filtered, deleted, {", ".join(CODES)}
+        FROM (
+            SELECT {_sums()}, count(*) FILTER (WHERE part = 'filtered') AS filtered,
+                count(*) FILTER (WHERE part = 'deleted') AS deleted, {codes}
+            FROM ({counted.decided_sql()}) AS decided WHERE {condition}
+        ) AS summed"""
+
+
+def page_sql(counted: Counted, condition: str, *, after: int, limit: int) -> str:
+    """Events in sequence order: sequence, part, quantity, total after it, how it changed that, group, code, message."""
+    aggregation = counted.meter.aggregation
+    running = {
+        "sum": "coalesce(sum(quantity) OVER running, 0)",
+        "count": f"(count(*) FILTER (WHERE {_COUNTED}) OVER running)::numeric",
+        "max": "max(quantity) OVER running",
+        "min": "min(quantity) OVER running",
+        "last": f"(max({_LAST}) FILTER (WHERE quantity IS NOT NULL) OVER running)[3]",
+        "avg": average("coalesce(sum(quantity) OVER running, 0)", f"(count(*) FILTER (WHERE {_COUNTED}) OVER running)"),
+    }[aggregation]
+    before = "coalesce(lag(total) OVER every, 0)" if aggregation in ("sum", "count") else "lag(total) OVER every"
+    counts = f"CASE WHEN {_COUNTED} THEN {{}} END"
+    return f"""
+        SELECT ingress_sequence, part, {_text("quantity")}, {counts.format(_text("total"))},
+            {counts.format(_text("change"))}, group_key, code, message
+        FROM (
+            SELECT *, total - {before} AS change
+            FROM (
+                SELECT *, {running} AS total FROM ({counted.decided_sql()}) AS decided WHERE {condition}
+                WINDOW running AS (ORDER BY ingress_sequence ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+            ) AS summed
+            WINDOW every AS (ORDER BY ingress_sequence)
+        ) AS told
+        WHERE ingress_sequence > {after} ORDER BY ingress_sequence LIMIT {limit}"""
+
+
+def latest_sql(counted: Counted, *, any_event: bool) -> str:
+    """When the latest event occurred that is counted, or that there is. Read from the end of the index."""
+    if any_event:
+        return f"SELECT occurred_at FROM events WHERE {counted.slice_sql()} ORDER BY occurred_at DESC LIMIT 1"
+    judged = counted.judged_sql(order="ORDER BY occurred_at DESC")
+    return f"SELECT occurred_at FROM ({judged}) AS judged WHERE aside IS NULL ORDER BY occurred_at DESC LIMIT 1"
+
+
+def pending_sql(counted: Counted) -> str:
+    """How many events there are that are not counted yet."""
+    return f"SELECT count(*) FROM events WHERE {counted.slice_sql(beyond=True)}"
+
+
+def _sums() -> str:
+    """The figures of both parts, and the last of all together."""
+    return ", ".join(
+        [
+            *(_figures("folded", _FOLDED)),
+            *(_figures("adjusted", _ADJUSTED)),
+            f"(max({_LAST}) FILTER (WHERE {_COUNTED} AND quantity IS NOT NULL))[3] AS last_of_all",
+        ]
+    )
+
+
+def _figures(part: str, condition: str) -> list[str]:
+    figures = {
+        "count": "count(*) FILTER (WHERE {})",
+        "sum": "coalesce(sum(quantity) FILTER (WHERE {}), 0)",
+        "max": "max(quantity) FILTER (WHERE {})",
+        "min": "min(quantity) FILTER (WHERE {})",
+        "last": f"(max({_LAST}) FILTER (WHERE {{}} AND quantity IS NOT NULL))[3]",
+        "watermark": "max(occurred_at) FILTER (WHERE {})",
+        "first": "min(ingress_sequence) FILTER (WHERE {})",
+        "final": "max(ingress_sequence) FILTER (WHERE {})",
+    }
+    return [f"{figures[name].format(condition)} AS {part}_{name}" for name in OF_PART]
+
+
+def _texts(counted: Counted) -> str:
+    """Value, adjustment and total; null where there is no counter."""
+    aggregation = counted.meter.aggregation
+    value = {"count": "folded_count::numeric", "avg": average("folded_sum", "folded_count")}.get(
+        aggregation, f"folded_{aggregation}"
+    )
+    together, count = "(folded_sum + adjusted_sum)", "(folded_count + adjusted_count)"
+    total = {
+        "sum": together,
+        "count": f"{count}::numeric",
+        "max": "greatest(folded_max, adjusted_max)",
+        "min": "least(folded_min, adjusted_min)",
+        "last": "last_of_all",
+        "avg": average(together, count),
+    }[aggregation]
+    shown = (value, f"({total}) - ({value})", total)
+    return ", ".join(f"CASE WHEN {count} > 0 THEN {_text(f'({each})')} END" for each in shown)
+
+
+def _text(number: str) -> str:
+    return f"trim_scale({number})::text"

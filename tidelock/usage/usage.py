@@ -1,0 +1,210 @@
+"""Usage: what a customer used by a meter, period by period, and through which event of the ledger that is complete.
+
+Everything of an answer is read at one moment of the database. What a table was when the fold had come to a sequence is
+read from the ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from tidelock.definitions import Definitions, Meter
+from tidelock.durations import format_duration
+from tidelock.errors import NotFound, RequestError
+from tidelock.fold.tables import COUNTER_GROUPS, COUNTERS
+from tidelock.instants import format_instant
+from tidelock.periods import period_end, period_start
+from tidelock.postgres.queries import load
+from tidelock.sections import shown
+from tidelock.usage.figures import Counted, usage_sql
+from tidelock.views.catalog import CatalogReader
+from tidelock.views.rows import RowSelection, conditions, table_name
+from tidelock.where import TRUE, Expression
+
+_SELECT = sql.SQL(
+    "SELECT period_start, {}, trim_scale(value)::text, trim_scale(total - value)::text, trim_scale(total)::text, "
+    "watermark_ts FROM {} WHERE {} ORDER BY period_start, 2 NULLS FIRST LIMIT {}"
+)
+
+QUERIES = load("tidelock.usage", "sql/usage.sql")
+
+# Compiling these long expressions takes longer than most slices; doubles are written with their shortest digits.
+_SESSION = "SET LOCAL jit = off; SET LOCAL extra_float_digits = 1"
+
+
+class UsageItem(msgspec.Struct, frozen=True, rename="camel"):
+    """What was used in a period: `total` is `value` and what came too late for it, the `adjustment`."""
+
+    period_start: str
+    period_end: str
+    group: str | None
+    value: str | None
+    adjustment: str | None
+    total: str | None
+    watermark: str | None
+
+
+class Usage(msgspec.Struct, frozen=True, rename="camel"):
+    """What a customer used by a meter. Complete through a sequence of the ledger; 0 before the fold's first run."""
+
+    metric: str
+    customer_ref: str
+    aggregation: str
+    period: str
+    items: list[UsageItem]
+    through_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Whose usage of what, and when: periods that overlap the half-open range."""
+
+    tenant_id: str
+    metric: str
+    customer_ref: str
+    since: int | None = None
+    until: int | None = None
+    #: length of a period, where the caller insists on one
+    window: str | None = None
+    grouped: bool = False
+    #: as it was when the fold had come to this sequence
+    as_of: int | None = None
+
+
+async def read_usage(
+    connection: psycopg.AsyncConnection[Any],
+    catalog: CatalogReader,
+    wanted: Wanted,
+    *,
+    items_max: int,
+    timeout_ns: int,
+) -> Usage:
+    """Definition, rows and frontier of one moment. Raises NotFound for a metric that nothing defines."""
+    async with moment(connection, timeout_ns) as now:
+        definitions = (await catalog.read(connection)).definitions
+        meter = _meter(definitions, wanted)
+        through = await frontier(connection, wanted.as_of)
+        query: sql.Composed | bytes = usage_select(meter, wanted, limit=items_max + 1)
+        if wanted.as_of is not None:
+            counted = _counted(Counted.of(definitions, meter, wanted.tenant_id, wanted.customer_ref, through), wanted)
+            query = usage_sql(counted, grouped=wanted.grouped, limit=items_max + 1).encode()
+        rows = await (await now.execute(query)).fetchall()
+    if len(rows) > items_max:
+        raise RequestError(f"this has more than {items_max} items; narrow it with from and to", field="from")
+    items = [_item(meter.period, *row) for row in rows]
+    return Usage(meter.name, wanted.customer_ref, meter.aggregation, meter.period, items, through_sequence=through)
+
+
+def meter_of(definitions: Definitions, metric: str) -> Meter:
+    """Raises NotFound for a metric that nothing defines."""
+    meter = definitions.meters.get(metric)
+    if meter is None:
+        known = ", ".join(definitions.meters)
+        there_are = f"there are: {known}" if known else "none is defined, see [meters.NAME] in tidelock.toml"
+        raise NotFound(f"there is no metric {shown(metric)}; {there_are}", field="metric")
+    return meter
+
+
+def _meter(definitions: Definitions, wanted: Wanted) -> Meter:
+    meter = meter_of(definitions, wanted.metric)
+    if wanted.window not in (None, meter.period):
+        raise RequestError(f"{meter.name} is counted by {meter.period}: window is {meter.period}", field="window")
+    if wanted.grouped and not meter.group_by:
+        raise RequestError(f"{meter.name} has no groups: it is defined without group_by", field="groupBy")
+    return meter
+
+
+def usage_select(meter: Meter, wanted: Wanted, *, limit: int, where: Expression = TRUE) -> sql.Composed:
+    """Start, group, value, adjustment, total and watermark of the counters that the fold keeps."""
+    since = None if wanted.since is None else period_start(meter.period, wanted.since)
+    selection = RowSelection(
+        COUNTER_GROUPS if wanted.grouped else COUNTERS,
+        wanted.tenant_id,
+        equal={"metric": meter.name, "customer_ref": wanted.customer_ref},
+        between={"period_start": (since, wanted.until)},
+        where=where,
+    )
+    group = sql.SQL("group_key" if wanted.grouped else "NULL::text")
+    return _SELECT.format(group, table_name(selection.table), conditions(selection), sql.Literal(limit))
+
+
+def _counted(every: Counted, wanted: Wanted) -> Counted:
+    """The events of the periods that overlap what is wanted."""
+    period = every.meter.period
+    since = None if wanted.since is None else period_start(period, wanted.since)
+    until = None if wanted.until is None else period_end(period, period_start(period, wanted.until - 1))
+    return replace(every, since=since, until=until)
+
+
+def _item(
+    period: str,
+    start: int,
+    group: str | None,
+    value: str | None,
+    adjustment: str | None,
+    total: str | None,
+    watermark: int | None,
+) -> UsageItem:
+    return UsageItem(
+        period_start=format_instant(start),
+        period_end=format_instant(period_end(period, start)),
+        group=group,
+        value=value,
+        adjustment=adjustment,
+        total=total,
+        watermark=None if watermark is None else format_instant(watermark),
+    )
+
+
+class Moment:
+    """One moment of the database, and how long it may be looked at."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], timeout_ns: int) -> None:
+        self._connection = connection
+        self._ends = time.monotonic_ns() + timeout_ns
+
+    async def execute(self, query: sql.Composed | bytes) -> psycopg.AsyncCursor[Any]:
+        """Raises QueryCanceled when no time is left."""
+        await self.hurry()
+        return await self._connection.execute(query, binary=True)
+
+    async def hurry(self) -> None:
+        """Let the next statement take no longer than what is left for all of them. Raises QueryCanceled."""
+        left_ms = (self._ends - time.monotonic_ns()) // 10**6
+        if left_ms <= 0:
+            raise psycopg.errors.QueryCanceled
+        await self._connection.execute(f"SET LOCAL statement_timeout = {left_ms}".encode())
+
+
+@asynccontextmanager
+async def moment(connection: psycopg.AsyncConnection[Any], timeout_ns: int) -> AsyncIterator[Moment]:
+    """Every query inside sees the same database. Raises RequestError if they take longer than that, together."""
+    try:
+        async with connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await connection.execute(_SESSION)
+            found = Moment(connection, timeout_ns)
+            await found.hurry()
+            yield found
+    except psycopg.errors.QueryCanceled:
+        raise RequestError(
+            f"this has more events than are read within {format_duration(timeout_ns)}, the setting explain_timeout: "
+            "raise it, or ask for a shorter time"
+        ) from None
+
+
+async def frontier(connection: psycopg.AsyncConnection[Any], as_of: int | None) -> int:
+    """The sequence that numbers are complete through: where the fold is, or before it. Raises RequestError."""
+    row = await (await connection.execute(QUERIES["read_cursor"], ("fold",))).fetchone()
+    through = int(row[0]) if row else 0
+    if as_of is not None and not 1 <= as_of <= through:
+        raise RequestError(f"asOf is a sequence from 1 to {through}, which is how far the fold is", field="asOf")
+    return through if as_of is None else as_of

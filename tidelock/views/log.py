@@ -1,0 +1,186 @@
+"""The log of changes, read page by page: by the follower for all, and by those who have some way to catch up."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.errors import ResumeExpired
+from tidelock.fold.segments import decode
+from tidelock.postgres.queries import load
+from tidelock.views.readers import Connection
+
+_QUERIES = load("tidelock.views", "sql/log.sql")
+
+# What is in memory at a time: segments have at most so many changes, and many small ones make a page.
+_PAGE_ROWS = 20_000
+_PAGE_PARTS = 500
+# What the changes of a table are in order by.
+_ORDER = ("source_timestamp", "key", "tenant_id")
+
+#: the source timestamp, key and tenant of a change
+Position = tuple[int, str, str]
+#: what a reader keeps of some changes of a table; None: nothing
+Seen = Callable[[str, pa.Table], pa.Table | None]
+
+
+class Frontier(NamedTuple):
+    """How far the fold is."""
+
+    sequence: int
+    #: of the last collection up to there
+    source_timestamp: int
+
+
+class LogState(NamedTuple):
+    """What one look at the database gives."""
+
+    frontier: Frontier
+    #: of the definitions; None before the fold has ever run
+    version: int | None
+    #: changes through this source timestamp may be gone
+    pruned: int
+
+
+class LogCursor(NamedTuple):
+    """How far the log was read: through some of a range's changes of a table, and all that come before."""
+
+    last_sequence: int
+    table_name: str
+    #: by lane, the first part that was not read to its end
+    parts: tuple[int, ...]
+    #: the last change that was read, where lanes have others behind it in parts that were read; None: nowhere
+    last: Position | None
+    #: source timestamp through which nothing before was left out
+    complete_through: int
+
+
+class LogPage(NamedTuple):
+    """Changes that follow each other in the log."""
+
+    #: table, changes of it in order; tables of a range one after another
+    changes: Sequence[tuple[str, pa.Table]]
+    #: where the next page begins; None: there is none
+    cursor: LogCursor | None
+
+
+class _Part(NamedTuple):
+    """A segment, as it is stored."""
+
+    last_sequence: int
+    table_name: str
+    lane: int
+    part: int
+    last_source_timestamp: int
+    #: of those parts of its lane that are still to be read, and how many these are
+    turn: int
+    turns: int
+    segment: bytes
+
+
+def beginning(after: int) -> LogCursor:
+    """The cursor of one who has everything through a source timestamp."""
+    return LogCursor(0, "", (), None, after)
+
+
+def read_state(connection: Connection) -> LogState:
+    row = connection.execute(_QUERIES["read_state"]).fetchone()
+    assert row is not None, "this query always has a row"
+    sequence, source_timestamp, version, pruned = row
+    return LogState(Frontier(sequence, source_timestamp), version, pruned)
+
+
+def read_page(
+    connection: Connection, tables: Collection[str], cursor: LogCursor, *, after: int, through: int, seen: Seen
+) -> LogPage:
+    """The next changes of some tables behind a cursor, of segments that end after a time and through a sequence.
+
+    Raises ResumeExpired when some of them are gone. Ranges are removed as a whole, from the oldest on: as long as
+    nothing is gone that is later than the last range that was read to its end, nothing is missing.
+    """
+    wanted = {"last_sequence": cursor.last_sequence, "table_name": cursor.table_name, "parts": list(cursor.parts)}
+    wanted |= {"tables": list(tables), "after": after, "through": through}
+    wanted |= {"rows_max": _PAGE_ROWS, "parts_max": _PAGE_PARTS}
+    rows = connection.execute(_QUERIES["page"], wanted, binary=True).fetchall()
+    if cursor.complete_through < rows[0][0]:
+        raise expired(cursor.complete_through)
+    more = rows[0][1]
+    if more is None:
+        return LogPage((), None)
+    parts = [_Part(*row[2:]) for row in rows]
+    changes: list[tuple[str, pa.Table]] = []
+    for (_, name), found in groupby(parts, key=lambda part: part[:2]):
+        read = _Lanes(list(found), cursor)
+        changes += ((name, each) for each in read.changes(partial(seen, name)))
+    if not more:
+        return LogPage(changes, None)
+    # The last range may go on in the next page.
+    ended = [part.last_source_timestamp for part in parts if part.last_sequence < parts[-1].last_sequence]
+    return LogPage(changes, read.cursor(max([cursor.complete_through, *ended])))
+
+
+class _Lanes:
+    """Changes of one table and range that are read together, of all its lanes.
+
+    Of lanes that go on in the next page the one that ends first says how far these can be told: another may have
+    changes that come before what it has next.
+    """
+
+    def __init__(self, parts: Sequence[_Part], cursor: LogCursor) -> None:
+        self._parts = parts
+        self._decoded = [decode(part.segment) for part in parts]
+        same = (cursor.last_sequence, cursor.table_name) == parts[0][:2]
+        self._before = cursor.parts if same else ()
+        self._after = cursor.last if same else None
+        lasts = {part.lane: (part, changes) for part, changes in zip(parts, self._decoded, strict=True)}
+        going_on = [_position(changes, -1) for part, changes in lasts.values() if part.turn < part.turns]
+        # One lane alone is told as far as it was read.
+        self._through = min(going_on) if going_on and len(lasts) > 1 else None
+
+    def changes(self, seen: Callable[[pa.Table], pa.Table | None]) -> list[pa.Table]:
+        told = [seen(self._told(changes)) for changes in self._decoded]
+        found = [changes for changes in told if changes is not None and changes.num_rows]
+        if len(found) < 2 or len({part.lane for part in self._parts}) == 1:
+            return found
+        merged = pa.concat_tables(found)
+        order = pc.sort_indices(merged, sort_keys=[(name, "ascending") for name in _ORDER])
+        return [merged.take(order)]
+
+    def cursor(self, complete_through: int) -> LogCursor:
+        """Where the next page begins, if there is one."""
+        lanes = max(part.lane for part in self._parts) + 1
+        firsts = [*self._before, *([0] * (lanes - len(self._before)))]
+        for part, changes in zip(self._parts, self._decoded, strict=True):
+            if self._through is None or _position(changes, -1) <= self._through:
+                firsts[part.lane] = part.part + 1
+        last_sequence, table_name, *_ = self._parts[0]
+        return LogCursor(last_sequence, table_name, tuple(firsts), self._through, complete_through)
+
+    def _told(self, changes: pa.Table) -> pa.Table:
+        """Those behind the ones that were told before, and before those that must wait."""
+        start = 0 if self._after is None else _count(changes, self._after)
+        stop = changes.num_rows if self._through is None else _count(changes, self._through)
+        return changes.slice(start, stop - start)
+
+
+def _count(changes: pa.Table, last: Position) -> int:
+    """How many changes come up to and with one."""
+    return bisect_right(range(changes.num_rows), last, key=lambda number: _position(changes, number))
+
+
+def _position(changes: pa.Table, number: int) -> Position:
+    time, key, tenant = (changes[name][number].as_py() for name in _ORDER)
+    return time, key, tenant
+
+
+def expired(after: int) -> ResumeExpired:
+    return ResumeExpired(
+        f"changes after {after} are not kept any more (setting changes_retention); begin anew with a snapshot",
+        field="after",
+    )

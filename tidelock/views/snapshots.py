@@ -1,0 +1,281 @@
+"""What a subscriber gets before it follows: a snapshot of its rows, or the changes since a time.
+
+Both are backlogs in Arrow, which is small. Whoever asks for the same while it is read shares it, and only so many are
+read at a time: a thousand clients that come back at once must not cost the database a thousand connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast
+
+import psycopg
+import pyarrow as pa
+
+from tidelock.errors import DefinitionChanged, ResumeExpired, SnapshotTooLarge
+from tidelock.fold.statements import placed, quoted
+from tidelock.fold.tables import KEY, SCHEMA, Table
+from tidelock.views.decoding import changes_of, fits, inserts_of, slices, stored_schema
+from tidelock.views.log import Frontier, LogCursor, read_page, read_state
+from tidelock.views.prefilter import mask_of
+from tidelock.views.readers import Connection, Readers
+from tidelock.views.views import View, ViewEvent
+from tidelock.where import POSTGRES, TRUE, Expression, where_sql
+
+# Rows may be large: what a snapshot has in memory is bounded as well.
+_BYTES_MAX = 256 * 2**20
+# Rows the driver hands over at a time, one may have a MiB, and rows made Arrow at a time.
+_CHUNK_ROWS, _BATCH_ROWS = 64, 256
+
+# Slices whose events are kept, for those who keep step.
+_KEPT = 4
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a filter is true for, and what it was seen at."""
+
+    frontier: Frontier
+    #: of the definitions; None before the fold has ever run
+    version: int | None
+    #: rows as INSERTs, by source timestamp, key and tenant
+    rows: Backlog
+
+
+class Snapshots:
+    """Reads them."""
+
+    def __init__(self, readers: Readers, *, rows_max: int) -> None:
+        self._readers = readers
+        self._rows_max = rows_max
+        self._shared: Shared[Snapshot] = Shared()
+
+    def join(self, key: Hashable, table: Table, expression: Expression) -> Share[Snapshot]:
+        """The rows of now, or of a moment ago if they are being read already for the same key.
+
+        Its result raises SnapshotTooLarge, and DefinitionChanged when the table is not there any more.
+        """
+        work = partial(_read_snapshot, table=table, expression=expression, rows_max=self._rows_max)
+        return self._shared.join(key, lambda: self._readers.insist(work))
+
+    async def close(self) -> None:
+        await self._shared.close()
+
+
+def _read_snapshot(connection: Connection, table: Table, expression: Expression, rows_max: int) -> Snapshot:
+    try:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            # Locked before anything is seen: a table that gets another shape meanwhile would seem to be empty.
+            connection.execute(f"LOCK TABLE {placed(SCHEMA, table.name)} IN ACCESS SHARE MODE".encode())
+            seen = read_state(connection)
+            rows = _rows(connection, table, expression, rows_max)
+    except psycopg.errors.UndefinedTable:
+        return _unmade(connection, table)
+    except psycopg.errors.QueryCanceled:
+        raise _too_large("it takes too long to read them") from None
+    return Snapshot(seen.frontier, seen.version, Backlog(rows, partial(inserts_of, table)))
+
+
+def _unmade(connection: Connection, table: Table) -> Snapshot:
+    """Declared, and made by the fold when it first runs; or there no more."""
+    seen = read_state(connection)
+    if seen.version is not None:
+        raise DefinitionChanged(f"there is no table {table.name} any more")
+    return Snapshot(seen.frontier, None, Backlog([], partial(inserts_of, table)))
+
+
+def _rows(connection: Connection, table: Table, expression: Expression, rows_max: int) -> list[pa.Table]:
+    """The rows in Arrow, as `inserts_of` takes them. Made of a few at a time, so that others have their turn."""
+    schema = stored_schema(table)
+    batches, count, size = [], 0, 0
+    select = _select(table, expression, rows_max + 1).encode()
+    stream = connection.cursor().stream(select, binary=True, size=_CHUNK_ROWS)
+    # Closed at once when it is left early, and the query with it.
+    with closing(cast("Generator[Any]", stream)):
+        while rows := list(islice(stream, _BATCH_ROWS)):
+            columns = zip(zip(*rows, strict=True), schema.types, strict=True)
+            batches.append(pa.record_batch([pa.array(values, type_) for values, type_ in columns], schema))
+            count, size = count + len(rows), size + batches[-1].nbytes
+            if count > rows_max:
+                raise _too_large(f"there are more than {rows_max} (setting live_snapshot_rows_max)")
+            if size > _BYTES_MAX:
+                raise _too_large(f"they have more than {_BYTES_MAX >> 20} MiB")
+    return [pa.Table.from_batches(batches, schema)]
+
+
+def _select(table: Table, expression: Expression, limit: int) -> str:
+    # Texts are what Arrow takes of these, as of what the fold stores.
+    shown = [
+        f"{quoted(name)}::text AS {quoted(name)}" if type_.name in ("decimal", "json") else quoted(name)
+        for name, type_ in table.columns.items()
+    ]
+    where = "" if expression == TRUE else f" WHERE {where_sql(expression, POSTGRES)}"
+    return (
+        f"SELECT tenant_id, {quoted(KEY)}, source_timestamp, {', '.join(shown)} "
+        f"FROM {placed(SCHEMA, table.name)}{where} "
+        f"ORDER BY source_timestamp, {quoted(KEY)}, tenant_id LIMIT {limit}"
+    )
+
+
+def _too_large(why: str) -> SnapshotTooLarge:
+    return SnapshotTooLarge(f"too many rows to begin with: {why}; narrow the filter", field="where")
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """Some changes of the past, as events of a view."""
+
+    events: Backlog
+    #: where the next ones begin; None: these were the last
+    cursor: LogCursor | None
+
+
+class Catchups:
+    """Reads them, page by page: nothing is held of the database while a client takes its time."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+        self._shared: Shared[Caught] = Shared()
+
+    def join(self, view: View, cursor: LogCursor, *, after: int, through: int) -> Share[Caught]:
+        """Events of a view behind a cursor in the log, above a source timestamp and through a sequence of the fold.
+
+        There may be some before that time among them. Its result raises ResumeExpired.
+        """
+        work = partial(_read_changes, view=view, cursor=cursor, after=after, through=through)
+        return self._shared.join((view, cursor, after, through), lambda: self._readers.insist(work))
+
+    async def close(self) -> None:
+        await self._shared.close()
+
+
+def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: int, through: int) -> Caught:
+    mask = mask_of(view.expression)
+
+    def seen(_: str, changes: pa.Table) -> pa.Table:
+        if not fits(changes, view.table):
+            raise ResumeExpired(
+                f"the definition of {view.table.name} was changed after {after}; begin anew with a snapshot",
+                field="after",
+            )
+        return mask.apply(changes)
+
+    page = read_page(connection, [view.table.name], cursor, after=after, through=through, seen=seen)
+    return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.cursor)
+
+
+def _events(view: View, batch: pa.RecordBatch) -> list[ViewEvent]:
+    events = map(view.event_of, changes_of(view.table, batch))
+    return [event for event in events if event is not None]
+
+
+class Backlog:
+    """Rows or past changes in Arrow, as events in the order of their source timestamps.
+
+    Events are made a few at a time when they are taken. Those who share a backlog and keep step share the events too,
+    and with them their encodings; for one that lags behind they are made again, so nothing is kept for it.
+    """
+
+    def __init__(self, rows: Iterable[pa.Table], make: Callable[[pa.RecordBatch], list[ViewEvent]]) -> None:
+        self._slices = [part for table in rows for part in slices(table)]
+        self._make = make
+        self._made: dict[int, list[ViewEvent]] = {}
+
+    def __len__(self) -> int:
+        """How many slices it has."""
+        return len(self._slices)
+
+    def slice(self, number: int) -> list[ViewEvent]:
+        """Its events, made in a few milliseconds; may be none."""
+        if (events := self._made.get(number)) is None:
+            events = self._made[number] = self._make(self._slices[number])
+            if len(self._made) > _KEPT:
+                del self._made[next(iter(self._made))]
+        return events
+
+
+class Taking:
+    """How far one subscriber is in a backlog."""
+
+    def __init__(self, backlog: Backlog, *, after: int) -> None:
+        """Events up to a source timestamp are left out: the subscriber has them."""
+        self._backlog = backlog
+        self._after = after
+        self._slice = 0
+        self._events: list[ViewEvent] = []
+
+    def take(self, limit: int) -> list[ViewEvent] | None:
+        """The next events, of one slice; None: all were taken."""
+        if not self._events:
+            if self._slice == len(self._backlog):
+                return None
+            made = self._backlog.slice(self._slice)
+            self._slice += 1
+            self._events = [event for event in made if event.source_timestamp > self._after]
+        taken, self._events = self._events[:limit], self._events[limit:]
+        return taken
+
+
+class Share(Generic[V]):
+    """One's part in what is being done. Everyone leaves once; what the last one leaves is done no further."""
+
+    def __init__(self, work: _Work[V]) -> None:
+        self._work: _Work[V] | None = work
+        work.shares += 1
+
+    async def result(self) -> V:
+        """Waits for it. May be asked again, also after a wait that was cancelled."""
+        assert self._work is not None, "nothing is asked for after leaving"
+        # Shielded: one that goes must not take it from the others.
+        return await asyncio.shield(self._work.task)
+
+    def leave(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work.shares -= 1
+            if not work.shares:
+                work.task.cancel()
+
+
+class _Work(Generic[V]):
+    def __init__(self, task: asyncio.Task[V]) -> None:
+        self.task = task
+        self.shares = 0
+
+
+class Shared(Generic[V]):
+    """What is under way, by what it is."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Hashable, _Work[V]] = {}
+        self._tasks: set[asyncio.Task[V]] = set()
+
+    def join(self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, V]]) -> Share[V]:
+        """A share of the work with that key; begun, if it is not under way."""
+        work = self._under_way.get(key)
+        if work is None or not work.shares:
+            work = self._under_way[key] = _Work(asyncio.create_task(begin()))
+            self._tasks.add(work.task)
+            work.task.add_done_callback(lambda task: self._done(key, task))
+        return Share(work)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, key: Hashable, task: asyncio.Task[V]) -> None:
+        self._tasks.discard(task)
+        if (work := self._under_way.get(key)) is not None and work.task is task:
+            del self._under_way[key]
+        if not task.cancelled():
+            # Seen here even if nobody waits any more; otherwise asyncio complains of it.
+            task.exception()
