@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -56,9 +57,11 @@ os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheS
 # longer than most of them run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# Five seconds, httpx's own limit, would bound the speed of a server.
+# Five seconds, httpx's own limit, would bound the speed of a server. To read the certificates of the world takes longer
+# than most tests ask for, and nobody shows one.
+_no_certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 for _client in (httpx.Client, httpx.AsyncClient):
-    vars(_client)["__init__"].__kwdefaults__["timeout"] = httpx.Timeout(HANG_S)
+    vars(_client)["__init__"].__kwdefaults__ |= {"timeout": httpx.Timeout(HANG_S), "verify": _no_certificates}
 # No deadline: it would bound the speed of an example, and another program on this machine would break it.
 hypothesis.settings.register_profile("tidelock", deadline=None, max_examples=examples(50), print_blob=True)
 hypothesis.settings.load_profile("tidelock")
