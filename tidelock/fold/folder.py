@@ -43,7 +43,7 @@ from tidelock.fold.windows.steps import HereRows, WindowSteps
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 
-#: a range that stored so many rows is followed by ranges that are counted in so many parts
+#: ranges are counted in so many parts while they store as many rows as this, and until that is known
 _MANY_ROWS = 100_000
 _PARTS = 2
 
@@ -76,7 +76,7 @@ class Folder:
             if reading.stream.calculated
         }
         #: rows that the last range stored
-        self._stored = 0
+        self._stored = _MANY_ROWS
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
         #: streams whose events are counted or kept, and objected to there; and the others
@@ -175,7 +175,7 @@ class Folder:
             return
         task = replace(self._task, meters=self._meters.kernel())
         columns = (*EVENT, *FAULTS, *self._meters.columns)
-        parts = _PARTS if self._stored > _MANY_ROWS else 1
+        parts = _PARTS if self._stored >= _MANY_ROWS else 1
         # What windows keep is at hand already.
         apart = [] if self._windows.outputs else [self._preparation.by_customer(lo, hi, n, parts) for n in range(parts)]
         jobs = [events.where(_in(self._meters.streams)).select(*columns) for events in apart if events is not None]

@@ -123,6 +123,11 @@ def select_keys(schema: str, table: Table) -> str:
     )
 
 
+def select_any(schema: str, table: Table) -> str:
+    """Says whether there are rows at all."""
+    return f"SELECT 1 FROM {placed(schema, table.name)} LIMIT 1"
+
+
 def select_few(schema: str, table: Table, keys: Sequence[Mapping[str, str]]) -> str:
     """The stored rows of keys that the statement names."""
     named = ", ".join(f"({_text(key['tenant_id'])}, {_text(key[KEY])})" for key in keys)

@@ -100,6 +100,8 @@ class Store:
             return row_schema(table).empty_table()
         if keys.num_rows <= _FEW_KEYS:
             return self._read(table, statements.select_few(schema or self.schema, table, keys.to_pylist()))
+        if not self.query(statements.select_any(schema or self.schema, table)).num_rows:
+            return row_schema(table).empty_table()
         self._stage_keys(keys)
         return self._read(table, statements.select_keys(schema or self.schema, table))
 
