@@ -64,7 +64,7 @@ def tail_ordered(
 
 
 def _follow(database: Database, tail: OrderedTail, printer: _Printer) -> None:
-    """Until it is interrupted. An database_errors of the database is waited through."""
+    """Until it is interrupted. An outage of the database is waited through."""
     while True:
         try:
             with database_errors("tail"), database.connect_sync(name="tidelock tail") as connection:
