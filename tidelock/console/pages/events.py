@@ -9,7 +9,6 @@ from nicegui import ui
 
 from tidelock.console.api import Api
 from tidelock.console.frame import Visit, nothing_recorded, page
-from tidelock.console.pages import event  # noqa: F401  (a page below this one)
 from tidelock.console.parts.forms import button, field
 from tidelock.console.parts.tables import Column, pager, rows_table
 from tidelock.console.parts.texts import link, panel, row
@@ -285,3 +284,7 @@ class EventList:
         page = await self._api.get("/admin/events", limit=limit, **self.filters, **bounds)
         items: list[dict[str, Any]] = page["items"]
         return items
+
+
+# At the end: its path takes every name below /events that is not taken before.
+from tidelock.console.pages import event  # noqa: E402, F401
