@@ -2,9 +2,9 @@
 
     python -m pytest -p tests.costs -m "not soak" -n 3
 
-The processor time of a test is that of the tests' process and of all that it started, servers and JVMs included, while
-they run and after they ended; the embedded Postgres, which is nobody's child, is left out. `COSTS=path` keeps every
-figure as it comes, as a line of JSON.
+The processor time of a test is that of the tests' process and of all that it started, servers, JVMs and Postgres
+included, while they run and after they ended: what one test started and another ends is counted for both in part.
+`COSTS=path` keeps every figure as it comes, as a line of JSON.
 """
 
 from __future__ import annotations
