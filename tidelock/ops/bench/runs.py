@@ -44,6 +44,8 @@ class Run:
     event_s: tuple[float, ...]
     driver_mb: int | None
     jvm_mb: int | None
+    #: of the Python worker that had most
+    worker_mb: int | None
     #: what the processes that took part have worked, by who it was
     processor_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -138,7 +140,14 @@ def _fold(
     finally:
         store.rollback()
         store.close()
-    return Run(seconds, watch.seconds, tuple(event_s), memory.peak_mb(os.getpid()), memory.peak_mb(spark.pid))
+    return Run(
+        seconds,
+        watch.seconds,
+        tuple(event_s),
+        memory.peak_mb(os.getpid()),
+        memory.peak_mb(spark.pid),
+        memory.worker_peak_mb(spark.pid),
+    )
 
 
 def _postmaster(database: Database) -> int:
