@@ -5,7 +5,7 @@ from tidelock.ops.bench.runs import Run
 
 
 def folded(workers: int, seconds: float, executors_s: float, master: str = "cluster") -> Folded:
-    steps = {"read": 2.0, "counters": 3.0, "versions": 1.0, "write": 0.5}
+    steps = {"executors": 5.0, "record": 1.0, "write": 0.5}
     worked = {"executors": executors_s - 0.5, "workers": 0.5, "jvm": 1.0, "python": 1.0, "postgres": 1.0}
     return Folded(master, workers, Run(seconds, steps, (0.1,), None, None, None, worked))
 
