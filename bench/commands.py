@@ -63,6 +63,7 @@ _FOLD_ROWS = {
     "bytesPerChange": "    bytes of a change",
     "driverPeakMb": "    peak of the Python driver's memory, MB",
     "jvmPeakMb": "    peak of the JVM's memory, MB",
+    "workerPeakMb": "    peak of a Python worker's memory, MB",
     "processorMicrosecondsPerEvent": "    processor time of an event, µs",
     "jvmMicrosecondsPerEvent": "    ... of the JVM, which is driver and executor in one",
     "pythonMicrosecondsPerEvent": "    ... of the Python driver",

@@ -117,6 +117,7 @@ def _figures(
         **changes.shares(STEPS),
         "driverPeakMb": changes.driver_mb,
         "jvmPeakMb": changes.jvm_mb,
+        "workerPeakMb": changes.worker_mb,
         **_microseconds(changes, events),
         "foldAloneEventsPerSecond": round(events / alone.seconds),
         "foldAloneRatioToSparkSums": round(jdbc / alone.seconds, 3),

@@ -27,8 +27,8 @@ Figures = dict[str, object]
 WARM_UP_S = 60
 #: after a start, told apart from what is measured after the warm-up
 _FIRST_S = 15
-#: from the last event to where it counts as idle
-_SETTLED_S = 5.0
+#: from the last event to where it counts as idle: Java goes on compiling what ran until then
+_SETTLED_S = 30.0
 _CONNECTIONS = 8
 _CUSTOMERS = 100
 #: how long the last events may take to become visible

@@ -50,13 +50,20 @@ class Processors:
         }
 
 
+def worker_peak_mb(jvm: int) -> int | None:
+    """The most that one Python worker of a JVM had resident; None: there is none."""
+    return max((peak for pid in _worker_pids([jvm]) if (peak := peak_mb(pid)) is not None), default=None)
+
+
 def _python_workers(jvms: Iterable[int]) -> Iterator[tuple[int, float]]:
+    for pid in _worker_pids(jvms):
+        with suppress(OSError):
+            yield pid, processor_s(pid)
+
+
+def _worker_pids(jvms: Iterable[int]) -> Iterator[int]:
     """Of their daemons too, which fork them."""
-    for jvm in jvms:
-        for pid, command in descendants(jvm):
-            with suppress(OSError):
-                if "pyspark.worker" in command:
-                    yield pid, processor_s(pid)
+    return (pid for jvm in jvms for pid, command in descendants(jvm) if "pyspark.worker" in command)
 
 
 def peak_mb(pid: int) -> int | None:

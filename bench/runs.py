@@ -44,6 +44,8 @@ class Run:
     event_s: tuple[float, ...]
     driver_mb: int | None
     jvm_mb: int | None
+    #: of the Python worker that had most
+    worker_mb: int | None
     #: what the processes that took part have worked, by who it was
     processor_s: Mapping[str, float] = field(default_factory=dict)
     #: of the range that took longest
@@ -163,7 +165,7 @@ def _fold(
     finally:
         store.rollback()
         store.close()
-    peaks = memory.peak_mb(os.getpid()), memory.peak_mb(spark.pid)
+    peaks = memory.peak_mb(os.getpid()), memory.peak_mb(spark.pid), memory.worker_peak_mb(spark.pid)
     return Run(seconds, watch.seconds, tuple(event_s), *peaks, longest_s=max(range_s, default=0.0))
 
 

@@ -144,6 +144,10 @@ def looked_up(schema: str, table: Table, condition: str) -> str:
     return f"CROSS JOIN LATERAL (SELECT * FROM {placed(schema, table.name)} AS it WHERE {condition} OFFSET 0) AS target"
 
 
+#: plans here need a table's size, and autovacuum looks closer later: half a second saved where a table is large
+SMALL_SAMPLE = "SET LOCAL default_statistics_target = 10"
+
+
 def analyze(schema: str, table: Table) -> str:
     """Let Postgres count a table's rows, those of this transaction too."""
     return f"ANALYZE {placed(schema, table.name)} (tenant_id, {quoted(KEY)})"

@@ -203,6 +203,7 @@ class Store:
         """
         self._added[table.name] += added
         if self._added[table.name] >= max(_MANY_ROWS, self._counted[table.name]):
+            self.execute(statements.SMALL_SAMPLE)
             self.execute(statements.analyze(self.schema, table))
             place = literal(STRING, statements.placed(self.schema, table.name))
             found = self.query(f"SELECT reltuples::bigint AS rows FROM pg_class WHERE oid = {place}::regclass")
