@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -83,16 +84,24 @@ async def test_a_full_disk_that_stops_postgres_is_told_without_its_insides(
         assert running is not None
         await asyncio.to_thread(running.stop, cluster)
         caplog.set_level(logging.WARNING)
-        for _ in range(3):
-            for answer in (await client.post("/v1/events", json={"stream": "s"}), await client.get("/admin/events")):
-                assert answer.status_code == 503
-                message = answer.json()["error"]["message"]
-                assert "The embedded Postgres did not start. The disk is full: free some space" in message
-                assert not re.search(r"postmaster|/data|\d\d:\d\d|/tmp", message), message
-            await asyncio.sleep(1.1)  # until the next attempt to start it, which says another time
+        told: Counter[str] = Counter()
+        async with asyncio.timeout(60):
+            while min(told["post"], told["get"]) < 3:
+                posted, read = await client.post("/v1/events", json={"stream": "s"}), await client.get("/admin/events")
+                for how, answer in (("post", posted), ("get", read)):
+                    assert answer.status_code == 503
+                    message = answer.json()["error"]["message"]
+                    # On a busy machine a start may take longer than a request waits.
+                    if message == "the database does not answer in time":
+                        continue
+                    told[how] += 1
+                    assert "The embedded Postgres did not start. The disk is full: free some space" in message
+                    assert not re.search(r"postmaster|/data|\d\d:\d\d|/tmp", message), message
+                await asyncio.sleep(1.1)  # until the next attempt to start it, which says another time
         logged = [record.getMessage() for record in caplog.records if "answered with 503" in record.getMessage()]
-        assert len(logged) == len({line.partition(" [")[0] for line in logged}) <= 2
-        assert 'could not write file "postmaster.opts": No space left on device' in logged[0]
+        full_disk = [line for line in logged if "does not answer in time" not in line]
+        assert len(full_disk) == len({line.partition(" [")[0] for line in full_disk}) <= 2
+        assert 'could not write file "postmaster.opts": No space left on device' in full_disk[0]
         options.unlink()
         async with asyncio.timeout(30):
             while (await client.post("/v1/events", json={"stream": "s"})).status_code != 200:  # noqa: ASYNC110
