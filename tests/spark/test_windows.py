@@ -150,7 +150,10 @@ def test_unique_values_and_percentiles(ledger: Ledger) -> None:
     columns = {**COLUMNS, "day": "date"}
     rows = [row(n / 1000, q=n % 7, g=["a", "a\x1fb", "\\", ""][n % 4], price=n) for n in range(1, 101)]
     ledger.fold(
-        {"streams": {"rows": STREAM | {"columns": columns}}, "windows": {"w": window(select)}},
+        {
+            "streams": {"rows": STREAM | {"columns": columns}},
+            "windows": {"w": window(select, eventtime=EVENT_TIME | {"late_tolerance": "5s"})},
+        },
         (1, [*rows[:33], row(0.2)]),
         (2, rows[33:]),
         (3, [row(21)]),

@@ -20,6 +20,7 @@ from tidelock.definitions.windows import PERCENTILES, Aggregate
 from tidelock.fold.kernel.aggregates import buckets_of, initial, merged, middles_of, results
 from tidelock.fold.kernel.outputs import Output, outputs_of
 from tidelock.fold.kernel.panes import FIRST, LAST, earlier, floored, later, sessions
+from tidelock.fold.kernel.reorder import by_key
 from tidelock.fold.kernel.watermarks import (
     EARLIEST,
     RAISES,
@@ -147,6 +148,16 @@ def test_multiples_lie_at_or_before_an_instant_and_never_outside_of_time() -> No
     assert floored(numbers([FIRST + 3]), 10).to_pylist() == [FIRST]
     assert later(numbers([LAST - 3, 1]), 10).to_pylist() == [LAST, 11]
     assert earlier(numbers([FIRST + 3, 1]), 10).to_pylist() == [FIRST, -9]
+
+
+sequences = st.lists(st.integers(1, 10**16) | st.integers(1, 120), min_size=1, unique=True)
+
+
+@given(sequences, st.randoms())
+def test_rows_are_given_out_in_the_order_of_their_keys_texts(known: list[int], chance: Random) -> None:
+    at = [chance.choice([100, 200]) for _ in known]
+    wanted = sorted(range(len(known)), key=lambda place: (at[place], str(known[place])))
+    assert by_key(np.array(at), np.array(known)).tolist() == wanted
 
 
 def output(select: Mapping[str, str]) -> Output:

@@ -6,6 +6,7 @@ A row that waits is an entry with its time; `AT` is the collection that releases
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,29 +18,55 @@ from tidelock.fold.kernel.aggregates import merged
 from tidelock.fold.kernel.outcomes import row_schema
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import firsts, group_names, numbered
-from tidelock.fold.kernel.runs import Array, Places, Runs
+from tidelock.fold.kernel.runs import Array, Places, Runs, order_of
 from tidelock.fold.kernel.watermarks import reached
 from tidelock.fold.tables import GROUP, KEY
 
 ORDINAL = "window_ordinal"
+#: of the greatest sequence whose text is compared as a number; no ledger will have as many events
+_DIGITS = 17
 #: the collection of a row's release; no declared column can have that name
 AT = "$at"
 
 
-def released_and_held(accepted: pa.Table, due: pa.Table, raises: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Entries that are released, with the collection of that, and those that wait. `due` were waiting until now."""
+class Released(NamedTuple):
+    """Entries that are given out."""
+
+    #: these and others
+    rows: pa.Table
+    #: where they are, and the collection that releases each
+    places: Places
+    at: Places
+
+    def table(self) -> pa.Table:
+        """They alone, with `AT`."""
+        whole = len(self.places) == self.rows.num_rows
+        found = self.rows if whole else self.rows.take(pa.array(self.places))
+        return found.append_column(AT, pa.array(self.at))
+
+    def by_tenant(self) -> dict[str, int]:
+        """How many each tenant has."""
+        return _counts(column(self.rows, "tenant_id").take(pa.array(self.places)))
+
+
+def released_and_held(accepted: pa.Table, due: pa.Table, raises: pa.Table) -> tuple[Released, pa.Table]:
+    """Entries that are released, and those that wait. `due` were waiting until now."""
     rows = accepted
     if due.num_rows:
-        rows = pa.concat_tables([due.select(accepted.column_names).cast(accepted.schema), accepted]).combine_chunks()
+        rows = pa.concat_tables([due.select(accepted.column_names).cast(accepted.schema), accepted])
+    rows = rows.combine_chunks()
     at = reached(raises, column(rows, "tenant_id"), column(rows, "event_time"))
-    rows, out = rows.append_column(AT, at), pc.is_valid(at)
-    return rows.filter(out), rows.filter(pc.invert(out)).drop_columns([AT])
+    out = at.is_valid()
+    places = np.flatnonzero(out.to_numpy(False))
+    return Released(rows, places, at.drop_null().to_numpy()), rows.filter(pc.invert(out))
 
 
-def at_once(entries: pa.Table, at: int | None = None) -> pa.Table:
+def at_once(entries: pa.Table, at: int | None = None) -> Released:
     """Entries that are released where they came, or all at one source timestamp."""
-    own = column(entries, "source_timestamp")
-    return entries.append_column(AT, own if at is None else pa.repeat(pa.scalar(at, pa.int64()), len(own)))
+    entries = entries.combine_chunks()
+    own = column(entries, "source_timestamp").to_numpy()
+    places = np.arange(entries.num_rows)
+    return Released(entries, places, own if at is None else np.full(len(places), at, np.int64))
 
 
 def held_rows(output: Output, entries: pa.Table) -> pa.Table:
@@ -49,24 +76,44 @@ def held_rows(output: Output, entries: pa.Table) -> pa.Table:
     return keyed.select(row_schema(output.held).names)
 
 
-def ordered_rows(released: pa.Table, before: Mapping[str, int]) -> pa.Table:
-    """Rows of ordered output, in the order of their release: numbered from where their tenant's have come to."""
-    tenants = column(released, "tenant_id").dictionary_encode()
+def ordered_rows(released: Released, before: Mapping[str, int]) -> pa.Table:
+    """Rows of ordered output, numbered from where their tenant's have come to.
+
+    They stand in the order of their changes, by source timestamp and key, so that whole rows are moved only once.
+    """
+    rows, places, at = released
+    tenants = column(rows, "tenant_id").take(pa.array(places)).dictionary_encode()
     numbers = tenants.indices.to_numpy().astype(np.int64)
-    order = _in_order(released, numbers if len(tenants.dictionary) > 1 else None)
-    rows, numbers = released.take(pa.array(order)), numbers[order]
+    times, sequences = (column(rows, name).to_numpy()[places] for name in ("event_time", "ingress_sequence"))
+    order = _in_order(times, sequences, numbers if len(tenants.dictionary) > 1 else None)
     counts = np.array([before.get(name, 0) for name in tenants.dictionary.to_pylist()], np.int64)
-    places = np.arange(1, len(order) + 1)
+    following = np.arange(1, len(order) + 1)
     if len(order):
-        places -= Runs(numbers).starts[Runs(numbers).of] - counts[numbers]
-    rows = rows.append_column("position", pa.array(places))
-    rows = rows.append_column(KEY, column(rows, "ingress_sequence").cast(pa.string()))
-    return _released_at(rows)
+        runs = Runs(numbers[order])
+        following -= runs.starts[runs.of] - counts[numbers[order]]
+    positions = np.empty(len(order), np.int64)
+    positions[order] = following
+    shown = by_key(at, sequences)
+    found = rows.take(pa.array(places[shown]))
+    found = found.append_column("position", pa.array(positions[shown]))
+    found = found.append_column(KEY, column(found, "ingress_sequence").cast(pa.string()))
+    return found.set_column(found.column_names.index("source_timestamp"), "source_timestamp", pa.array(at[shown]))
 
 
-def _in_order(rows: pa.Table, groups: Places | None) -> Places:
+def by_key(at: Places, sequences: Places) -> Places:
+    """Where rows are, by release and by the text of their sequence: as numbers of one length, the shorter text first.
+
+    Collections are few: sixteen bits numpy sorts by counting.
+    """
+    digits = np.floor(np.log10(np.maximum(sequences, 1))).astype(np.int64)
+    digits += sequences >= 10 ** np.minimum(digits + 1, _DIGITS)
+    digits -= sequences < 10**digits
+    order = np.lexsort((digits, sequences * 10 ** (_DIGITS - digits)))
+    return order[order_of(np.unique(at, return_inverse=True)[1][order])]
+
+
+def _in_order(times: Places, sequences: Places, groups: Places | None) -> Places:
     """Where rows are, by group, time and sequence. They come nearly sorted by sequence, which numpy's sort likes."""
-    times, sequences = (column(rows, name).to_numpy() for name in ("event_time", "ingress_sequence"))
     order: Places = np.argsort(sequences, kind="stable")
     for values in (times, groups):
         if values is not None:
@@ -109,18 +156,19 @@ def counted(
 def _pieces(output: Output, released: pa.Table, stored: pa.Table, size: int) -> pa.Table:
     """Released rows with the number of their window."""
     groups = numbered(released, "tenant_id", GROUP)
-    order = _in_order(released, groups)
+    times, sequences = (column(released, name).to_numpy() for name in ("event_time", "ingress_sequence"))
+    order = _in_order(times, sequences, groups)
     rows, groups = released.take(pa.array(order)), groups[order]
     before, number = (_stored_of(released.take(pa.array(firsts(numbered(released, "tenant_id", GROUP)))), stored, *each)
                       for each in (("rows", 0), (ORDINAL, 1)))  # fmt: skip
     places = before[groups]
     if len(order):
         places = places + np.arange(len(order)) - Runs(groups).starts[Runs(groups).of]
-    times = column(rows, "event_time")
+    instants = column(rows, "event_time")
     rows = _released_at(rows.drop_columns(["event_time", "ingress_sequence"]))
     found = {
-        "window_start": times,
-        "window_end": times,
+        "window_start": instants,
+        "window_end": instants,
         ORDINAL: pa.array(number[groups] + places // size),
         "rows": pa.array(np.ones(len(order), np.int64)),
     }
@@ -157,5 +205,8 @@ def _following(found: pa.Table, closed: pa.Array, stored: pa.Table) -> pa.Table:
 
 
 def count_by_tenant(rows: pa.Table) -> dict[str, int]:
-    counts = column(rows, "tenant_id").value_counts()
-    return {entry["values"]: entry["counts"] for entry in counts.to_pylist()}
+    return _counts(column(rows, "tenant_id"))
+
+
+def _counts(names: pa.Array) -> dict[str, int]:
+    return {entry["values"]: entry["counts"] for entry in names.value_counts().to_pylist()}

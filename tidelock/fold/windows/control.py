@@ -11,11 +11,11 @@ from tidelock.definitions import Count
 from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import keys_of
-from tidelock.fold.kernel.reorder import at_once, count_by_tenant, counted, ordered_rows
+from tidelock.fold.kernel.reorder import Released, at_once, counted, ordered_rows
 from tidelock.fold.kernel.watermarks import Progress
 from tidelock.fold.store import Store
 from tidelock.fold.tables import GROUP, KEY, WATERMARKS
-from tidelock.fold.windows.closing import appended_to, close, closed, gather, kept
+from tidelock.fold.windows.closing import appended_in_order, close, closed, gather, kept
 from tidelock.fold.windows.due import all_due, closes_by_arrival, idle_sql, of_tenants
 from tidelock.fold.windows.progress import furthest, read_standings, standing_keys, tenants_of, watermark_outcome
 
@@ -72,19 +72,19 @@ class _Drain:
             progress.drained(furthest(self._open, "window_end"))
             yield from close(output, self._open, self._open, _all(self._at, self._open), self._due)
 
-    def _released(self, progress: Progress, released: pa.Table) -> Iterator[Outcome]:
+    def _released(self, progress: Progress, released: Released) -> Iterator[Outcome]:
         output = self.output
-        counts = count_by_tenant(released)
+        counts = released.by_tenant()
         before = {tenant: standing.released for tenant, standing in progress.before.items()}
         progress.count("buffer_size", counts, -1)
         progress.count("released", counts)
         if output.window is None:
-            progress.drained(furthest(released, "event_time", beyond=1))
-            yield appended_to(output.table, ordered_rows(released, before), live=output.live)
+            progress.drained(furthest(released.rows, "event_time", beyond=1))
+            yield appended_in_order(output.table, ordered_rows(released, before), live=output.live)
             return
         assert output.open is not None
         assert self._open is not None
-        ended, open_ = counted(output, released, self._open, drained=True)
+        ended, open_ = counted(output, released.table(), self._open, drained=True)
         progress.drained(furthest(ended, "window_end", beyond=1))
         yield from closed(output, ended, _all(self._at, ended))
         now = open_.set_column(open_.column_names.index("source_timestamp"), "source_timestamp", _all(self._at, open_))

@@ -29,7 +29,7 @@ from tidelock.fold.kernel.watermarks import Progress, Standing, advanced, arrive
 from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
 from tidelock.fold.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
-from tidelock.fold.windows.closing import appended_to, close, closed, gather, kept
+from tidelock.fold.windows.closing import appended_in_order, appended_to, close, closed, gather, kept
 from tidelock.fold.windows.due import LedgerTime, all_due, closes_by_arrival, tenants_due
 from tidelock.fold.windows.progress import read_standings, standing_keys, tenants_of, watermark_outcome
 
@@ -133,15 +133,15 @@ class WindowSteps:
             released, waiting = released_and_held(accepted, waited, progress.raises)
             waiting = held_rows(output, waiting)
             yield kept(output.held, waiting.slice(0, 0), waiting, due)
-            counts = count_by_tenant(released)
+            counts = released.by_tenant()
             progress.count("buffer_size", count_by_tenant(accepted))
             progress.count("buffer_size", counts, -1)
             progress.count("released", counts)
         if output.window is not None:
-            yield from self._counted(output, released)
-        elif released.num_rows:
+            yield from self._counted(output, released.table())
+        elif len(released.places):
             before = {tenant: standing.released for tenant, standing in progress.before.items()}
-            yield appended_to(output.table, ordered_rows(released, before), live=output.live)
+            yield appended_in_order(output.table, ordered_rows(released, before), live=output.live)
 
     def _counted(self, output: Output, released: pa.Table) -> Iterator[Outcome]:
         assert output.open is not None
