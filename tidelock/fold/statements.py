@@ -169,7 +169,11 @@ def select_due(schema: str, table: Table, due: Due, where: str = "TRUE") -> str:
 
 
 def delete_due(schema: str, table: Table, due: Due) -> str:
-    return f"DELETE FROM {placed(schema, table.name)} AS target USING {due.source} WHERE {due.condition}"
+    """They are found as above: joined with the source, Postgres would go through all that wait."""
+    target = placed(schema, table.name)
+    inner = f"SELECT ctid FROM {target} AS target WHERE {due.condition} OFFSET 0"
+    found = f"SELECT found.ctid FROM {due.source} CROSS JOIN LATERAL ({inner}) AS found"
+    return f"DELETE FROM {target} WHERE ctid = ANY(ARRAY({found}))"
 
 
 def select_matching(schema: str, table: Table, column: str, due: Due | None) -> str:
