@@ -17,8 +17,8 @@ PACKAGE = ROOT / "tidelock"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
 STAGES = [
-    "where", "definitions", "settings", "postgres", "ingest", "ledger", "spark", "fold", "changes", "views", "triggers",
-    "mirror", "sinks", "http", "usage", "graphql", "sources", "api", "console",
+    "where", "definitions", "settings", "arrow", "postgres", "ingest", "ledger", "spark", "changes", "fold", "views",
+    "triggers", "mirror", "sinks", "http", "usage", "graphql", "sources", "api", "console",
 ]  # fmt: skip
 #: above every stage, in this order: what opens them, what people type, what is run with it
 STAGES += ["children", "app", "cli", "demo"]
@@ -51,8 +51,8 @@ VENDORS = {
     "typer": {"cli", "reference"},
     "rich": {"cli", "demo"},
     "prometheus_client": {"api", "http"},
-    "pyarrow": {"fold", "changes", "views", "sinks", "spark", "sources"},
-    "adbc_driver_postgresql": {"fold", "changes"},
+    "pyarrow": {"arrow", "fold", "changes", "views", "sinks", "spark", "sources"},
+    "adbc_driver_postgresql": {"fold"},
     "pyspark": {"fold", "sinks", "spark"},
     "py4j": {"fold", "sinks", "spark"},
     "graphql": {"graphql"},

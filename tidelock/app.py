@@ -23,7 +23,7 @@ import uvloop
 from tidelock.api.health import fold_probe, reader_probe, tail_probe, triggers_probe
 from tidelock.api.server import Parts, make_app
 from tidelock.api.verification import Verifying
-from tidelock.changes.retention import prune
+from tidelock.changes.log import prune
 from tidelock.children import keep_running
 from tidelock.clock import Clock, database_clock
 from tidelock.console.site import Site

@@ -14,8 +14,8 @@ import pytest
 from tests import folded
 from tests.contract.test_changes import write
 from tests.e2e.commandline import json_lines, process, run
+from tidelock.changes.log import prune
 from tidelock.changes.reader import Change
-from tidelock.changes.retention import prune
 from tidelock.definitions import parse_definitions
 from tidelock.fold.tables import WATERMARKS, Table, tables_of
 from tidelock.instants import format_instant

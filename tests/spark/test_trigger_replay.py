@@ -36,8 +36,8 @@ from tests.spark.test_trigger_law import packed_for
 from tests.spark.timelines import timed_definitions, timed_ledgers
 from tests.triggers.folded import expected, hand_fold
 from tests.triggers.histories import DEFINITIONS, history
+from tidelock.changes.log import prune
 from tidelock.changes.reader import pruned_through
-from tidelock.changes.retention import prune
 from tidelock.columns import BIGINT
 from tidelock.definitions import parse_definitions
 from tidelock.errors import Unreachable

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from tidelock.changes.forms import column_forms
+from tidelock.changes.reader import column_forms
 from tidelock.columns import ColumnType
 from tidelock.fold.tables import read_tables
 from tidelock.instants import MILLISECOND, format_instant

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column
 from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.amounts import average
 from tidelock.fold.kernel.runs import Array, Places
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column, identities
+from tidelock.arrow import column, identities
 from tidelock.fold.kernel.amounts import Amounts, choose
 from tidelock.fold.kernel.outcomes import Changes, Outcome, appended, no_keys
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs, order_of

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column
 from tidelock.definitions.eventtimes import EventTime
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.keys import joined, json_strings, number_strings

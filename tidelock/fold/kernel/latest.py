@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column, typed
+from tidelock.arrow import column, typed
 from tidelock.fold.kernel.counters import Stored
 from tidelock.fold.kernel.outcomes import Outcome, chained, first_versions
 from tidelock.fold.kernel.runs import Runs, order_of

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column, typed
 from tidelock.columns import TIMESTAMP
 from tidelock.definitions import Hopping, Session, Tumbling
-from tidelock.fold.arrow import column, typed
 from tidelock.fold.kernel.aggregates import merged
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.runs import Places

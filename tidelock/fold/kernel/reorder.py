@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column
 from tidelock.definitions import Count
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.aggregates import merged
 from tidelock.fold.kernel.outcomes import row_schema
 from tidelock.fold.kernel.outputs import Output

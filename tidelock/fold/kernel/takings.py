@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import arrow_type, column, typed
 from tidelock.columns import STRING, ColumnType
 from tidelock.definitions import Count
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.arrow import arrow_type, column, typed
 from tidelock.fold.kernel.aggregates import AMOUNT, DOUBLE, initial
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import pieces_of, with_group

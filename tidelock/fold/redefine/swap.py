@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import arrow_type
 from tidelock.definitions import Definitions
 from tidelock.fold import statements
-from tidelock.fold.arrow import arrow_type
 from tidelock.fold.folder import Folder
 from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.kernel.outputs import outputs_of

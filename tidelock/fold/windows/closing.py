@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column
 from tidelock.definitions import Count, Session
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.aggregates import results
 from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
 from tidelock.fold.kernel.outputs import Output

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column
+from tidelock.arrow import column
 from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.watermarks import Progress, Standing

@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column, identities
+from tidelock.arrow import column, identities
 from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import keys_of
