@@ -18,7 +18,7 @@ from tidelock.changes.segments import decode, encode
 from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
-from tidelock.fold.tables import KEY, Table
+from tidelock.tables import KEY, Table
 
 Toml = Mapping[str, Mapping[str, Any]]
 

@@ -18,10 +18,10 @@ from tidelock.changes.log import prune
 from tidelock.changes.reader import Change
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import DefinitionChanged, NotFound, ResumeExpired
-from tidelock.fold.tables import COUNTERS, WATERMARKS, Table
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.migrate import migrate
+from tidelock.tables import COUNTERS, WATERMARKS, Table
 from tidelock.views.hub import Hub
 from tidelock.where import parse_where
 

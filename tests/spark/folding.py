@@ -17,9 +17,9 @@ from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import next_range
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, WATERMARKS, Table
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import ALWAYS, KEY, SCHEMA, WATERMARKS, Table
 
 #: definitions in the shape of tidelock.toml
 Toml = Mapping[str, Mapping[str, Any]]

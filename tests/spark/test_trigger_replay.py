@@ -44,11 +44,11 @@ from tidelock.errors import Unreachable
 from tidelock.fold.redefine import refolding
 from tidelock.fold.redefine.catalog import write_catalog_sql
 from tidelock.fold.redefine.refolding import Refolding
-from tidelock.fold.tables import tables_of
 from tidelock.model import CONTROL
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import tables_of
 from tidelock.triggers.admin import replay
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.outbox import Transition

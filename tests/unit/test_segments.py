@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tidelock.changes.segments import Changes, change_schema, changes_of, decode, encode
 from tidelock.changes.vectors import Ints, Packing, Planes, Unpacking
 from tidelock.columns import ColumnType, parse_column_type
-from tidelock.fold.tables import COUNTERS
+from tidelock.tables import COUNTERS
 
 pytestmark = pytest.mark.check
 

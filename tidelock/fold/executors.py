@@ -24,8 +24,8 @@ from tidelock.fold.kernel.entries import TimeFaults, entries, error_rows
 from tidelock.fold.kernel.latest import LatestTable, keep
 from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ERROR_ROWS, Table
 from tidelock.postgres.database import Database
+from tidelock.tables import ERROR_ROWS, Table
 
 #: what a worker returns: rows and keys of rows to remove as Arrow, or a segment
 _RETURNED = "table_name string, lane int, kind string, rows int, first bigint, last bigint, data binary"

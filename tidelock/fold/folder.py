@@ -33,7 +33,6 @@ from tidelock.fold.readings import readings, sql_text
 from tidelock.fold.slots import slots_of
 from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ERROR_ROWS, KEY, Table, tables_of
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows.carried import Carrying
 from tidelock.fold.windows.control import control_outcomes
@@ -42,6 +41,7 @@ from tidelock.fold.windows.slices import Slices
 from tidelock.fold.windows.steps import HereRows, WindowSteps
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
 
 #: ranges are counted in so many parts while they store as many rows as this, and until that is known
 _MANY_ROWS = 100_000

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from tidelock.columns import ColumnType, table_column
 from tidelock.definitions import Stream
-from tidelock.fold import casts
 from tidelock.fold.calculations import Calculation
 from tidelock.fold.kernel.latest import VALUE, LatestTable
 from tidelock.fold.readings import Reading, by_stream, readings
 from tidelock.fold.slots import WHOLE, Slots
-from tidelock.fold.tables import UNDECLARED, Table, latest_table
+from tidelock.spark import casts
+from tidelock.tables import UNDECLARED, Table, latest_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession, functions
 
 from tidelock.errors import SettingsError
-from tidelock.fold.eventtimes import Parser
+from tidelock.eventtimes import Parser
 from tidelock.fold.source import single_partition
 from tidelock.spark.runtime import reason
 

@@ -8,9 +8,9 @@ from typing import Protocol
 from tidelock.columns import ENVELOPE, STRING, ColumnType
 from tidelock.definitions import Stream
 from tidelock.definitions.eventtimes import EventTime
-from tidelock.fold import casts
 from tidelock.fold.slots import Slots, member_of
 from tidelock.ingest.wire import KEY_BYTES_MAX
+from tidelock.spark import casts
 from tidelock.where.sql import SPARK, Dialect, literal
 
 #: types whose values are the texts themselves
@@ -18,7 +18,7 @@ _TEXTS = ("string", "json")
 
 
 class Casts(Protocol):
-    """How values are read from texts, and written again, by one kind of SQL; `fold.casts` says what each is."""
+    """How values are read from texts, and written again, by one kind of SQL; `spark.casts` says what each is."""
 
     def typed(self, type_: ColumnType, text: str) -> str: ...
     def canonical(self, type_: ColumnType, value: str) -> str: ...

@@ -19,9 +19,9 @@ from tidelock.columns import STRING
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.fold import statements
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
-from tidelock.fold.tables import KEY, Table
 from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import Away
+from tidelock.tables import KEY, Table
 from tidelock.where.sql import literal
 
 #: after this many new rows, and as many as there were, run ANALYZE

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from tidelock.definitions import Stream
-from tidelock.fold import casts
-from tidelock.fold.eventtimes import BuiltIn, EventtimeTypeRegistry, eventtime_types, stream_parser
+from tidelock.eventtimes import BuiltIn, EventtimeTypeRegistry, eventtime_types, stream_parser
 from tidelock.fold.kernel.entries import FUTURE, INVALID, TimeFaults
 from tidelock.fold.parsers import check_parser
 from tidelock.fold.readings import Reading, by_stream, decoded_sql, no_instant, readings, sql_text
 from tidelock.fold.slots import AHEAD_MAX_NS, Slots
 from tidelock.instants import EARLIEST, LATEST
+from tidelock.spark import casts
 
 _TEXT = "message_text"
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tidelock.arrow import arrow_type
 from tidelock.changes.reader import decimals_of
 from tidelock.changes.segments import change_schema
-from tidelock.fold.tables import KEY, Table
+from tidelock.tables import KEY, Table
 from tidelock.views.views import ViewEvent
 
 

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from tidelock.columns import ColumnType, forms_of
 from tidelock.fold.keystarts import key_range
-from tidelock.fold.tables import KEY, SCHEMA, Table
+from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
 #: rows the driver hands over at a time; one may have a MiB

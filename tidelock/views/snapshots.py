@@ -21,7 +21,7 @@ from tidelock.changes.log import Frontier, LogCursor, read_page, read_state
 from tidelock.changes.reader import changes_of, slices
 from tidelock.errors import DefinitionChanged, ResumeExpired, SnapshotTooLarge
 from tidelock.fold.statements import placed, quoted
-from tidelock.fold.tables import KEY, SCHEMA, Table
+from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.views.decoding import fits, inserts_of, stored_schema
 from tidelock.views.prefilter import mask_of
 from tidelock.views.readers import Connection, Readers

@@ -17,7 +17,7 @@ from tidelock.arrow import arrow_type, column, each, identities
 from tidelock.changes.segments import Changes, Segment, change_schema
 from tidelock.fold.kernel.runs import Flags
 from tidelock.fold.statements import Due
-from tidelock.fold.tables import KEY, Table
+from tidelock.tables import KEY, Table
 
 __all__ = ["Changes", "Outcome", "appended", "chained", "first_versions", "no_keys", "row_schema"]
 

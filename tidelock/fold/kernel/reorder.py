@@ -19,7 +19,7 @@ from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import firsts, group_names, numbered
 from tidelock.fold.kernel.runs import Array, Places, Runs
 from tidelock.fold.kernel.watermarks import reached
-from tidelock.fold.tables import GROUP, KEY
+from tidelock.tables import GROUP, KEY
 
 ORDINAL = "window_ordinal"
 #: the collection of a row's release; no declared column can have that name

@@ -21,8 +21,8 @@ from tidelock.fold.redefine.catalog import Catalog, unit_hashes, write_catalog_s
 from tidelock.fold.redefine.shadow import Shadow, scopes
 from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, SCHEMA, WATERMARKS, Table, tables_of
 from tidelock.fold.windows.due import write_due_sql
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, SCHEMA, WATERMARKS, Table, tables_of
 
 #: whoever asks for a table that the swap waits for waits behind it: it gives up, and is tried again
 _LOCK_S = 2

@@ -33,7 +33,7 @@ from tidelock.fold.kernel.runs import Flags
 from tidelock.fold.kernel.watermarks import EARLIEST, Standing
 from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
-from tidelock.fold.tables import GROUP, KEY, Table
+from tidelock.tables import GROUP, KEY, Table
 
 
 def gather(

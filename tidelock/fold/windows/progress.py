@@ -14,7 +14,7 @@ from tidelock.arrow import column
 from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.watermarks import Progress, Standing
-from tidelock.fold.tables import KEY, WATERMARKS
+from tidelock.tables import KEY, WATERMARKS
 
 _STATE = [name for name in WATERMARKS.stored if name != "window"]
 

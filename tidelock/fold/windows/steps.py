@@ -28,10 +28,10 @@ from tidelock.fold.kernel.takings import Carried, Taking, collections_of, late_r
 from tidelock.fold.kernel.watermarks import Progress, Standing, advanced, arrived, reached
 from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
 from tidelock.fold.windows.closing import appended_to, close, closed, gather, kept
 from tidelock.fold.windows.due import LedgerTime, all_due, closes_by_arrival, tenants_due
 from tidelock.fold.windows.progress import read_standings, standing_keys, tenants_of, watermark_outcome
+from tidelock.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
 
 
 class Rows(Protocol):
