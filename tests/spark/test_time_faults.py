@@ -24,8 +24,8 @@ from tidelock.errors import SettingsError
 from tidelock.eventtimes import EventtimeTypeRegistry, Parser, load_plugins
 from tidelock.fold.folder import Folder
 from tidelock.fold.redefine.shadow import Plan
-from tidelock.fold.slots import slots_of
 from tidelock.fold.store import Store
+from tidelock.fold.streams import slots_of
 from tidelock.fold.timing import Timing
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark

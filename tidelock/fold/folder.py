@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame
 
 from tidelock.definitions import Definitions
 from tidelock.fold import executors
-from tidelock.fold.calculations import compile_calculations
 from tidelock.fold.executors import Task
 from tidelock.fold.kernel.counters import count
 from tidelock.fold.kernel.entries import entries, error_rows
@@ -25,14 +24,13 @@ from tidelock.fold.kernel.latest import keep
 from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.kernel.outputs import outputs_of
 from tidelock.fold.kernel.takings import ENVELOPE
-from tidelock.fold.latest import LatestSteps
+from tidelock.fold.latest import LatestSteps, compile_calculations
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
 from tidelock.fold.ranges import Range
-from tidelock.fold.readings import readings, sql_text
-from tidelock.fold.slots import slots_of
 from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
 from tidelock.fold.store import Store
+from tidelock.fold.streams import readings, slots_of, sql_text
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows.carried import Carrying
 from tidelock.fold.windows.control import control_outcomes

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from tidelock.definitions import Definitions, Meter
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.kernel.entries import SLOT
-from tidelock.fold.readings import Reading, by_stream, readings
-from tidelock.fold.slots import QUANTITY_TEXT, Slots
+from tidelock.fold.streams import QUANTITY_TEXT, Reading, Slots, by_stream, readings
 from tidelock.spark import casts
 from tidelock.where.sql import SPARK, where_sql
 

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from tidelock.fold.keystarts import key_text
+from tidelock.fold.keys import key_text
 from tidelock.graphql.fields import ColumnOrder, Field, OneRowField, RowsField, TypenameField
 from tidelock.graphql.introspection import Budget, IntrospectionField
 from tidelock.graphql.requests import RESULT_TOO_LARGE, RequestRefused, refusal

@@ -17,7 +17,7 @@ from tidelock.definitions.eventtimes import EventTime
 from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.keys import joined, json_strings, number_strings
-from tidelock.fold.readings import no_instant
+from tidelock.fold.streams import no_instant
 from tidelock.tables import KEY
 
 #: codes of what is wrong with an event time
