@@ -54,10 +54,10 @@ def column(rows: pa.Table, name: str) -> pa.Array:
     return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
 
 
-def written_table(rows: pa.Table) -> bytes:
+def written_table(rows: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
     """A table as a stream of Arrow's own."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
 

@@ -117,7 +117,7 @@ def _outcome(table: Table, parts: pa.Table) -> Outcome:
 def _returned(outcome: Outcome, lane: int) -> Iterator[pa.RecordBatch]:
     for kind, rows in (("rows", outcome.rows), ("fresh", outcome.fresh), ("removed", outcome.removed)):
         if rows.num_rows:
-            yield _batch(outcome, lane, kind, rows.num_rows, 0, 0, written_table(rows))
+            yield _batch(outcome, lane, kind, rows.num_rows, 0, 0, written_table(rows, _PACKED))
     if outcome.changes is not None:
         for each in encode(outcome.changes):
             first, last = each.first_source_timestamp, each.last_source_timestamp
