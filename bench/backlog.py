@@ -8,10 +8,10 @@ from typing import Any
 
 from tidelock.errors import Difference
 from tidelock.fold.statements import drop, reshape
-from tidelock.fold.tables import ALWAYS, Table
 from tidelock.instants import SECOND, parse_rfc3339
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
+from tidelock.tables import ALWAYS, Table
 
 QUERIES = load("bench", "backlog.sql")
 

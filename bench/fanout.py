@@ -26,11 +26,11 @@ import uvloop
 from bench import memory, scratch
 from bench.harness import Say
 from tidelock.changes.reader import Row
+from tidelock.changes.segments import change_schema, encode
 from tidelock.errors import Difference, Unreachable
-from tidelock.fold.segments import change_schema, encode
-from tidelock.fold.tables import COUNTERS, Table
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
+from tidelock.tables import COUNTERS, Table
 
 QUERIES = load("bench", "changelog.sql")
 

@@ -14,7 +14,7 @@ from bench.harness import Say
 from tidelock.changes.reader import Change
 from tidelock.columns import STRING, parse_column_type
 from tidelock.errors import Difference
-from tidelock.fold.tables import Table
+from tidelock.tables import Table
 from tidelock.views.views import TableViews, ViewEvent
 from tidelock.where import Expression, compile_where, parse_where
 

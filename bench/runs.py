@@ -17,11 +17,11 @@ from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Pace, next_range
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.opening import migrate_ledger, open_database
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 #: names and values of one column of the result
 Figures = dict[str, float | int | None]

@@ -17,7 +17,6 @@ from bench.runs import Figures, Run
 from tidelock.definitions import parse_definitions
 from tidelock.errors import Difference
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.groups import ClickHouseSettings, LakeSettings
@@ -27,6 +26,7 @@ from tidelock.sinks.lakeranges import LakeRanges
 from tidelock.sinks.loader import Loading, Sink
 from tidelock.sinks.source import LedgerSource
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 _CUSTOMERS = 10_000
 #: of folds from either side, the first of which only warms up

@@ -11,7 +11,8 @@ from psycopg import sql
 
 from tests.model.values import key_text
 from tidelock.definitions import Definitions
-from tidelock.fold.tables import (
+from tidelock.instants import format_instant, parse_rfc3339
+from tidelock.tables import (
     ADJUSTMENTS,
     COUNTER_GROUPS,
     COUNTERS,
@@ -23,7 +24,6 @@ from tidelock.fold.tables import (
     Table,
     tables_of,
 )
-from tidelock.instants import format_instant, parse_rfc3339
 
 Connection = psycopg.AsyncConnection[Any]
 

@@ -17,12 +17,12 @@ PACKAGE = ROOT / "tidelock"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 #: data flows this way; a stage never imports a later one
 STAGES = [
-    "where", "definitions", "settings", "postgres", "ingest", "ledger", "spark", "fold", "changes", "views", "triggers",
-    "mirror", "sinks", "http", "usage", "graphql", "sources", "api", "console",
+    "where", "definitions", "tables", "settings", "arrow", "postgres", "ingest", "ledger", "spark", "eventtimes",
+    "changes", "fold", "views", "triggers", "mirror", "sinks", "http", "usage", "graphql", "sources", "api", "console",
 ]  # fmt: skip
 #: above every stage, in this order: what opens them, what people type, what is run with it
 STAGES += ["children", "app", "cli", "demo"]
-TOP = {"client", "eventtimes", "reference", "__main__"}
+TOP = {"client", "reference", "__main__"}
 #: a module is a chapter
 LINES_MAX = 600
 #: a vendor is imported where its noun lives, and its errors are translated there
@@ -51,9 +51,9 @@ VENDORS = {
     "typer": {"cli", "reference"},
     "rich": {"cli", "demo"},
     "prometheus_client": {"api", "http"},
-    "pyarrow": {"fold", "changes", "views", "sinks", "spark", "sources"},
-    "adbc_driver_postgresql": {"fold", "changes"},
-    "pyspark": {"fold", "sinks", "spark"},
+    "pyarrow": {"arrow", "fold", "changes", "views", "sinks", "spark", "sources"},
+    "adbc_driver_postgresql": {"fold"},
+    "pyspark": {"eventtimes", "fold", "sinks", "spark"},
     "py4j": {"fold", "sinks", "spark"},
     "graphql": {"graphql"},
     "zstandard": {"ingest", "sources"},

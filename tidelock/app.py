@@ -23,12 +23,12 @@ import uvloop
 from tidelock.api.health import fold_probe, reader_probe, tail_probe, triggers_probe
 from tidelock.api.server import Parts, make_app
 from tidelock.api.verification import Verifying
-from tidelock.changes.retention import prune
+from tidelock.changes.log import prune
 from tidelock.children import keep_running
 from tidelock.clock import Clock, database_clock
 from tidelock.console.site import Site
 from tidelock.errors import SettingsError
-from tidelock.fold.plugins import check_event_times, load_plugins
+from tidelock.eventtimes import check_event_times, load_plugins
 from tidelock.http.access import check_binding
 from tidelock.http.listener import bind, listen, open_gate, url_of
 from tidelock.ingest.intake import Intake
@@ -255,9 +255,9 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
     from tidelock.fold.redefine.proposals import check_definitions
     from tidelock.fold.runner import CURSOR, Runner
     from tidelock.fold.store import Store
-    from tidelock.fold.tables import SCHEMA
     from tidelock.spark.configuration import check as check_spark
     from tidelock.spark.runtime import Spark
+    from tidelock.tables import SCHEMA
 
     check_spark(settings.spark, settings.database_url)
     _load_plugins(settings)
@@ -298,10 +298,10 @@ def replay(
     from tidelock.fold.redefine.replay import await_fold, build, plan_replay
     from tidelock.fold.runner import CURSOR, Runner
     from tidelock.fold.store import Store
-    from tidelock.fold.tables import SCHEMA
     from tidelock.postgres import leases as lease
     from tidelock.spark.configuration import check as check_spark
     from tidelock.spark.runtime import Spark
+    from tidelock.tables import SCHEMA
 
     check_spark(settings.spark, settings.database_url)
     _load_plugins(settings)

@@ -54,12 +54,11 @@ class ColumnType:
 
 
 STRING = ColumnType("string")
-
-
 BIGINT = ColumnType("bigint")
-
-
 TIMESTAMP = ColumnType("timestamp")
+DOUBLE = ColumnType("double")
+#: of quantities, and of what is added up of them
+AMOUNT = ColumnType("decimal", 38, 9)
 
 
 #: the columns every event has, declared or not

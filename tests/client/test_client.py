@@ -23,8 +23,8 @@ from tests.conftest import Databases
 from tests.e2e.conftest import Threaded
 from tidelock.client import AsyncClient, Client, NoAnswer, Refused, Update
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import COUNTERS
 from tidelock.postgres.database import Database
+from tidelock.tables import COUNTERS
 
 DEFINITIONS = parse_definitions(tomllib.loads(METER))
 

@@ -21,9 +21,9 @@ from tests.live.folding import TICK, Folding, put
 from tidelock.console.site import ENTRIES
 from tidelock.definitions import parse_definitions
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.ledger.apikeys import create_key
 from tidelock.postgres.database import Database
+from tidelock.tables import SCHEMA, tables_of
 
 DEFINITIONS = parse_definitions(
     {

@@ -13,8 +13,8 @@ from tests.conftest import Databases
 from tests.e2e.conftest import Threaded
 from tests.live.folding import Folding, folding, put
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import tables_of
 from tidelock.ledger.apikeys import create_key
+from tidelock.tables import tables_of
 
 DEFINITIONS = parse_definitions(
     {"streams": {"orders": {"key": "id", "columns": {"id": "string", "state": "string"}}}, "meters": {"calls": {}}}

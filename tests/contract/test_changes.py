@@ -16,12 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidelock.changes.forms import change_forms
-from tidelock.changes.reader import Change, before_last, pruned_through, read_batches, read_changes
-from tidelock.changes.retention import prune
+from tidelock.changes.log import prune
+from tidelock.changes.reader import Change, before_last, change_forms, pruned_through, read_batches, read_changes
+from tidelock.changes.segments import change_schema, decode, encode
 from tidelock.columns import parse_column_type
 from tidelock.errors import ResumeExpired
-from tidelock.fold.segments import change_schema, decode, encode
 from tidelock.postgres.database import Database
 
 Connection = psycopg.Connection[Any]
@@ -205,7 +204,7 @@ def test_a_clock_that_was_set_back_leaves_no_gap(connection: Connection) -> None
 
 
 def test_many_segments_are_removed_in_steps(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.changes.retention._BATCH", 2)
+    monkeypatch.setattr("tidelock.changes.log._BATCH", 2)
     for last_sequence in range(1, 8):
         write(connection, last_sequence, *(change("a", last_sequence, f"{n}", n) for n in range(6)), age="3d")
     assert prune(connection, DAY) == 21

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
-from tidelock.fold.slots import WHOLE, Member
+from tidelock.fold.streams import WHOLE, Member
 from tidelock.postgres.database import Database
 from tidelock.sinks.lakeranges import member_texts
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import SettingsError, TidelockError
-from tidelock.fold.tables import SCHEMA
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import find_binaries
 from tidelock.postgres.migrate import migrate, status
+from tidelock.tables import SCHEMA
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from tidelock.fold import statements, store
 from tidelock.fold.kernel.outcomes import appended, row_schema
 from tidelock.fold.store import Store
-from tidelock.fold.tables import COUNTERS, KEY, SCHEMA
 from tidelock.postgres.database import Database
+from tidelock.tables import COUNTERS, KEY, SCHEMA
 
 ROWS = 5_000
 

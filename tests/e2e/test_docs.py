@@ -15,10 +15,10 @@ from tests.faults.servers import ROOT
 from tests.live.javascript import has_javascript
 from tests.stack import Stack, declared
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import tables_of
 from tidelock.graphql.schema import make_schema
 from tidelock.settings import load
 from tidelock.spark.runtime import Spark
+from tidelock.tables import tables_of
 
 pytestmark = pytest.mark.stack
 PAGES = [

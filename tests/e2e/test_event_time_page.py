@@ -22,8 +22,7 @@ from tests.e2e.test_docs import FENCE
 from tests.e2e.test_reads import listed
 from tests.faults.servers import ROOT
 from tidelock.definitions import parse_definitions
-from tidelock.eventtimes import EventtimeTypeRegistry, eventtime_types
-from tidelock.fold.plugins import load_plugins
+from tidelock.eventtimes import EventtimeTypeRegistry, eventtime_types, load_plugins
 from tidelock.instants import SECOND, parse_rfc3339
 from tidelock.spark.runtime import Spark
 

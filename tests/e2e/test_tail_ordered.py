@@ -14,12 +14,12 @@ import pytest
 from tests import folded
 from tests.contract.test_changes import write
 from tests.e2e.commandline import json_lines, process, run
+from tidelock.changes.log import prune
 from tidelock.changes.reader import Change
-from tidelock.changes.retention import prune
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import WATERMARKS, Table, tables_of
 from tidelock.instants import format_instant
 from tidelock.postgres.database import Database
+from tidelock.tables import WATERMARKS, Table, tables_of
 from tidelock.views.rows import RowSelection, read_rows
 
 TRADES = {

@@ -31,8 +31,8 @@ from tests.spark.definition_changes import leftovers, modelled, picture
 from tests.spark.folding import differences, expected, pictured
 from tidelock.changes.reader import read_changes
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import tables_of
 from tidelock.instants import format_instant
+from tidelock.tables import tables_of
 
 CONFIG = f"""
 {SETTINGS}

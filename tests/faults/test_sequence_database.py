@@ -19,7 +19,6 @@ from tests.faults.killing import Victims, kills_of_a_soak
 from tests.recording import LIMITS, record, rows
 from tidelock.fold.ranges import extent, next_range
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.feed import Feed
 from tidelock.ledger.routing import Filter
 from tidelock.ledger.salts import open_salts
@@ -32,6 +31,7 @@ from tidelock.postgres import postmaster
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.pool import Connections
+from tidelock.tables import SCHEMA
 
 WRITERS = 8
 FAILURES_MAX, PAUSE_S = 3, 0.1

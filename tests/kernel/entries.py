@@ -14,11 +14,11 @@ from tests.model.fold import _lateness, _matches
 from tests.model.meters import duration, period_start, quantity_of
 from tests.model.progress import CONTROL
 from tests.model.values import KEY_BYTES_MAX
+from tidelock.changes.segments import decode, encode
 from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
-from tidelock.fold.segments import decode, encode
-from tidelock.fold.tables import KEY, Table
+from tidelock.tables import KEY, Table
 
 Toml = Mapping[str, Mapping[str, Any]]
 

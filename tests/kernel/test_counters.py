@@ -20,7 +20,7 @@ from tests.spark.folding import _texts
 from tests.spark.ledgers import COMPUTED, Ledger, definitions, ledgers
 from tests.spark.packs import drawn, pack
 from tidelock.fold.kernel.counters import count
-from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table
 
 pytestmark = pytest.mark.check
 

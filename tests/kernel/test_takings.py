@@ -19,7 +19,7 @@ from tidelock.fold.kernel.outputs import Output, outputs_of
 from tidelock.fold.kernel.panes import windows_of
 from tidelock.fold.kernel.takings import Carried, Taking, collections_of, outputs_take, take, together
 from tidelock.fold.kernel.watermarks import advanced
-from tidelock.fold.tables import GROUP, KEY
+from tidelock.tables import GROUP, KEY
 
 FRAMES: list[dict[str, Any]] = [{"tumbling": "10ns"}, {"hopping": ["10ns", "4ns"]}, {"session": "5ns"}, {"count": 3}]
 SELECT = {

@@ -20,10 +20,10 @@ from tidelock.fold.kernel.outcomes import chained, first_versions, row_schema
 from tidelock.fold.redefine.catalog import write_catalog_sql
 from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
+from tidelock.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.views.hub import Hub
 from tidelock.views.subscriptions import Subscription
 from tidelock.views.views import ViewEvent

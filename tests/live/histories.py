@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.filters import COLUMNS, Filter, Row, naive, rows
 from tidelock.changes.reader import Change
 from tidelock.columns import STRING
-from tidelock.fold.tables import Table
+from tidelock.tables import Table
 from tidelock.views.views import ViewEvent
 from tidelock.where import Expression, parse_where
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import tables_of
+from tidelock.tables import tables_of
 from tidelock.views.catalog import TableCatalog
 
 #: a column of every type

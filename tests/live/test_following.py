@@ -17,11 +17,11 @@ from tests.conftest import Databases
 from tests.filters import Filter, where
 from tests.live.folding import Folding, folding, following, gone, hub_of, put, until
 from tests.live.histories import TABLE, TENANTS, Client, State, comparable, expression_of, histories, visible
+from tidelock.changes import log, reader, segments
 from tidelock.changes.reader import Change
 from tidelock.errors import Closed
-from tidelock.fold import segments, store
+from tidelock.fold import store
 from tidelock.postgres.database import Database
-from tidelock.views import decoding, log
 from tidelock.views.hub import Hub
 from tidelock.views.subscriptions import Subscription
 from tidelock.views.views import ViewEvent
@@ -45,7 +45,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "encode", partial(segments.encode, rows_max=2))
     monkeypatch.setattr(log, "_PAGE_ROWS", 3)
     monkeypatch.setattr(log, "_PAGE_PARTS", 2)
-    monkeypatch.setattr(decoding, "_ROWS", 2)
+    monkeypatch.setattr(reader, "_ROWS", 2)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from tests.budgets import HANG_S
 from tests.live.folding import TICK, Folding, folding, gone, hub_of, put, taken, until
 from tests.live.histories import TABLE, expression_of
-from tidelock.changes.retention import prune
+from tidelock.changes.log import prune
 from tidelock.errors import Closed, Overflowed, ResumeExpired, SnapshotTooLarge
 from tidelock.postgres.database import Database
 from tidelock.views import snapshots

@@ -14,14 +14,14 @@ import pytest
 
 from tests.live.folding import OTHERS, STREAMS, Folding, folding, following, hub_of, put, taken, until
 from tests.live.histories import TABLE, Client, comparable, visible
+from tidelock.changes.log import prune
 from tidelock.changes.reader import Change
-from tidelock.changes.retention import prune
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import DefinitionChanged, NotFound, ResumeExpired
-from tidelock.fold.tables import COUNTERS, WATERMARKS, Table
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.migrate import migrate
+from tidelock.tables import COUNTERS, WATERMARKS, Table
 from tidelock.views.hub import Hub
 from tidelock.where import parse_where
 
@@ -113,7 +113,7 @@ async def test_who_missed_changes_that_are_gone_is_told_so(
 
 
 def _look(database: Database) -> Any:
-    from tidelock.views.log import read_state
+    from tidelock.changes.log import read_state
 
     with database.connect_sync() as connection:
         return read_state(connection)

@@ -11,12 +11,11 @@ import pytest
 
 from tests.live.folding import OTHERS, Folding, folding, put
 from tests.live.histories import TABLE
-from tidelock.changes.retention import prune
+from tidelock.changes import log, segments
+from tidelock.changes.log import beginning, prune, read_page, read_state
 from tidelock.errors import ResumeExpired
-from tidelock.fold import segments, store
+from tidelock.fold import store
 from tidelock.postgres.database import Database
-from tidelock.views import log
-from tidelock.views.log import beginning, read_page, read_state
 from tidelock.views.readers import Connection
 
 pytestmark = pytest.mark.check

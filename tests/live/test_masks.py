@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.filters import COLUMNS, Filter, Row, naive, rows, where
 from tests.live.histories import expression_of
+from tidelock.changes.segments import change_schema
 from tidelock.columns import STRING
-from tidelock.fold.segments import change_schema
 from tidelock.views import prefilter as masks
 from tidelock.views.branches import branches_of
 from tidelock.views.prefilter import Mask

@@ -16,11 +16,11 @@ from tests import folded
 from tests.live.asking import Asker
 from tests.live.tables import DEFINITIONS, TABLES
 from tidelock.definitions import Definitions, parse_definitions
-from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.graphql.fields import OneRowField, RowsField
 from tidelock.graphql.queries import QueryAnswer
 from tidelock.graphql.requests import Request, RequestRefused
 from tidelock.postgres.database import Database
+from tidelock.tables import SCHEMA, tables_of
 
 pytestmark = pytest.mark.check
 

@@ -6,7 +6,7 @@ import pytest
 
 from tidelock.changes.reader import Change, Row
 from tidelock.columns import parse_column_type
-from tidelock.fold.tables import Table
+from tidelock.tables import Table
 from tidelock.views.views import RowEvent, row_event
 
 pytestmark = pytest.mark.check

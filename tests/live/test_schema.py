@@ -20,8 +20,8 @@ from graphql import (
 
 from tests.live.tables import SHAPE, TABLES
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import tables_of
 from tidelock.graphql.schema import make_schema
+from tidelock.tables import tables_of
 from tidelock.views.catalog import TableCatalog, silent_tables
 
 pytestmark = pytest.mark.check

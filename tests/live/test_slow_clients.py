@@ -22,8 +22,8 @@ from bench.fanout import METER, ChangeLog, counter_row
 from bench.memory import resident_mb
 from tests.faults.servers import Server, running
 from tests.live.sockets import Socket, connected
-from tidelock.fold.tables import COUNTERS
 from tidelock.postgres.database import Database
+from tidelock.tables import COUNTERS
 
 FOLLOW = """subscription { counters { operation fields ts_timestamp
     data { metric customer_ref period_start agg_count agg_sum value total } } }"""

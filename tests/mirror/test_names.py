@@ -5,10 +5,17 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidelock.mirror.cluster import LENGTH_MAX, stream_of, topic_name, topic_name_apart
+from tidelock.mirror.cluster import LENGTH_MAX, topic_name, topic_name_apart
 
 STREAMS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=255)
 LIKELY = st.text("ab._x2E5F /ü", min_size=1, max_size=12)
+PIECE = re.compile(r"_x([0-9A-F]{2})|(.)", re.DOTALL)
+
+
+def stream_of(prefix: str, topic: str) -> str:
+    """The stream that a topic is named for. One that was cut gives what was cut."""
+    pieces = PIECE.findall(topic.removeprefix(prefix))
+    return b"".join(bytes.fromhex(code) if code else text.encode() for code, text in pieces).decode()
 
 
 def test_what_is_allowed_stays_as_it_is() -> None:

@@ -12,7 +12,6 @@ import duckdb
 
 from tests.recording import record, sequencing
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.ledger.findings import Check
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import ClickHouseSettings, KafkaSettings, LakeSettings
@@ -25,6 +24,7 @@ from tidelock.sinks.loader import Loading, Sink
 from tidelock.sinks.proof import StoreProof
 from tidelock.sinks.source import LedgerSource
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 EVERY_FIELD = {
     "tenantId": "acme", "stream": "calls", "customerRef": 'cus_ü"\\', "resourceId": "", "quantity": "-1.50",

@@ -12,7 +12,6 @@ from tests.recording import record, rows, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.mirror.broker import Broker
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
@@ -20,6 +19,7 @@ from tidelock.settings.groups import KafkaSettings
 from tidelock.sinks.kafkasource import KafkaSource, java_options, not_mirrored
 from tidelock.sinks.loader import Loading
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 
 def loading(spark: Spark, database: Database, store: Any, settings: Settings) -> Loading:

@@ -20,7 +20,6 @@ from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import ClickHouseSettings, LoadSettings
@@ -29,6 +28,7 @@ from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
 from tidelock.sinks.loader import Lane, Loader, Loading, Sink
 from tidelock.sinks.source import LedgerSource
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 QUICK = replace(LoadSettings(), interval=10_000_000, pause_max=200_000_000)
 

@@ -18,7 +18,6 @@ from tests.sinks.stores import fill, proven
 from tests.sinks.test_replay_from_lake import PLAIN, Counting
 from tests.spark.folding import Folding
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import LakeSettings, SparkSettings
 from tidelock.sinks.lake import LakeSink
@@ -27,6 +26,7 @@ from tidelock.sinks.lakereader import LakeReader
 from tidelock.sinks.loader import Loading
 from tidelock.sinks.source import LedgerSource
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 ENDPOINT = os.environ.get("S3_ENDPOINT", "")
 BUCKET = "tidelock-test"

@@ -26,10 +26,10 @@ from tidelock.fold.ranges import ledger_end
 from tidelock.fold.redefine.catalog import Catalog, read_catalog
 from tidelock.fold.runner import CURSOR, Control, Runner
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.model import CONTROL
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA, tables_of
 
 Toml = Mapping[str, Mapping[str, Any]]
 #: what calculated columns compute, by their texts: Spark's SQL is not the model's to evaluate

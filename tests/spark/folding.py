@@ -10,16 +10,16 @@ from typing import Any
 from tests.ledgers import write_ledger
 from tests.model import Event, State
 from tests.model.values import decimal_text
+from tidelock.changes.segments import decode
 from tidelock.definitions import parse_definitions
 from tidelock.fold import statements
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import next_range
-from tidelock.fold.segments import decode
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, WATERMARKS, Table
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import ALWAYS, KEY, SCHEMA, WATERMARKS, Table
 
 #: definitions in the shape of tidelock.toml
 Toml = Mapping[str, Mapping[str, Any]]

@@ -20,7 +20,7 @@ from tests.budgets import examples
 from tidelock.columns import parse_column_type
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
-from tidelock.fold.calculations import Calculation, compile_calculations
+from tidelock.fold.latest import Calculation, compile_calculations
 from tidelock.spark.runtime import Spark
 
 COLUMNS = {

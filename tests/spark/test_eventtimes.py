@@ -20,15 +20,14 @@ from tests.model import Event
 from tests.model.times import BEYOND, EARLIEST, LATEST
 from tests.spark.times import BAD, TIMES, TYPES, Toml, events, model_times, stream, streams, values
 from tidelock.definitions import parse_definitions
-from tidelock.eventtimes import eventtime_types
-from tidelock.fold.eventtimes import BuiltIn
-from tidelock.fold.slots import slots_of
+from tidelock.eventtimes import BuiltIn, eventtime_types
 from tidelock.fold.source import Source
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
+from tidelock.fold.streams import slots_of
 from tidelock.fold.timing import Timing
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 MANY = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=examples(2))
 

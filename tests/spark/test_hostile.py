@@ -13,7 +13,7 @@ from tests.recording import record, sequencing
 from tests.spark.folding import Folding
 from tidelock.definitions import Stream, parse_definitions
 from tidelock.errors import SettingsError
-from tidelock.fold.calculations import compile_calculations
+from tidelock.fold.latest import compile_calculations
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 

@@ -25,10 +25,10 @@ from tests.spark.packs import Pack, drawn, pack
 from tests.spark.timelines import controls, timed_definitions, timed_ledgers
 from tidelock.columns import BIGINT, STRING, ColumnType
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import Table, tables_of
 from tidelock.model import CONTROL
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import Table, tables_of
 
 ROOT = Path(__file__).parent.parent.parent
 #: ranges up to so many events are the driver's

@@ -14,10 +14,10 @@ from tests.spark.definition_changes import catalog, change, changed, fold_all, l
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.redefine import recomputation
 from tidelock.fold.redefine.recomputation import CHECK, Finding, Recomputation
-from tidelock.fold.tables import Table
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import Table
 
 
 def recompute(spark: Spark, database: Database, *names: str, stop: threading.Event | None = None) -> Any:

@@ -30,13 +30,13 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import runner
 from tidelock.fold.folder import Folder
 from tidelock.fold.runner import Runner
-from tidelock.fold.tables import tables_of
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.migrate import migrate
 from tidelock.settings import Settings
 from tidelock.spark.runtime import Spark
+from tidelock.tables import tables_of
 
 TOML: dict[str, Any] = {"meters": {"calls": {"aggregation": "count"}}}
 DEFINITIONS = parse_definitions(TOML)

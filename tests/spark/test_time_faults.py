@@ -21,16 +21,15 @@ from tests.spark.plugin_times import DAY
 from tests.spark.times import ARRIVAL, events, stream, streams, values
 from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError
-from tidelock.eventtimes import EventtimeTypeRegistry, Parser
+from tidelock.eventtimes import EventtimeTypeRegistry, Parser, load_plugins
 from tidelock.fold.folder import Folder
-from tidelock.fold.plugins import load_plugins
 from tidelock.fold.redefine.shadow import Plan
-from tidelock.fold.slots import slots_of
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA
+from tidelock.fold.streams import slots_of
 from tidelock.fold.timing import Timing
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 PLUGIN = "tests.spark.plugin_times"
 

@@ -36,19 +36,19 @@ from tests.spark.test_trigger_law import packed_for
 from tests.spark.timelines import timed_definitions, timed_ledgers
 from tests.triggers.folded import expected, hand_fold
 from tests.triggers.histories import DEFINITIONS, history
+from tidelock.changes.log import prune
 from tidelock.changes.reader import pruned_through
-from tidelock.changes.retention import prune
 from tidelock.columns import BIGINT
 from tidelock.definitions import parse_definitions
 from tidelock.errors import Unreachable
 from tidelock.fold.redefine import refolding
 from tidelock.fold.redefine.catalog import write_catalog_sql
 from tidelock.fold.redefine.refolding import Refolding
-from tidelock.fold.tables import tables_of
 from tidelock.model import CONTROL
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import tables_of
 from tidelock.triggers.admin import replay
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.outbox import Transition

@@ -19,10 +19,10 @@ from tidelock.definitions import parse_definitions
 from tidelock.errors import NotFound, SettingsError
 from tidelock.fold.folder import Folder
 from tidelock.fold.store import Store
-from tidelock.fold.tables import SCHEMA, tables_of
 from tidelock.model import CONTROL
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA, tables_of
 from tidelock.views.catalog import TableCatalog
 
 SECOND = 10**9

@@ -12,7 +12,7 @@ from typing import Any
 from tests.model import State
 from tests.model.values import decimal_text, instant_text
 from tidelock.columns import ColumnType
-from tidelock.fold.tables import Table
+from tidelock.tables import Table
 from tidelock.triggers.definition import Deletion, Trigger, control_event
 
 #: few, so that triggers are changed and come back after they ended

@@ -20,8 +20,8 @@ from tidelock.fold.kernel.outcomes import chained, first_versions, row_schema
 from tidelock.fold.redefine.catalog import write_catalog_sql
 from tidelock.fold.statements import reshape
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 from tidelock.postgres.database import Database
+from tidelock.tables import ALWAYS, KEY, SCHEMA, Table, tables_of
 
 TABLES = tables_of(parse_definitions(DEFINITIONS))
 

@@ -15,7 +15,7 @@ from tidelock.fold.redefine.catalog import Catalog, changed_units, check_columns
 from tidelock.fold.redefine.proposals import definition_event, read_definition_event
 from tidelock.fold.redefine.shadow import Plan, makes
 from tidelock.fold.statements import drop, reshape
-from tidelock.fold.tables import ALWAYS, Table, read_tables, tables_of
+from tidelock.tables import ALWAYS, Table, read_tables, tables_of
 
 COLUMNS = {"n": "bigint", "region": "string"}
 

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.fold.slots import WHOLE, Member
+from tidelock.fold.streams import WHOLE, Member
 from tidelock.sinks.lakeranges import FLAT, is_simple, member_texts, pattern
 
 _NAMES = ["a", "ms", "b", "a b", 'x"y', "a:b", "", "é"]

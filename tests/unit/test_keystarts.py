@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.columns import parse_column_type
-from tidelock.fold.keys import bounded, joined, json_strings
-from tidelock.fold.keystarts import KeyRange, key_range, key_text
+from tidelock.fold.keys import KeyRange, bounded, joined, json_strings, key_range, key_text
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(
     [

@@ -16,7 +16,7 @@ import pytest
 from tests.model.cases import CASES, meter_of
 from tests.model.eventtime_cases import shared_definitions
 from tidelock.definitions import parse_definitions
-from tidelock.fold.tables import ALWAYS
+from tidelock.tables import ALWAYS
 
 pytestmark = pytest.mark.check
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from graphql import GraphQLEnumType, print_schema
 
-from tidelock.fold.tables import ALWAYS
 from tidelock.graphql.schema import make_schema
+from tidelock.tables import ALWAYS
 
 pytestmark = pytest.mark.check
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidelock.changes.segments import Changes, change_schema, changes_of, decode, encode
+from tidelock.changes.vectors import Ints, Packing, Planes, Unpacking
 from tidelock.columns import ColumnType, parse_column_type
-from tidelock.fold.segments import Changes, change_schema, changes_of, decode, encode
-from tidelock.fold.tables import COUNTERS
-from tidelock.fold.vectors import Ints, Packing, Planes, Unpacking
+from tidelock.tables import COUNTERS
 
 pytestmark = pytest.mark.check
 

@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from tidelock.columns import STRING
 from tidelock.errors import RequestError
-from tidelock.fold.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
 from tidelock.http.access import Access
 from tidelock.http.parameters import (
     Parameters,
@@ -29,6 +28,7 @@ from tidelock.http.problems import JSON
 from tidelock.model import DEFAULT_TENANT
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
+from tidelock.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
 from tidelock.usage.explain import Asked, Explaining, ExplainLimits
 from tidelock.usage.usage import Wanted, read_usage
 from tidelock.views.catalog import CatalogReader

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from rich.text import Text
 
-from tidelock.changes.forms import change_forms
-from tidelock.changes.reader import Change
+from tidelock.changes.reader import Change, change_forms
 from tidelock.cli import terminal
 from tidelock.cli.flags import check_texts
 from tidelock.cli.session import read_shape

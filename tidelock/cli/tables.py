@@ -272,7 +272,7 @@ def _changes(
 
 
 def _print_changes(columns: Mapping[str, ColumnType], found: Iterator[Change], *, json: bool) -> None:
-    from tidelock.changes.forms import change_forms
+    from tidelock.changes.reader import change_forms
 
     form = change_forms(columns)
     if json:

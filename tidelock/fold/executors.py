@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from tidelock.fold.arrow import read_table, written_table
+from tidelock.arrow import read_table, written_table
+from tidelock.changes.segments import Segment, encode
 from tidelock.fold.kernel.counters import Meters, count
 from tidelock.fold.kernel.entries import TimeFaults, entries, error_rows
 from tidelock.fold.kernel.latest import LatestTable, keep
 from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
-from tidelock.fold.segments import Segment, encode
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ERROR_ROWS, Table
 from tidelock.postgres.database import Database
+from tidelock.tables import ERROR_ROWS, Table
 
 #: what a worker returns: rows and keys of rows to remove as Arrow, or a segment
 _RETURNED = "table_name string, lane int, kind string, rows int, first bigint, last bigint, data binary"

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame
 
 from tidelock.definitions import Definitions
 from tidelock.fold import executors
-from tidelock.fold.calculations import compile_calculations
 from tidelock.fold.executors import Task
 from tidelock.fold.kernel.counters import count
 from tidelock.fold.kernel.entries import entries, error_rows
@@ -25,15 +24,13 @@ from tidelock.fold.kernel.latest import keep
 from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.kernel.outputs import outputs_of
 from tidelock.fold.kernel.takings import ENVELOPE
-from tidelock.fold.latest import LatestSteps
+from tidelock.fold.latest import LatestSteps, compile_calculations
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
 from tidelock.fold.ranges import Range
-from tidelock.fold.readings import readings, sql_text
-from tidelock.fold.slots import slots_of
 from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ERROR_ROWS, KEY, Table, tables_of
+from tidelock.fold.streams import readings, slots_of, sql_text
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows.carried import Carrying
 from tidelock.fold.windows.control import control_outcomes
@@ -42,6 +39,7 @@ from tidelock.fold.windows.slices import Slices
 from tidelock.fold.windows.steps import HereRows, WindowSteps
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
 
 #: ranges are counted in so many parts while they store as many rows as this, and until that is known
 _MANY_ROWS = 100_000

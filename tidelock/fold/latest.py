@@ -1,21 +1,63 @@
-"""Latest rows: key and row of every event of a keyed stream, as Spark SQL.
+"""Latest rows: key and row of every event of a keyed stream, as Spark SQL, with the columns that formulas calculate.
 
 A row travels as texts, in as many columns as the widest table has, and gets its types in the kernel.
+
+Formulas are checked and compiled by Spark at the start of the fold. A formula sees the columns of its stream by name,
+as typed values. Timestamps are BIGINT nanoseconds, which is exact: `timestamp_micros(at div 1000)` makes a timestamp of
+one, and a result of type timestamp is kept in nanoseconds again. Formulas do not see each other's results. Arithmetic
+has Spark's types, so an int divided by an int is a double and decimals beyond 38 digits are rounded to fewer decimals.
+What cannot be computed is null: overflow, division by zero, NaN and infinity, casts of what does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tidelock.columns import ColumnType, table_column
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidelock.columns import STRING, ColumnType, table_column
 from tidelock.definitions import Stream
-from tidelock.fold import casts
-from tidelock.fold.calculations import Calculation
+from tidelock.errors import SettingsError
+from tidelock.fold.formulas import ALLOWED, NUMERIC, Formula, Refused, read_formula
 from tidelock.fold.kernel.latest import VALUE, LatestTable
-from tidelock.fold.readings import Reading, by_stream, readings
-from tidelock.fold.slots import WHOLE, Slots
-from tidelock.fold.tables import UNDECLARED, Table, latest_table
+from tidelock.fold.streams import WHOLE, Reading, Slots, by_stream, readings
+from tidelock.sections import Section
+from tidelock.spark import casts
+from tidelock.tables import UNDECLARED, Table, latest_table
+
+_FILE = "tidelock.toml"
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_DOUBLE_MAX = "1.7976931348623157E308D"
+#: Spark's type -> ours, and what makes a value of it, `v`, one that the column can hold
+_RESULTS = {
+    "string": ("string", "v"),
+    "boolean": ("boolean", "v"),
+    "tinyint": ("int", "CAST(v AS INT)"),
+    "smallint": ("int", "CAST(v AS INT)"),
+    "int": ("int", "v"),
+    "bigint": ("bigint", "v"),
+    "float": ("double", f"CASE WHEN abs(v) <= {_DOUBLE_MAX} THEN CAST(v AS DOUBLE) + 0D END"),
+    "double": ("double", f"CASE WHEN abs(v) <= {_DOUBLE_MAX} THEN v + 0D END"),
+    "date": ("date", "CASE WHEN v BETWEEN DATE '0001-01-01' AND DATE '9999-12-31' THEN v END"),
+    "timestamp": (
+        "timestamp",
+        "CASE WHEN unix_seconds(v) BETWEEN -9214560000L AND 9214646399L THEN unix_micros(v) * 1000L END",
+    ),
+}
+_HINT = "results can be string, boolean, int, bigint, double, decimal, date or timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    """A calculated column."""
+
+    #: expression over the SQL that was given for the stream's columns
+    sql: str
+    type: ColumnType
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +103,6 @@ class LatestSteps:
         return f"{by_stream(texts, 'STRING')} AS {VALUE.format(number=number)}"
 
 
-def _latest(reading: Reading, slots: Slots, calculated: Mapping[str, Calculation]) -> Latest:
-    table = latest_table(reading.stream, {name: calculation.type for name, calculation in calculated.items()})
-    values = row_columns(reading, slots) | {name: calculation.sql for name, calculation in calculated.items()}
-    return Latest(reading.stream, table, tuple((type_, values[name]) for name, type_ in table.columns.items()))
-
-
 def row_columns(reading: Reading, slots: Slots) -> dict[str, str]:
     """SQL of what a table of a stream's rows has of an event, but for calculated columns."""
     stream = reading.stream
@@ -75,3 +111,124 @@ def row_columns(reading: Reading, slots: Slots) -> dict[str, str]:
     values = {table_column(name): reading.typed(name) for name in stream.key}
     values |= {name: name for name in UNDECLARED if name != "data"}
     return values | {"data": slots.slot(stream.name, WHOLE)}
+
+
+def compile_calculations(
+    session: SparkSession, stream: Stream, column: Callable[[str], str]
+) -> Mapping[str, Calculation]:
+    """The calculated columns of a stream, where `column` is the SQL of a column's typed value. Needs no data.
+
+    Raises SettingsError naming the column, what is wrong with it and what is allowed.
+    """
+    section = Section(Section("streams", {}, _FILE).key(stream.name), {}, _FILE)
+    section = Section(section.key("calculated"), {}, _FILE)
+    found = {}
+    for name, text in stream.calculated.items():
+        try:
+            found[name] = _Compiler(session, stream).compiled(text, column)
+        except Refused as refused:
+            raise _error(section, name, text, stream, str(refused)) from None
+    return found
+
+
+def _latest(reading: Reading, slots: Slots, calculated: Mapping[str, Calculation]) -> Latest:
+    table = latest_table(reading.stream, {name: calculation.type for name, calculation in calculated.items()})
+    values = row_columns(reading, slots) | {name: calculation.sql for name, calculation in calculated.items()}
+    return Latest(reading.stream, table, tuple((type_, values[name]) for name, type_ in table.columns.items()))
+
+
+def _error(section: Section, name: str, text: str, stream: Stream, reason: str) -> SettingsError:
+    shown = text if len(text) <= 100 else text[:100] + "..."
+    columns = stream.available()
+    others = "" if len(stream.calculated) < 2 else " (not other calculated ones)"
+    return section.fail(name, f"{shown!r}: {reason}. Columns: {columns}{others}. Allowed: {ALLOWED}")
+
+
+class _Compiler:
+    """One formula and the columns it uses, which are the fields of a struct `row`."""
+
+    def __init__(self, session: SparkSession, stream: Stream) -> None:
+        self._session = session
+        self._stream = stream
+        self._used: dict[str, str] = {}
+
+    def compiled(self, text: str, column: Callable[[str], str]) -> Calculation:
+        formula = read_formula(text, self._field, self._type_of)
+        self._check(formula)
+        type_, result = _result(self._type_of(formula.sql))
+        checked = f"transform(array({formula.sql}), v -> {result})[0]"
+        fields = ", ".join(f"'{field}', {column(name)}" for name, field in self._used.items())
+        # The columns are read once, however often the formula names them.
+        sql = f"transform(array(named_struct({fields})), row -> {checked})[0]" if fields else checked
+        return Calculation(sql, type_)
+
+    def _field(self, name: str) -> str | None:
+        if not self._stream.has(name):
+            return None
+        return f"row.{self._used.setdefault(name, f'c{len(self._used)}')}"
+
+    def _analyzed(self, *expressions: str) -> Any:
+        """The expressions over a row of nulls, analyzed and not run."""
+        nulls = (
+            f"'{field}', CAST(NULL AS {_spark_type(self._stream.type_of(name) or STRING)})"
+            for name, field in (self._used or {"": "c0"}).items()
+        )
+        columns = ", ".join(f"{sql} AS c{number}" for number, sql in enumerate(expressions))
+        try:
+            return self._session.sql(f"SELECT {columns} FROM (SELECT named_struct({', '.join(nulls)}) AS row)")
+        except PySparkException as error:
+            raise Refused(_reason(error)) from None
+
+    def _type_of(self, sql: str) -> str:
+        return str(self._analyzed(sql).schema[0].dataType.simpleString())
+
+    def _check(self, formula: Formula) -> None:
+        demands = formula.demands
+        frame = self._analyzed(formula.sql, *(sql for sql, _, _ in demands))
+        for (_, types, purpose), field in zip(demands, frame.schema[1:], strict=True):
+            type_ = field.dataType.simpleString()
+            if re.fullmatch(types, type_) is None:
+                wanted = "a number" if types == NUMERIC else types.replace("|", " or ")
+                raise Refused(f"{type_} was given where {wanted} is needed {purpose}; CAST it")
+        expressions = frame._jdf.queryExecution().analyzed().expressions()
+        self._check_casts(expressions.apply(0))
+
+    def _check_casts(self, node: Any) -> None:
+        """Casts that Spark put in by itself raise where they cannot be done: those must be written, to give null."""
+        if node.getClass().getSimpleName() == "Cast" and node.evalMode().toString() == "ANSI":
+            child, wanted = node.child(), node.dataType().simpleString()
+            given = child.dataType().simpleString()
+            constant = child.getClass().getSimpleName() == "Literal" and given != "string"
+            jvm: Any = self._session._jvm
+            cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
+            if not (constant or _total(given, wanted) or cast.canUpCast(child.dataType(), node.dataType())):
+                raise Refused(f"{given} stands where {wanted} is needed; write CAST(... AS {wanted})")
+        children = node.children()
+        for number in range(children.size()):
+            self._check_casts(children.apply(number))
+
+
+def _total(given: str, wanted: str) -> bool:
+    """Casts that Spark does not promise to be exact, but that always give something."""
+    return (given, wanted) in (("timestamp", "date"), ("string", "binary")) or (
+        re.fullmatch(NUMERIC, given) is not None and wanted in ("double", "float")
+    )
+
+
+def _result(type_: str) -> tuple[ColumnType, str]:
+    if decimal := _DECIMAL.fullmatch(type_):
+        return ColumnType("decimal", int(decimal[1]), int(decimal[2])), "v"
+    if type_ not in _RESULTS:
+        raise Refused(f"gives {type_}, which no column can hold; {_HINT}")
+    name, checked = _RESULTS[type_]
+    return ColumnType(name), checked
+
+
+def _spark_type(type_: ColumnType) -> str:
+    return {"json": "STRING", "timestamp": "BIGINT"}.get(type_.name, str(type_))
+
+
+def _reason(error: PySparkException) -> str:
+    """Spark's reason without its place in SQL that nobody wrote."""
+    first = str(error).strip().splitlines()[0]
+    return re.sub(r"\s*SQLSTATE.*| in line \d+.*|; line \d+.*", "", first)

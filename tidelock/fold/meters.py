@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelock.definitions import Definitions, Meter
-from tidelock.fold import casts
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.kernel.entries import SLOT
-from tidelock.fold.readings import Reading, by_stream, readings
-from tidelock.fold.slots import QUANTITY_TEXT, Slots
+from tidelock.fold.streams import QUANTITY_TEXT, Reading, Slots, by_stream, readings
+from tidelock.spark import casts
 from tidelock.where.sql import SPARK, where_sql
 
 _TYPES = {"meter": "INT", "period_start": "BIGINT", "quantity": "STRING", "group_key": "STRING"}

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, functions
 
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
-from tidelock.fold.readings import objection_sql
-from tidelock.fold.slots import Slots
 from tidelock.fold.source import Source
+from tidelock.fold.streams import Slots, objection_sql
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows.carried import Carrying
 from tidelock.spark.configuration import SHUFFLE_PARTITIONS, grows_with_cluster

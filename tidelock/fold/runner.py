@@ -32,10 +32,10 @@ from tidelock.fold.redefine.swap import swap
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import CursorMoved, Store
-from tidelock.fold.tables import ALWAYS, SCHEMA
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark, reason
+from tidelock.tables import ALWAYS, SCHEMA
 
 log = logging.getLogger(__name__)
 

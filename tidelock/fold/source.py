@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelock.columns import STRING
 from tidelock.fold.ranges import extent
-from tidelock.fold.slots import QUANTITY_TEXT, Slots
 from tidelock.fold.store import Store
+from tidelock.fold.streams import QUANTITY_TEXT, Slots
 from tidelock.postgres.database import Database
 from tidelock.spark.configuration import jdbc_options
 from tidelock.spark.runtime import Spark

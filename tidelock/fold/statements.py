@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidelock.canonical import canonical_hash
 from tidelock.columns import STRING, ColumnType
-from tidelock.fold.tables import ALWAYS, KEY, SCHEMA, Table
+from tidelock.tables import ALWAYS, KEY, SCHEMA, Table
 from tidelock.where.sql import POSTGRES, literal
 
 _TYPES = {

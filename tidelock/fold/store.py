@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from adbc_driver_postgresql import dbapi
 
+from tidelock.arrow import column, typed
+from tidelock.changes.segments import Segment, encode
 from tidelock.columns import STRING
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.fold import statements
-from tidelock.fold.arrow import column, typed
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
-from tidelock.fold.segments import Segment, encode
-from tidelock.fold.tables import KEY, Table
 from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import Away
+from tidelock.tables import KEY, Table
 from tidelock.where.sql import literal
 
 #: after this many new rows, and as many as there were, run ANALYZE

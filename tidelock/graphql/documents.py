@@ -37,7 +37,6 @@ from graphql import (
 from graphql.execution import VariableValues
 
 from tidelock.definitions.graphqlnames import INTROSPECTION, ONE_ROW
-from tidelock.fold.tables import Table
 from tidelock.graphql.fields import (
     Arguments,
     CallField,
@@ -61,6 +60,7 @@ from tidelock.graphql.requests import (
 from tidelock.graphql.schema import TABLE
 from tidelock.graphql.selections import TYPENAME, Shown, select_events
 from tidelock.sections import shown
+from tidelock.tables import Table
 
 Kind = Literal["query", "mutation", "subscription"]
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import psycopg
 
 from tidelock.errors import Failed, Overflowed, TidelockError
-from tidelock.fold.tables import ALWAYS
 from tidelock.graphql.documents import Documents, Operation
 from tidelock.graphql.fields import CallField, ChangesField, TypenameField
 from tidelock.graphql.queries import QueryAnswer, asks_tables
@@ -22,6 +21,7 @@ from tidelock.graphql.selections import Selection
 from tidelock.http.access import Grant
 from tidelock.postgres.pool import Connections, SingleFlight
 from tidelock.settings import Settings
+from tidelock.tables import ALWAYS
 from tidelock.views.catalog import CatalogReader, TableCatalog, silent_tables
 from tidelock.views.hub import Hub
 from tidelock.views.views import ViewEvent

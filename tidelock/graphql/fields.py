@@ -22,7 +22,6 @@ from graphql import (
 )
 from graphql.execution import VariableValues
 
-from tidelock.fold.tables import Table
 from tidelock.graphql.introspection import IntrospectionField
 from tidelock.graphql.requests import (
     INVALID_ARGUMENT,
@@ -36,6 +35,7 @@ from tidelock.graphql.requests import (
 from tidelock.graphql.schema import ROWS_DEFAULT, ROWS_MAX, filter_columns
 from tidelock.graphql.selections import TENANT, Selection, Shown
 from tidelock.sections import shown
+from tidelock.tables import Table
 from tidelock.where import TRUE, Expression, InvalidFilter, parse_where
 from tidelock.where.operands import Operand, parse_operand
 

@@ -11,14 +11,14 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from tidelock.fold.keystarts import key_text
-from tidelock.fold.tables import KEY, SCHEMA, Table
+from tidelock.fold.keys import key_text
 from tidelock.graphql.fields import ColumnOrder, Field, OneRowField, RowsField, TypenameField
 from tidelock.graphql.introspection import Budget, IntrospectionField
 from tidelock.graphql.requests import RESULT_TOO_LARGE, RequestRefused, refusal
 from tidelock.graphql.schema import filter_columns
 from tidelock.graphql.selections import TENANT, TYPENAME, select_rows
 from tidelock.model import DEFAULT_TENANT
+from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.views.rows import CHUNK_ROWS, column_expression, compared, key_conditions
 from tidelock.where import POSTGRES, TRUE, All, Expression, OneOf, where_sql
 from tidelock.where.expressions import all_of, one_of

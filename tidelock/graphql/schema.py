@@ -41,10 +41,10 @@ from graphql import (
 
 from tidelock.columns import STRING, ColumnType, decimal_form, json_form
 from tidelock.definitions.graphqlnames import FILTER, ONE_ROW, ORDER, UPDATE
-from tidelock.fold.tables import Table
 from tidelock.graphql.requests import SentNumber
 from tidelock.graphql.selections import TENANT
 from tidelock.instants import format_instant
+from tidelock.tables import Table
 
 #: rows of a query that names no limit, and the most it may name
 ROWS_DEFAULT, ROWS_MAX = 1_000, 10_000

@@ -16,8 +16,8 @@ import msgspec
 from tidelock.columns import STRING, ColumnType, decimal_form
 from tidelock.decimals import readable
 from tidelock.definitions.graphqlnames import UPDATE
-from tidelock.fold.tables import Table
 from tidelock.instants import format_instant
+from tidelock.tables import Table
 from tidelock.views.views import ViewEvent
 
 TENANT = "tenant_id"

@@ -49,7 +49,6 @@ LENGTH_MAX = 249
 _ALLOWED = re.compile(rb"[A-Za-z0-9.-]|_(?!x[0-9A-F]{2})")
 # Kafka takes either of two names that differ in these alone: to its metrics they are one character.
 _ALLOWED_APART = re.compile(rb"[A-Za-z0-9-]")
-_PIECE = re.compile(r"_x([0-9A-F]{2})|(.)", re.DOTALL)
 _DIGEST = 32
 
 
@@ -102,12 +101,6 @@ def topic_name(prefix: str, stream: str) -> str:
 def topic_name_apart(prefix: str, stream: str) -> str:
     """The name of a stream whose own is too much like that of another: `a.b` where there is `a_b`."""
     return _named(prefix, stream, _ALLOWED_APART)
-
-
-def stream_of(prefix: str, topic: str) -> str:
-    """The stream that a topic is named for. One that was cut gives what was cut."""
-    pieces = _PIECE.findall(topic.removeprefix(prefix))
-    return b"".join(bytes.fromhex(code) if code else text.encode() for code, text in pieces).decode()
 
 
 class KafkaCluster:

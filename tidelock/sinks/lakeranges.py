@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from tidelock.errors import Difference, SettingsError
-from tidelock.fold.slots import BASE, Member, Slots
 from tidelock.fold.source import SMALL_EVENTS
+from tidelock.fold.streams import BASE, Member, Slots
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.columns import SEQUENCE, SPARK_SCHEMA

@@ -107,8 +107,8 @@ def lake_ranges(spark: Spark, database: Database, settings: Settings) -> LakeRan
 def proven(name: str, settings: Settings, database: Database, progress: Callable[[int, int], None]) -> Check:
     """A store that is set, compared with the ledger."""
     from tidelock.fold.store import Store
-    from tidelock.fold.tables import SCHEMA
     from tidelock.sinks.proof import StoreProof
+    from tidelock.tables import SCHEMA
 
     with closing(Store(database, SCHEMA, name)) as store:
         proof = StoreProof(store, _copy(name, settings))
@@ -147,10 +147,10 @@ def _jars(settings: Settings) -> list[Path]:
 def _loading(spark: Spark, database: Database, sink: Sink, settings: Settings) -> Loading:
     """From the mirror where there is one, else from the ledger."""
     from tidelock.fold.store import Store
-    from tidelock.fold.tables import SCHEMA
     from tidelock.sinks.kafkasource import KafkaSource
     from tidelock.sinks.loader import Loading
     from tidelock.sinks.source import LedgerSource
+    from tidelock.tables import SCHEMA
 
     store = Store(database, SCHEMA, sink.name)
     if settings.kafka.brokers:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from tidelock.errors import InvalidDefinition, InvalidJson, NotFound, RequestError
-from tidelock.fold.tables import Table
 from tidelock.ingest.wire import NAME_CHARACTERS_MAX
 from tidelock.model import ALL_TENANTS, CONTROL
+from tidelock.tables import Table
 from tidelock.triggers.addresses import check_url
 from tidelock.triggers.definition import Trigger, check_name
 from tidelock.triggers.signatures import check_secrets

@@ -15,8 +15,8 @@ import psycopg
 from tidelock.changes.reader import Row, read_batches
 from tidelock.columns import ColumnType
 from tidelock.fold.statements import placed, quoted
-from tidelock.fold.tables import KEY, SCHEMA, Table, read_tables
 from tidelock.postgres.queries import load
+from tidelock.tables import KEY, SCHEMA, Table, read_tables
 from tidelock.triggers.watches import Watch, whole
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 

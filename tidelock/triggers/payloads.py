@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import psycopg
 
-from tidelock.changes.forms import column_forms
+from tidelock.changes.reader import column_forms
 from tidelock.columns import ColumnType
-from tidelock.fold.tables import read_tables
 from tidelock.instants import MILLISECOND, format_instant
 from tidelock.postgres.queries import load
+from tidelock.tables import read_tables
 from tidelock.triggers.definition import event_id
 from tidelock.triggers.outbox import Transition
 from tidelock.triggers.watches import Crossing, Watch

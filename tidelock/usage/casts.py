@@ -1,4 +1,4 @@
-"""Casts: what `fold.casts` is for Spark, for Postgres. The same texts are the same values, exactly, and nothing fails.
+"""Casts: what `spark.casts` is for Spark, for Postgres. The same texts are the same values, exactly, and nothing fails.
 
 Postgres reads numbers exactly, but raises for what it cannot hold. So a text is checked first, by a pattern of the
 plain common form, or else taken apart. Only the branch of a CASE that is chosen is evaluated, and a subquery in it too.

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from tidelock.definitions import Definitions, Meter, Stream
 from tidelock.fold.meters import missing_quantity
-from tidelock.fold.readings import Reading, no_instant, sql_text
-from tidelock.fold.slots import slots_of
+from tidelock.fold.streams import Reading, no_instant, slots_of, sql_text
 from tidelock.periods import period_end
 from tidelock.usage import casts
 from tidelock.usage.casts import average

@@ -19,11 +19,11 @@ from psycopg import sql
 from tidelock.definitions import Definitions, Meter
 from tidelock.durations import format_duration
 from tidelock.errors import NotFound, RequestError
-from tidelock.fold.tables import COUNTER_GROUPS, COUNTERS
 from tidelock.instants import format_instant
 from tidelock.periods import period_end, period_start
 from tidelock.postgres.queries import load
 from tidelock.sections import shown
+from tidelock.tables import COUNTER_GROUPS, COUNTERS
 from tidelock.usage.figures import Counted, usage_sql
 from tidelock.views.catalog import CatalogReader
 from tidelock.views.rows import RowSelection, conditions, table_name

@@ -11,9 +11,9 @@ import psycopg
 from tidelock.columns import STRING
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import NotFound
-from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table, read_tables, tables_of
 from tidelock.postgres.queries import load
 from tidelock.sections import shown
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table, read_tables, tables_of
 from tidelock.where import FALSE, TRUE, Expression
 from tidelock.where.expressions import negation, one_of
 

@@ -20,10 +20,11 @@ from weakref import WeakKeyDictionary
 import psycopg
 import pyarrow as pa
 
+from tidelock.changes.log import Frontier, LogCursor, beginning, read_page, read_state
+from tidelock.changes.reader import changes_of, slices
 from tidelock.errors import Closed, ResumeExpired, TidelockError, Unreachable
 from tidelock.postgres.database import Database
-from tidelock.views.decoding import changes_of, fits, slices
-from tidelock.views.log import Frontier, LogCursor, beginning, read_page, read_state
+from tidelock.views.decoding import fits
 from tidelock.views.prefilter import Mask
 from tidelock.views.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
 from tidelock.views.views import TableViews
@@ -184,7 +185,7 @@ class Follower:
         """Let a source apply changes, with pauses in which others have their turn."""
         turn_ends = time.perf_counter() + _TURN_S
         for batch in slices(changes):
-            for change in changes_of(source.table, batch):
+            for change in changes_of(source.table.name, batch):
                 source.apply(change)
                 if time.perf_counter() > turn_ends:
                     turn_ends = await _others_turn()

@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tidelock.errors import Closed, DefinitionChanged, NotFound, TidelockError, Unreachable
-from tidelock.fold.tables import Table
 from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
+from tidelock.tables import Table
 from tidelock.views.catalog import CatalogReader, TableCatalog
 from tidelock.views.follower import Follower
 from tidelock.views.readers import PAUSE_S, Readers

@@ -15,8 +15,8 @@ from psycopg import sql
 
 from tidelock.changes.reader import Change, before_last, pruned_through, read_changes
 from tidelock.errors import NotFound, ResumeExpired
-from tidelock.fold.tables import KEY, WATERMARKS, Table
 from tidelock.sections import shown
+from tidelock.tables import KEY, WATERMARKS, Table
 from tidelock.views.catalog import TableCatalog
 from tidelock.views.rows import table_name
 

@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column
+from tidelock.arrow import column
 from tidelock.views.branches import Branch
 from tidelock.where import All, Bound, Either, Expression, IsNull, OneOf
 from tidelock.where.operands import Operand

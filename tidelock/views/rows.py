@@ -12,8 +12,8 @@ import psycopg
 from psycopg import sql
 
 from tidelock.columns import ColumnType, forms_of
-from tidelock.fold.keystarts import key_range
-from tidelock.fold.tables import KEY, SCHEMA, Table
+from tidelock.fold.keys import key_range
+from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
 #: rows the driver hands over at a time; one may have a MiB

@@ -17,11 +17,12 @@ from typing import Any, Generic, TypeVar, cast
 import psycopg
 import pyarrow as pa
 
+from tidelock.changes.log import Frontier, LogCursor, read_page, read_state
+from tidelock.changes.reader import changes_of, slices
 from tidelock.errors import DefinitionChanged, ResumeExpired, SnapshotTooLarge
 from tidelock.fold.statements import placed, quoted
-from tidelock.fold.tables import KEY, SCHEMA, Table
-from tidelock.views.decoding import changes_of, fits, inserts_of, slices, stored_schema
-from tidelock.views.log import Frontier, LogCursor, read_page, read_state
+from tidelock.tables import KEY, SCHEMA, Table
+from tidelock.views.decoding import fits, inserts_of, stored_schema
 from tidelock.views.prefilter import mask_of
 from tidelock.views.readers import Connection, Readers
 from tidelock.views.views import View, ViewEvent
@@ -173,7 +174,7 @@ def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: 
 
 
 def _events(view: View, batch: pa.RecordBatch) -> list[ViewEvent]:
-    events = map(view.event_of, changes_of(view.table, batch))
+    events = map(view.event_of, changes_of(view.table.name, batch))
     return [event for event in events if event is not None]
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from tidelock.changes.log import Frontier, LogCursor, beginning, expired
 from tidelock.errors import Closed, Overflowed, TidelockError
 from tidelock.views.follower import Follower
-from tidelock.views.log import Frontier, LogCursor, beginning, expired
 from tidelock.views.queues import SubscriberQueue
 from tidelock.views.snapshots import Catchups, Caught, Share, Snapshot, Snapshots, Taking
 from tidelock.views.views import TableViews, View, ViewEvent

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from tidelock.changes.reader import Change, Row
 from tidelock.columns import STRING
-from tidelock.fold.tables import Table
+from tidelock.tables import Table
 from tidelock.views.branches import Branch
 from tidelock.views.index import PredicateIndex
 from tidelock.where import Expression, compile_where

@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from tidelock.instants import format_instant, parse_rfc3339
 
-_SECOND = 1_000_000_000
-
 
 def clock_time(instant: str | None) -> str | None:
     """The time of day, with milliseconds where it has a fraction; of another day than today the day too."""

@@ -6,20 +6,17 @@ any order, and the same rows always leave the same bytes. Sets of texts and hist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType
+from tidelock.arrow import column
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.amounts import average
 from tidelock.fold.kernel.runs import Array, Places
-
-AMOUNT = ColumnType("decimal", 38, 9)
-DOUBLE = ColumnType("double")
+from tidelock.tables import histogram_number
 
 #: an aggregate over single values -> what rows have of it
 Values = Callable[[Aggregate], pa.Array]
@@ -35,51 +32,6 @@ _DROPPED_BITS = 45
 _MIDDLE = 1 << (_DROPPED_BITS - 1)
 
 
-def result_type(aggregate: Aggregate, column: ColumnType | None) -> ColumnType:
-    """The type of an aggregate over a column of that type; None: a path, which is a text."""
-    if aggregate.function in PERCENTILES:
-        return DOUBLE
-    match aggregate.function:
-        case "count" | "unique_count":
-            return BIGINT
-        case "sum" | "avg":
-            return AMOUNT
-    return column or STRING
-
-
-def state_columns(aggregates: Sequence[Aggregate], types: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """What is kept of them, numbered: the names of the results may be as long as Postgres allows."""
-    return {
-        name: type_
-        for number, aggregate in enumerate(aggregates)
-        for name, type_ in _state(number, aggregate, aggregates, types.get(aggregate.column or ""))
-    }
-
-
-def _state(
-    number: int, aggregate: Aggregate, aggregates: Sequence[Aggregate], type_: ColumnType | None
-) -> Iterator[tuple[str, ColumnType]]:
-    if aggregate.function in ("sum", "avg"):
-        yield f"sum_{number}", AMOUNT
-    if aggregate.function in ("count", "avg"):
-        yield f"count_{number}", BIGINT
-    if aggregate.function in ("min", "max", "first", "last"):
-        yield f"value_{number}", type_ or STRING
-    if aggregate.function in ("first", "last"):
-        yield f"time_{number}", TIMESTAMP
-        yield f"sequence_{number}", BIGINT
-    if aggregate.function == "unique_count":
-        yield f"texts_{number}", STRING
-    if aggregate.function in PERCENTILES and _histogram(number, aggregates) == number:
-        yield f"buckets_{number}", STRING
-
-
-def _histogram(number: int, aggregates: Sequence[Aggregate]) -> int:
-    """The percentiles of a column share one histogram, which has the number of the first of them."""
-    column = aggregates[number].column
-    return next(n for n, each in enumerate(aggregates) if each.function in PERCENTILES and each.column == column)
-
-
 def initial(
     aggregates: Sequence[Aggregate], values: Values, times: pa.Array, sequences: pa.Array
 ) -> dict[str, pa.Array]:
@@ -90,7 +42,7 @@ def initial(
             found[f"count_{number}"] = pa.repeat(pa.scalar(1, pa.int64()), len(times))
             continue
         if aggregate.function in PERCENTILES:
-            if _histogram(number, aggregates) == number:
+            if histogram_number(number, aggregates) == number:
                 found[f"buckets_{number}"] = _single_buckets(values(aggregate))
             continue
         value = values(aggregate)
@@ -244,7 +196,7 @@ def results(aggregates: Mapping[str, Aggregate], states: pa.Table) -> dict[str, 
     found: dict[str, pa.Array] = {}
     for number, (name, aggregate) in enumerate(aggregates.items()):
         if (percent := PERCENTILES.get(aggregate.function)) is not None:
-            own = _histogram(number, list(aggregates.values()))
+            own = histogram_number(number, list(aggregates.values()))
             found[name] = _percentiles(column(states, f"buckets_{own}"), percent)
             continue
         match aggregate.function:

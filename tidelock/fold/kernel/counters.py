@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column, identities
+from tidelock.arrow import column, identities
 from tidelock.fold.kernel.amounts import Amounts, choose
 from tidelock.fold.kernel.outcomes import Changes, Outcome, appended, no_keys
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs, order_of
 from tidelock.fold.keys import bounded, joined, json_strings, number_strings, period_strings
-from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, Table
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, Table
 
 _EARLIEST = np.iinfo(np.int64).min
 _NUMBERS = ("agg_sum", "agg_max", "agg_min", "agg_last", "adj_sum", "adj_max", "adj_min")

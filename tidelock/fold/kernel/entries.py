@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column
 from tidelock.definitions.eventtimes import EventTime
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.keys import joined, json_strings, number_strings
-from tidelock.fold.readings import no_instant
-from tidelock.fold.tables import KEY
+from tidelock.fold.streams import no_instant
+from tidelock.tables import KEY
 
 #: codes of what is wrong with an event time
 INVALID = "invalid_event_time"

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column, typed
+from tidelock.arrow import column, typed
 from tidelock.fold.kernel.counters import Stored
 from tidelock.fold.kernel.outcomes import Outcome, chained, first_versions
 from tidelock.fold.kernel.runs import Runs, order_of
-from tidelock.fold.tables import KEY, Table
+from tidelock.tables import KEY, Table
 
 #: the name of a column with a value's text; as many as the widest table has
 VALUE = "value_{number}"

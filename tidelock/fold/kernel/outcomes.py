@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import arrow_type, column, identities
+from tidelock.arrow import arrow_type, column, each, identities
+from tidelock.changes.segments import Changes, Segment, change_schema
 from tidelock.fold.kernel.runs import Flags
-from tidelock.fold.segments import Changes, Segment, change_schema
 from tidelock.fold.statements import Due
-from tidelock.fold.tables import KEY, Table
-from tidelock.fold.threads import each
+from tidelock.tables import KEY, Table
 
 __all__ = ["Changes", "Outcome", "appended", "chained", "first_versions", "no_keys", "row_schema"]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tidelock.columns import STRING, ColumnType
 from tidelock.definitions import Count, Definitions, Stream, Window
-from tidelock.fold.tables import (
+from tidelock.sections import Section
+from tidelock.tables import (
     Table,
     column_types,
     held_ordered_table,
@@ -17,7 +18,6 @@ from tidelock.fold.tables import (
     ordered_table,
     window_table,
 )
-from tidelock.sections import Section
 
 _FILE = "tidelock.toml"
 

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column, typed
 from tidelock.columns import TIMESTAMP
 from tidelock.definitions import Hopping, Session, Tumbling
-from tidelock.fold.arrow import column, typed
 from tidelock.fold.kernel.aggregates import merged
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.runs import Places
 from tidelock.fold.keys import bounded, instant_strings, joined, json_strings
-from tidelock.fold.tables import GROUP, KEY
+from tidelock.tables import GROUP, KEY
 
 FIRST, LAST = -(2**63), 2**63 - 1
 NOT_GROUPED = "[]"

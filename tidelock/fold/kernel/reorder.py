@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column
 from tidelock.definitions import Count
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.aggregates import merged
 from tidelock.fold.kernel.outcomes import row_schema
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import firsts, group_names, numbered
 from tidelock.fold.kernel.runs import Array, Places, Runs, order_of
 from tidelock.fold.kernel.watermarks import reached
-from tidelock.fold.tables import GROUP, KEY
+from tidelock.tables import GROUP, KEY
 
 ORDINAL = "window_ordinal"
 #: of the greatest sequence whose text is compared as a number; no ledger will have as many events

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.columns import STRING, ColumnType
+from tidelock.arrow import arrow_type, column, typed
+from tidelock.columns import AMOUNT, DOUBLE, STRING, ColumnType
 from tidelock.definitions import Count
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.arrow import arrow_type, column, typed
-from tidelock.fold.kernel.aggregates import AMOUNT, DOUBLE, initial
+from tidelock.fold.kernel.aggregates import initial
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import pieces_of, with_group
 from tidelock.fold.kernel.watermarks import judged
 from tidelock.fold.keys import joined, json_strings, number_strings
-from tidelock.fold.tables import KEY
+from tidelock.tables import KEY
 
 #: what outputs use of an event beside what is carried
 ENVELOPE = ("ingress_sequence", "source_timestamp", "tenant_id", "stream", "event_time")

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column
+from tidelock.arrow import column
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs
 
 #: before every instant; also stands for no watermark, which every instant is after

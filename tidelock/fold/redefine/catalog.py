@@ -11,7 +11,7 @@ from tidelock.columns import STRING
 from tidelock.definitions import Definitions, Meter, Stream, Window, parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold.store import Store
-from tidelock.fold.tables import Table, read_tables
+from tidelock.tables import Table, read_tables
 from tidelock.where.sql import literal
 
 

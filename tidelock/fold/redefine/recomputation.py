@@ -17,10 +17,10 @@ from tidelock.fold.redefine.replay import paths
 from tidelock.fold.redefine.shadow import Place, Plan, Shadow, scopes
 from tidelock.fold.runner import CURSOR
 from tidelock.fold.store import Store
-from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import KEY, SCHEMA, Table
 
 CHECK = Place("tidelock_check", "fold:check:")
 #: of each table so many rows that differ are told of

@@ -20,10 +20,10 @@ from tidelock.fold.redefine.catalog import Catalog, changed_definitions, read_ca
 from tidelock.fold.redefine.shadow import Place, Plan, Shadow, makes
 from tidelock.fold.runner import CURSOR
 from tidelock.fold.store import Log, Store
-from tidelock.fold.tables import SCHEMA
 from tidelock.postgres import leases as lease
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import SCHEMA
 
 REPLAYED = Place("tidelock_replayed", "fold:replayed:")
 #: apart from the tables, which may have any name: readers look for the log by its own

@@ -19,7 +19,9 @@ from tidelock.fold.kernel.takings import OUT_OF_RANGE
 from tidelock.fold.ranges import Range, next_range
 from tidelock.fold.source import Elsewhere
 from tidelock.fold.store import Log, Store
-from tidelock.fold.tables import (
+from tidelock.postgres.database import Database
+from tidelock.spark.runtime import Spark
+from tidelock.tables import (
     ADJUSTMENTS,
     ALWAYS,
     COUNTER_GROUPS,
@@ -30,8 +32,6 @@ from tidelock.fold.tables import (
     WATERMARKS,
     Table,
 )
-from tidelock.postgres.database import Database
-from tidelock.spark.runtime import Spark
 from tidelock.where.sql import literal
 
 #: codes of the error rows that streams and windows make; the others are made by meters

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import arrow_type
 from tidelock.definitions import Definitions
 from tidelock.fold import statements
-from tidelock.fold.arrow import arrow_type
 from tidelock.fold.folder import Folder
 from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.kernel.outputs import outputs_of
@@ -21,8 +21,8 @@ from tidelock.fold.redefine.catalog import Catalog, unit_hashes, write_catalog_s
 from tidelock.fold.redefine.shadow import Shadow, scopes
 from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, SCHEMA, WATERMARKS, Table, tables_of
 from tidelock.fold.windows.due import write_due_sql
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, SCHEMA, WATERMARKS, Table, tables_of
 
 #: whoever asks for a table that the swap waits for waits behind it: it gives up, and is tried again
 _LOCK_S = 2

@@ -9,16 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tidelock.columns import STRING, TIMESTAMP, ColumnType
+from tidelock.columns import AMOUNT, DOUBLE, STRING, TIMESTAMP, ColumnType
 from tidelock.definitions.windows import Aggregate
-from tidelock.fold import casts
-from tidelock.fold.calculations import Calculation
-from tidelock.fold.kernel.aggregates import AMOUNT, DOUBLE
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.takings import Carried, Need, operand
-from tidelock.fold.latest import row_columns
-from tidelock.fold.readings import Reading, by_stream, readings
-from tidelock.fold.slots import QUANTITY_TEXT, Slots
+from tidelock.fold.latest import Calculation, row_columns
+from tidelock.fold.streams import QUANTITY_TEXT, Reading, Slots, by_stream, readings
+from tidelock.spark import casts
 
 _BOOLEAN = ColumnType("boolean")
 

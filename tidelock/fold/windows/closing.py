@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import column
 from tidelock.definitions import Count, Session
-from tidelock.fold.arrow import column
 from tidelock.fold.kernel.aggregates import results
 from tidelock.fold.kernel.outcomes import Changes, Outcome, appended, no_keys, row_schema
 from tidelock.fold.kernel.outputs import Output
@@ -33,7 +33,7 @@ from tidelock.fold.kernel.runs import Flags
 from tidelock.fold.kernel.watermarks import EARLIEST, Standing
 from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
-from tidelock.fold.tables import GROUP, KEY, Table
+from tidelock.tables import GROUP, KEY, Table
 
 
 def gather(

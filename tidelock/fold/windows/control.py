@@ -14,10 +14,10 @@ from tidelock.fold.kernel.panes import keys_of
 from tidelock.fold.kernel.reorder import Released, at_once, counted, ordered_rows
 from tidelock.fold.kernel.watermarks import Progress
 from tidelock.fold.store import Store
-from tidelock.fold.tables import GROUP, KEY, WATERMARKS
 from tidelock.fold.windows.closing import appended_in_order, close, closed, gather, kept
 from tidelock.fold.windows.due import all_due, closes_by_arrival, idle_sql, of_tenants
 from tidelock.fold.windows.progress import furthest, read_standings, standing_keys, tenants_of, watermark_outcome
+from tidelock.tables import GROUP, KEY, WATERMARKS
 
 
 def control_outcomes(store: Store, outputs: Sequence[Output], at: int, data: Mapping[str, Any]) -> Iterator[Outcome]:

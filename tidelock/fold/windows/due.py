@@ -13,8 +13,8 @@ from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.watermarks import EARLIEST
 from tidelock.fold.statements import Due, placed
 from tidelock.fold.store import Store
-from tidelock.fold.tables import WATERMARKS
 from tidelock.postgres.queries import load
+from tidelock.tables import WATERMARKS
 from tidelock.where.sql import literal
 
 QUERIES = load("tidelock.fold", "sql/windows.sql")

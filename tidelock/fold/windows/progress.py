@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column
+from tidelock.arrow import column
 from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.watermarks import Progress, Standing
-from tidelock.fold.tables import KEY, WATERMARKS
+from tidelock.tables import KEY, WATERMARKS
 
 _STATE = [name for name in WATERMARKS.stored if name != "window"]
 

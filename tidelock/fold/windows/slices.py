@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from tidelock.fold.arrow import read_table, written_table
+from tidelock.arrow import read_table, written_table
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.takings import (
     Carried,

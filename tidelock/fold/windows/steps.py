@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.fold.arrow import column, identities
+from tidelock.arrow import column, identities
 from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import keys_of
@@ -28,10 +28,10 @@ from tidelock.fold.kernel.takings import Carried, Taking, collections_of, late_r
 from tidelock.fold.kernel.watermarks import Progress, Standing, advanced, arrived, reached
 from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
-from tidelock.fold.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
 from tidelock.fold.windows.closing import appended_in_order, appended_to, close, closed, gather, kept
 from tidelock.fold.windows.due import LedgerTime, all_due, closes_by_arrival, tenants_due
 from tidelock.fold.windows.progress import read_standings, standing_keys, tenants_of, watermark_outcome
+from tidelock.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
 
 
 class Rows(Protocol):

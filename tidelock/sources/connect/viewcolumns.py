@@ -24,7 +24,6 @@ _SPELLINGS = {
     "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone", "json": "jsonb",
     "bpchar": "character", "char": "character",
 }  # fmt: skip
-_TEXTS = frozenset({"text", "character varying", "character", "uuid"})
 _SMALL = frozenset({"smallint", "integer", "uint2"})
 _WHOLE = _SMALL | {"bigint", "uint4"}
 _FLOATS = frozenset({"real", "double precision"})

@@ -1,19 +1,24 @@
-"""Slots: where a range has the members of `data` that definitions use.
+"""Streams as SQL: where a range has what definitions use of events, and each stream's columns as expressions over it.
 
-Postgres takes them out of the JSON as texts, because Spark's JSON functions send numbers through doubles. Streams share
-the slots, so a range is as wide as its widest stream, not as all of them together.
+Postgres takes the members of `data` out of the JSON as texts, because Spark's JSON functions send numbers through
+doubles. Streams share these slots, so a range is as wide as its widest stream, not as all of them together. A reading
+is the columns of one stream, in Spark's SQL or another that has the same casts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from tidelock.columns import ENVELOPE, STRING, data_path
+from tidelock.columns import ENVELOPE, STRING, ColumnType, data_path
 from tidelock.definitions import Definitions, Stream
+from tidelock.definitions.eventtimes import EventTime
+from tidelock.ingest.wire import KEY_BYTES_MAX
 from tidelock.instants import EARLIEST
 from tidelock.model import CONTROL
-from tidelock.where.sql import POSTGRES, literal
+from tidelock.spark import casts
+from tidelock.where.sql import POSTGRES, SPARK, Dialect, literal
 
 #: what every step needs of an event, and what a keyed stream without declared columns keeps
 BASE = ("customer_ref", "resource_id", "occurred_at", "quantity")
@@ -24,6 +29,9 @@ QUANTITY_TEXT = "quantity_text"
 
 #: how far ahead of its arrival an event time may be
 AHEAD_MAX_NS = 3600 * 10**9
+
+# Types whose values are the texts themselves.
+_TEXTS = ("string", "json")
 
 _MESSAGE_STREAM, _MESSAGE_DATA = "item->>'stream'", "(item->'data')"
 # A member has that name only where its letters are in the text, or an escape that may stand for one of them.
@@ -43,9 +51,9 @@ class Member:
         if not self.path:
             return f"{data}::text"
         if self.raw:
-            return f"NULLIF(({data}" + "".join(f"->{_name(name)}" for name in self.path) + ")::text, 'null')"
+            return f"NULLIF(({data}" + "".join(f"->{sql_text(name)}" for name in self.path) + ")::text, 'null')"
         *steps, last = self.path
-        return data + "".join(f"->{_name(name)}" for name in steps) + f"->>{_name(last)}"
+        return data + "".join(f"->{sql_text(name)}" for name in steps) + f"->>{sql_text(last)}"
 
 
 #: the data as it was sent
@@ -88,7 +96,7 @@ class Slots:
                 f"{self._of_message(_MESSAGE_STREAM)} AS message_stream",
                 f"{self._of_message(self._message_text_sql())} AS message_text",
             ]
-        streams = ", ".join(_name(stream) for stream in self.streams) or "NULL"
+        streams = ", ".join(sql_text(stream) for stream in self.streams) or "NULL"
         return f"SELECT {', '.join(names)} FROM events WHERE stream IN ({streams})"
 
     def _of_message(self, told: str) -> str:
@@ -97,8 +105,8 @@ class Slots:
         Each question is asked only where the one before it says so: few events have messages, and parsing the data of
         all of them takes as long as everything else.
         """
-        own = ", ".join(_name(name) for name, stream in self.streams.items() if stream.eventtime is not None)
-        streams = ", ".join(map(_name, self.timed))
+        own = ", ".join(sql_text(name) for name, stream in self.streams.items() if stream.eventtime is not None)
+        streams = ", ".join(map(sql_text, self.timed))
         first = (
             f"SELECT {told} FROM json_array_elements(data->'messages') WITH ORDINALITY AS items (item, number) "
             f"WHERE json_typeof(item->'stream') = 'string' AND item->>'stream' IN ({streams}) ORDER BY number LIMIT 1"
@@ -115,7 +123,7 @@ class Slots:
     def _message_text_sql(self) -> str:
         """The text that has a message's time."""
         cases = [
-            f"WHEN {_name(name)} THEN {member.postgres_sql(_MESSAGE_DATA)}"
+            f"WHEN {sql_text(name)} THEN {member.postgres_sql(_MESSAGE_DATA)}"
             for name, stream in self.timed.items()
             if (member := time_member(stream)) is not None
         ]
@@ -123,7 +131,7 @@ class Slots:
 
     def _slot_sql(self, number: int) -> str:
         cases = [
-            f"WHEN {_name(stream)} THEN {members[number].postgres_sql()}"
+            f"WHEN {sql_text(stream)} THEN {members[number].postgres_sql()}"
             for stream, members in self.members.items()
             if number < len(members)
         ]
@@ -172,13 +180,130 @@ def time_member(stream: Stream) -> Member | None:
     return None if stream.eventtime.type is None else member_of(stream, stream.eventtime.column)
 
 
+class Casts(Protocol):
+    """How values are read from texts, and written again, by one kind of SQL; `spark.casts` says what each is."""
+
+    def typed(self, type_: ColumnType, text: str) -> str: ...
+    def canonical(self, type_: ColumnType, value: str) -> str: ...
+    def quantity(self, type_: ColumnType | None, value: str) -> str: ...
+    def json_array(self, texts: Sequence[str]) -> str: ...
+
+
+class Reading:
+    """One stream's columns, by the names that definitions use."""
+
+    def __init__(self, stream: Stream, slots: Slots, dialect: Dialect = SPARK, casts: Casts = casts) -> None:
+        self.stream = stream
+        self._slots = slots
+        self._dialect = dialect
+        self._casts = casts
+        self._number = list(slots.streams).index(stream.name)
+
+    def decoded(self) -> Iterator[str]:
+        """The declared columns in their types, each under a name of its own: `typed` is often used, and long."""
+        stream = sql_text(self.stream.name)
+        for column, type_ in self.stream.columns.items():
+            if type_.name not in _TEXTS:
+                yield (
+                    f"CASE WHEN stream = {stream} THEN {self._casts.typed(type_, self.source(column))} END AS "
+                    f"{self.typed(column)}"
+                )
+
+    def typed(self, column: str) -> str:
+        """The value in its type; of a path its text."""
+        type_ = self.stream.columns.get(column)
+        if type_ is None or type_.name in _TEXTS:
+            return self.source(column)
+        return f"typed_{self._number}_{list(self.stream.columns).index(column)}"
+
+    def as_type(self, column: str, type_: ColumnType) -> str:
+        """The value as a filter compares it: a path is of the operand's type, or null."""
+        return self._casts.typed(type_, self.source(column)) if self._is_path(column) else self.typed(column)
+
+    def quantity(self, column: str) -> str:
+        """The value as something to add up, or null."""
+        return self._casts.quantity(self.stream.type_of(column), self.typed(column))
+
+    def text(self, column: str) -> str:
+        """The text a value has in keys and groups."""
+        return self._casts.canonical(self.stream.type_of(column) or STRING, self.typed(column))
+
+    def joined(self, columns: Iterable[str]) -> str:
+        """One column is its text, several are a compact array of texts."""
+        texts = [self.text(column) for column in columns]
+        return texts[0] if len(texts) == 1 else self._casts.json_array(texts)
+
+    def objection(self) -> str | None:
+        """Why an event is an error row and touches no table; null where nothing is wrong."""
+        misfits = [
+            (f"{self.source(name)} IS NOT NULL AND {self.typed(name)} IS NULL", self._misfit(name, type_))
+            for name, type_ in self.stream.columns.items()
+            if type_.name not in _TEXTS
+        ]
+        missing = [(f"{self.typed(name)} IS NULL", f'key column "{name}" is missing') for name in self.stream.key]
+        cases = " ".join(
+            f"WHEN {wrong} THEN {sql_text(message)}" for wrong, message in misfits + missing + self._long_key()
+        )
+        return f"CASE {cases} END" if cases else None
+
+    def _misfit(self, column: str, type_: ColumnType) -> str:
+        declared = self.stream.eventtime
+        if declared is not None and declared.column == column:
+            return no_instant(declared)
+        return f'column "{column}" must be {type_}'
+
+    def _long_key(self) -> list[tuple[str, str]]:
+        """Ingest refuses such keys, which no index holds; the ledger may have some from before the stream had a key."""
+        if all((self.stream.type_of(name) or STRING) != STRING for name in self.stream.key):
+            return []
+        too_long = f"octet_length({self.joined(self.stream.key)}) > {KEY_BYTES_MAX}"
+        return [(too_long, f"the row key is longer than {KEY_BYTES_MAX} bytes")]
+
+    def source(self, column: str) -> str:
+        """The value as it came: its text, or the envelope's."""
+        member = member_of(self.stream, column)
+        return self._dialect.quoted(column) if member is None else self._slots.slot(self.stream.name, member)
+
+    def _is_path(self, column: str) -> bool:
+        return column not in self.stream.columns and column not in ENVELOPE
+
+
+def readings(slots: Slots) -> dict[str, Reading]:
+    return {name: Reading(stream, slots) for name, stream in slots.streams.items()}
+
+
+def decoded_sql(slots: Slots) -> str:
+    """The events of a range with their declared columns, in their types."""
+    columns = [column for reading in readings(slots).values() for column in reading.decoded()]
+    return f"SELECT {', '.join(['*', *columns])} FROM events"
+
+
+def objection_sql(slots: Slots) -> str:
+    """What is wrong with an event's columns."""
+    objections = {name: objection for name, reading in readings(slots).items() if (objection := reading.objection())}
+    return by_stream(objections, "STRING")
+
+
+def by_stream(expressions: dict[str, str], type_: str) -> str:
+    """The expression of an event's stream."""
+    if not expressions:
+        return f"CAST(NULL AS {type_})"
+    cases = " ".join(f"WHEN {sql_text(stream)} THEN {expression}" for stream, expression in expressions.items())
+    return f"CASE stream {cases} END"
+
+
+def no_instant(declared: EventTime) -> str:
+    """What is wrong where a column that should have an event's time has none."""
+    return f'column "{declared.column}" must be an instant as {declared.type}'
+
+
+def sql_text(text: str) -> str:
+    return literal(STRING, text)
+
+
 def _members(stream: Stream, columns: Mapping[str, None]) -> Iterator[Member]:
     for column in columns:
         if (member := member_of(stream, column)) is not None:
             yield member
     if (stream.key or stream.ordered) and not stream.columns:
         yield WHOLE
-
-
-def _name(text: str) -> str:
-    return literal(STRING, text)

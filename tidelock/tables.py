@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelock.columns import BIGINT, STRING, TIMESTAMP, ColumnType, parse_column_type, table_column
+from tidelock.columns import AMOUNT, BIGINT, DOUBLE, STRING, TIMESTAMP, ColumnType, parse_column_type, table_column
 from tidelock.definitions import Count, Definitions, Session, Stream, Window
-from tidelock.fold.kernel.aggregates import result_type, state_columns
+from tidelock.definitions.windows import PERCENTILES, Aggregate
 
 #: Postgres schema of the tables; nobody's role has this name, so it is on no search path
 SCHEMA = "tidelock_tables"
@@ -17,25 +17,24 @@ KEY = "$key"
 #: column with the text of the key of a window's group
 GROUP = "$group"
 
-_AMOUNT = ColumnType("decimal", 38, 9)
 _AGGREGATES = {
-    "agg_sum": _AMOUNT,
+    "agg_sum": AMOUNT,
     "agg_count": BIGINT,
-    "agg_max": _AMOUNT,
-    "agg_min": _AMOUNT,
-    "agg_last": _AMOUNT,
+    "agg_max": AMOUNT,
+    "agg_min": AMOUNT,
+    "agg_last": AMOUNT,
     "watermark_ts": TIMESTAMP,
-    "value": _AMOUNT,
-    "total": _AMOUNT,
+    "value": AMOUNT,
+    "total": AMOUNT,
 }
 _COUNTER = {"metric": STRING, "customer_ref": STRING, "period_start": TIMESTAMP}
-_ADJUSTED = {"last_at": TIMESTAMP, "adj_sum": _AMOUNT, "adj_count": BIGINT, "adj_max": _AMOUNT, "adj_min": _AMOUNT}
+_ADJUSTED = {"last_at": TIMESTAMP, "adj_sum": AMOUNT, "adj_count": BIGINT, "adj_max": AMOUNT, "adj_min": AMOUNT}
 #: what a keyed stream's table has beside its key where no columns are declared: what the producer said
 UNDECLARED = {
     "customer_ref": STRING,
     "resource_id": STRING,
     "occurred_at": TIMESTAMP,
-    "quantity": _AMOUNT,
+    "quantity": AMOUNT,
     "data": ColumnType("json"),
 }
 
@@ -92,15 +91,15 @@ COUNTER_GROUPS = Table(
     "counter_groups",
     {**_COUNTER, "group_key": STRING, **_AGGREGATES},
     (*_COUNTER, "group_key"),
-    {**_ADJUSTED, "adj_last": _AMOUNT, "adj_last_at": TIMESTAMP},
+    {**_ADJUSTED, "adj_last": AMOUNT, "adj_last_at": TIMESTAMP},
 )
 ADJUSTMENTS = Table(
     "adjustments",
     {
         **_COUNTER,
         "ingress_sequence": BIGINT,
-        "quantity": _AMOUNT,
-        "amount": _AMOUNT,
+        "quantity": AMOUNT,
+        "amount": AMOUNT,
         "reason": STRING,
         "occurred_at": TIMESTAMP,
     },
@@ -229,6 +228,33 @@ def read_tables(forms: Iterable[Mapping[str, Any]]) -> dict[str, Table]:
     return tables
 
 
+def result_type(aggregate: Aggregate, column: ColumnType | None) -> ColumnType:
+    """The type of an aggregate over a column of that type; None: a path, which is a text."""
+    if aggregate.function in PERCENTILES:
+        return DOUBLE
+    match aggregate.function:
+        case "count" | "unique_count":
+            return BIGINT
+        case "sum" | "avg":
+            return AMOUNT
+    return column or STRING
+
+
+def state_columns(aggregates: Sequence[Aggregate], types: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
+    """What is kept of them, numbered: the names of the results may be as long as Postgres allows."""
+    return {
+        name: type_
+        for number, aggregate in enumerate(aggregates)
+        for name, type_ in _state(number, aggregate, aggregates, types.get(aggregate.column or ""))
+    }
+
+
+def histogram_number(number: int, aggregates: Sequence[Aggregate]) -> int:
+    """The percentiles of a column share one histogram, which has the number of the first of them."""
+    column = aggregates[number].column
+    return next(n for n, each in enumerate(aggregates) if each.function in PERCENTILES and each.column == column)
+
+
 def _groups(window: Window) -> dict[str, ColumnType]:
     """The texts of a group's columns, numbered."""
     return {f"group_{number}": STRING for number in range(len(window.group_by))}
@@ -238,3 +264,21 @@ def _held(name: str, columns: Mapping[str, ColumnType]) -> Table:
     own = {"ingress_sequence": BIGINT, "event_time": TIMESTAMP}
     indexes = (("tenant_id", "event_time"),)
     return Table(name, own | dict(columns), ("ingress_sequence",), internal=True, indexes=indexes, appended=True)
+
+
+def _state(
+    number: int, aggregate: Aggregate, aggregates: Sequence[Aggregate], type_: ColumnType | None
+) -> Iterator[tuple[str, ColumnType]]:
+    if aggregate.function in ("sum", "avg"):
+        yield f"sum_{number}", AMOUNT
+    if aggregate.function in ("count", "avg"):
+        yield f"count_{number}", BIGINT
+    if aggregate.function in ("min", "max", "first", "last"):
+        yield f"value_{number}", type_ or STRING
+    if aggregate.function in ("first", "last"):
+        yield f"time_{number}", TIMESTAMP
+        yield f"sequence_{number}", BIGINT
+    if aggregate.function == "unique_count":
+        yield f"texts_{number}", STRING
+    if aggregate.function in PERCENTILES and histogram_number(number, aggregates) == number:
+        yield f"buckets_{number}", STRING

@@ -1,4 +1,8 @@
-"""The log of changes, read page by page: by the follower for all, and by those who have some way to catch up."""
+"""The log of changes: read in pages of Arrow, and kept for a while.
+
+The follower reads it once for all subscribers, and those who catch up read it for themselves; `reader` has its changes
+as Python values. Changes of a table come by source timestamp, key and tenant, whatever lanes and parts they lie in.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,29 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.changes.segments import decode
 from tidelock.errors import ResumeExpired
-from tidelock.fold.segments import decode
 from tidelock.postgres.queries import load
-from tidelock.views.readers import Connection
 
-_QUERIES = load("tidelock.views", "sql/log.sql")
+QUERIES = load("tidelock.changes", "sql/changes.sql")
+
+Connection = psycopg.Connection[Any]
 
 # What is in memory at a time: segments have at most so many changes, and many small ones make a page.
 _PAGE_ROWS = 20_000
 _PAGE_PARTS = 500
 # What the changes of a table are in order by.
 _ORDER = ("source_timestamp", "key", "tenant_id")
+
+# Segments removed by one statement: none holds its locks for long.
+_BATCH = 1_000
+_SEQUENCE_MAX = 2**63 - 2
 
 #: the source timestamp, key and tenant of a change
 Position = tuple[int, str, str]
@@ -90,7 +100,7 @@ def beginning(after: int) -> LogCursor:
 
 
 def read_state(connection: Connection) -> LogState:
-    row = connection.execute(_QUERIES["read_state"]).fetchone()
+    row = connection.execute(QUERIES["read_state"]).fetchone()
     assert row is not None, "this query always has a row"
     sequence, source_timestamp, version, pruned = row
     return LogState(Frontier(sequence, source_timestamp), version, pruned)
@@ -107,9 +117,8 @@ def read_page(
     wanted = {"last_sequence": cursor.last_sequence, "table_name": cursor.table_name, "parts": list(cursor.parts)}
     wanted |= {"tables": list(tables), "after": after, "through": through}
     wanted |= {"rows_max": _PAGE_ROWS, "parts_max": _PAGE_PARTS}
-    rows = connection.execute(_QUERIES["page"], wanted, binary=True).fetchall()
-    if cursor.complete_through < rows[0][0]:
-        raise expired(cursor.complete_through)
+    rows = connection.execute(QUERIES["page"], wanted, binary=True).fetchall()
+    ensure_kept(cursor.complete_through, pruned=rows[0][0])
     more = rows[0][1]
     if more is None:
         return LogPage((), None)
@@ -123,6 +132,36 @@ def read_page(
     # The last range may go on in the next page.
     ended = [part.last_source_timestamp for part in parts if part.last_sequence < parts[-1].last_sequence]
     return LogPage(changes, read.cursor(max([cursor.complete_through, *ended])))
+
+
+def ensure_kept(complete_through: int, *, pruned: int) -> None:
+    """Raises ResumeExpired where changes after a source timestamp may be gone."""
+    if complete_through < pruned:
+        raise expired(complete_through)
+
+
+def expired(after: int) -> ResumeExpired:
+    return ResumeExpired(
+        f"changes after {after} are not kept any more (setting changes_retention); begin anew with a snapshot",
+        field="after",
+    )
+
+
+def prune(connection: Connection, retention_ns: int, keep_after_sequence: int | None = None) -> int:
+    """Remove segments older than the retention; returns how many.
+
+    Never what a durable reader has not read, whose cursors are looked at here, nor ranges that end after
+    `keep_after_sequence`.
+    """
+    keep_after = _SEQUENCE_MAX if keep_after_sequence is None else keep_after_sequence
+    wanted = {"retention_us": retention_ns // 1_000, "keep_after": keep_after, "limit": _BATCH}
+    removed = 0
+    while True:
+        row = connection.execute(QUERIES["prune"], wanted).fetchone()
+        assert row is not None, "a count always has a row"
+        if not row[0]:
+            return removed
+        removed += row[0]
 
 
 class _Lanes:
@@ -177,10 +216,3 @@ def _count(changes: pa.Table, last: Position) -> int:
 def _position(changes: pa.Table, number: int) -> Position:
     time, key, tenant = (changes[name][number].as_py() for name in _ORDER)
     return time, key, tenant
-
-
-def expired(after: int) -> ResumeExpired:
-    return ResumeExpired(
-        f"changes after {after} are not kept any more (setting changes_retention); begin anew with a snapshot",
-        field="after",
-    )

@@ -20,10 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.arrow import arrow_type, column, each
+from tidelock.changes.vectors import Form, Ints, Packing, Planes, Unpacking
 from tidelock.columns import ColumnType
-from tidelock.fold.arrow import arrow_type, column
-from tidelock.fold.threads import each
-from tidelock.fold.vectors import Form, Ints, Packing, Planes, Unpacking
 
 #: changes of one segment: what a reader has in memory of a table and lane at a time
 ROWS_MAX = 20_000
