@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tidelock.postgres.queries import load
+
 pytestmark = pytest.mark.check
 
 ROOT = Path(__file__).parent.parent
@@ -177,6 +179,62 @@ def test_nothing_points_at_what_stands_beside_the_project() -> None:
     files = [ROOT / name for name in listed.stdout.splitlines() if Path(name).suffix in texts]
     found = [path for path in files if path.is_file() and forbidden.search(path.read_text(errors="ignore"))]
     nothing_found([f"{path.relative_to(ROOT)} names a path outside the project" for path in found])
+
+
+class Loads(ast.NodeVisitor):
+    """Which queries a file takes from which SQL file, where all of it is literal."""
+
+    def __init__(self) -> None:
+        #: a name of the module -> the SQL file it stands for
+        self.named: dict[str, tuple[str, str]] = {}
+        self.files: list[tuple[int, tuple[str, str]]] = []
+        self.taken: list[tuple[int, tuple[str, str], str]] = []
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if (loaded := sql_file(node.value)) and isinstance(node.targets[0], ast.Name):
+            self.named[node.targets[0].id] = loaded
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if loaded := sql_file(node):
+            self.files.append((node.lineno, loaded))
+        # queries.text("name")
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "text" and node.args:
+            self.take(node.func.value, node.args[0])
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self.take(node.value, node.slice)
+        self.generic_visit(node)
+
+    def take(self, queries: ast.expr, name: ast.expr) -> None:
+        loaded = self.named.get(queries.id) if isinstance(queries, ast.Name) else sql_file(queries)
+        if loaded and isinstance(name, ast.Constant) and isinstance(name.value, str):
+            self.taken.append((name.lineno, loaded, name.value))
+
+
+def sql_file(node: ast.expr) -> tuple[str, str] | None:
+    """`load("tidelock.room", "sql/file.sql")`, as its two texts."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load"):
+        return None
+    texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return (texts[0], texts[1]) if len(texts) == len(node.args) == 2 else None
+
+
+def test_every_query_that_is_loaded_is_in_its_file() -> None:
+    findings = []
+    for path in FILES:
+        loads = Loads()
+        loads.visit(parsed(path))
+        place = path.relative_to(ROOT)
+        there = {loaded: ROOT.joinpath(*loaded[0].split("."), loaded[1]) for _, loaded in loads.files}
+        findings += [f"{place}:{line} loads {there[at]}" for line, at in loads.files if not there[at].is_file()]
+        findings += [
+            f"{place}:{line} asks {at[1]} for {name}"
+            for line, at, name in loads.taken
+            if at in there and there[at].is_file() and name not in load(*at)
+        ]
+    nothing_found(findings)
 
 
 def test_every_long_proof_has_a_line_in_the_table_of_proofs() -> None:

@@ -294,7 +294,7 @@ def _mirror_proven(settings: Settings, database: Database, progress: Progress) -
 def _recomputed(settings: Settings, database: Database) -> Recomputation | None:
     """None: no fold has ever run, so there are no tables."""
     with database.connect_sync(name="tidelock verify") as connection:
-        if connection.execute(load("tidelock.live", "sql/shapes.sql")["read_version"]).fetchone() is None:
+        if connection.execute(load("tidelock.views", "sql/catalog.sql")["read_version"]).fetchone() is None:
             return None
     return recomputed(settings, database, [], stop_on_signals())
 
