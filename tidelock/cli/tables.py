@@ -307,18 +307,20 @@ def _text(value: object) -> str:
 
 
 async def _explained(database: Database, settings: Settings, asked: Asked, events: int) -> Explanation:
-    from tidelock.api.tables import limits_of
-    from tidelock.http.parameters import Paging
-    from tidelock.usage.explain import Explaining
+    from tidelock.http.parameters import following
+    from tidelock.ledger.reader import Page
+    from tidelock.usage.explain import Explaining, ExplainLimits
     from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock explain") as connection:
-        explaining = Explaining(connection, CatalogReader(settings.definitions), limits_of(settings))
-        return await explaining.explain(asked, Paging(events, descending=False, position=None))
+        explaining = Explaining(connection, CatalogReader(settings.definitions), ExplainLimits.of(settings))
+        found, more = await explaining.explain(asked, limit=events)
+    # A program goes on where this page ends by the API's `cursor`.
+    return msgspec.structs.replace(found, next=following(Page(found.items, more)))
 
 
 def _instant(period: str | None) -> int | None:
-    from tidelock.api.tables import parse_period
+    from tidelock.usage.explain import parse_period
 
     try:
         return None if period is None else parse_period(period)
