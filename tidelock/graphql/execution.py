@@ -43,7 +43,7 @@ _BATCH_BYTES = 64 * 1024
 
 
 def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True) -> None:
-    """Raises Forbidden, or Refused of a mutation by a way that takes none.
+    """Raises Forbidden, or RequestRefused of a mutation by a way that takes none.
 
     What is about no table needs a scope of its own, which whoever answers it knows.
     """
@@ -81,13 +81,13 @@ class GraphQL:
             return self._documents
 
     async def prepare(self, request: Request) -> Operation:
-        """The operation that a request asks for, over the tables of now. Raises Refused, or Unreachable."""
+        """The operation that a request asks for, over the tables of now. Raises RequestRefused, or Unreachable."""
         return await (await self.current()).prepare(request)
 
     async def execute(self, operation: Operation, tenant_id: str | None, answering: Answering | None = None) -> bytes:
         """The payload `{"data":{...}}` of a query or mutation, with the rows of one tenant or of every one (None).
 
-        `answering` answers what is about no table. Raises Refused, Unreachable, or what that raises.
+        `answering` answers what is about no table. Raises RequestRefused, Unreachable, or what that raises.
         """
         called: dict[str, bytes] = {}
         for field in operation.fields:
