@@ -22,7 +22,7 @@ from tidelock.fold.statements import placed, quoted
 from tidelock.fold.tables import KEY, SCHEMA, Table
 from tidelock.views.decoding import changes_of, fits, inserts_of, slices, stored_schema
 from tidelock.views.log import Frontier, LogCursor, read_page, read_state
-from tidelock.views.prefilter import mask_of
+from tidelock.views.prefilter import prefilter_of
 from tidelock.views.readers import Connection, Readers
 from tidelock.views.views import View, ViewEvent
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
@@ -158,7 +158,7 @@ class Catchups:
 
 
 def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: int, through: int) -> Caught:
-    mask = mask_of(view.expression)
+    prefilter = prefilter_of(view.expression)
 
     def seen(_: str, changes: pa.Table) -> pa.Table:
         if not fits(changes, view.table):
@@ -166,7 +166,7 @@ def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: 
                 f"the definition of {view.table.name} was changed after {after}; begin anew with a snapshot",
                 field="after",
             )
-        return mask.apply(changes)
+        return prefilter.apply(changes)
 
     page = read_page(connection, [view.table.name], cursor, after=after, through=through, seen=seen)
     return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.cursor)
