@@ -49,6 +49,7 @@ from tidelock.ledger.opening import (
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
 from tidelock.ledger.writer import keep_partitions
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.postgres.reconnect import Steady
@@ -299,7 +300,6 @@ def replay(
     from tidelock.fold.runner import CURSOR, Runner
     from tidelock.fold.store import Store
     from tidelock.fold.tables import SCHEMA
-    from tidelock.postgres import leases as lease
     from tidelock.spark.configuration import check as check_spark
     from tidelock.spark.runtime import Spark
 
@@ -326,7 +326,7 @@ def replay(
                 tell("stopped; what was made is kept, and the same command goes on with it")
                 return
             with database.connect_sync(name="tidelock replay") as connection:
-                alone = lease.hold(connection)
+                alone = leases.hold(connection, leases.FOLD)
             if alone:
                 Runner(
                     spark, database, plan.definitions, **_ranges(settings), rebuild=False, control=control,

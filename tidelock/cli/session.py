@@ -33,16 +33,16 @@ _LAST_S = 10.0
 
 def made_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database, with a ledger in it when there was none."""
-    from tidelock.ledger import opening as place
+    from tidelock.ledger import opening
 
-    return place.made_ledger(settings)
+    return opening.made_ledger(settings)
 
 
 def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database of a ledger that is there."""
-    from tidelock.ledger import opening as place
+    from tidelock.ledger import opening
 
-    return place.found_ledger(settings)
+    return opening.found_ledger(settings)
 
 
 @asynccontextmanager

@@ -317,7 +317,7 @@ def replay(
 
     [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
     """
-    from tidelock.triggers import admin as trigger_work
+    from tidelock.triggers import admin
 
     settings = read_settings(config, data=data, database_url=database_url)
     if last < first:
@@ -325,16 +325,16 @@ def replay(
     shown = queued = 0
     refolds = _Refolds(settings)
     with found_ledger(settings) as database:
-        evaluated, folded = trigger_work.evaluated_through(database)
+        evaluated, folded = admin.evaluated_through(database)
         end = min(last, folded if dry_run else evaluated)
         if end < last:
             terminal.say(f"Through sequence {end:,}: what comes after it is yet to be told.")
         # Closed in any case: what was folded anew is removed then.
-        with closing(trigger_work.replay(database, name, first, end, refolds.fold)) as found:
+        with closing(admin.replay(database, name, first, end, refolds.fold)) as found:
             while first <= end and not refolds.stop.is_set() and (some := list(islice(found, _REPLAYED))):
                 _show_transitions(name, some, json=json)
                 shown += len(some)
-                queued += 0 if dry_run else asyncio.run(trigger_work.send_again(database, name, some))
+                queued += 0 if dry_run else asyncio.run(admin.send_again(database, name, some))
     if refolds.stop.is_set():
         terminal.say(f"stopped; {shown:,} were found, {queued:,} of them queued")
         raise typer.Exit(128 + signal.SIGINT)
