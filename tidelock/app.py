@@ -139,10 +139,10 @@ async def open_server(
         keys_needed = await _check_binding(ledger)
         # Apart: a long list must hold up neither keys and health nor the live feed, and an explanation no list.
         sizes = {"lists": settings.read_connections_max, "explain": settings.explain_connections_max, **_SHORT_MAX}
-        reads, explains, looks, pages = (
+        reads, explains, short, pages = (
             Connections(ledger.database, size_max=size, name=f"tidelock {name}") for name, size in sizes.items()
         )
-        for connections in (reads, explains, looks, pages):
+        for connections in (reads, explains, short, pages):
             stack.push_async_callback(connections.close)
         feed = Feed(
             ledger.database,
@@ -153,7 +153,7 @@ async def open_server(
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
         await feed.start()
         stack.push_async_callback(feed.close)
-        hub = Hub(ledger.database, looks, settings)
+        hub = Hub(ledger.database, short, settings)
         await hub.start()
         stack.push_async_callback(hub.close)
         anchor = Anchor(ledger.database, settings.anchor_path, settings.anchor_interval)
@@ -183,7 +183,7 @@ async def open_server(
             keys=keys,
             reads=reads,
             explains=explains,
-            looks=looks,
+            short=short,
             database=ledger.database,
             triggers=workers,
             verifying=verifying,

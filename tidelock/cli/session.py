@@ -57,8 +57,8 @@ async def recording_ledger(settings: Settings) -> AsyncIterator[Ledger]:
             await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
 
 
-async def read_shape(database: Database, settings: Settings, name: str) -> TableCatalog:
-    """The shape of the tables, as the fold made them last; `name` is the connection's."""
+async def read_catalog(database: Database, settings: Settings, name: str) -> TableCatalog:
+    """The catalog of the tables, as the fold last wrote it; `name` is the connection's."""
     from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name=name) as connection:

@@ -57,14 +57,14 @@ class GraphQL:
     """Reads requests and answers queries. Subscriptions are for those who can stay."""
 
     def __init__(
-        self, reads: Connections, looks: Connections, settings: Settings, further: Further | None = None
+        self, reads: Connections, short: Connections, settings: Settings, further: Further | None = None
     ) -> None:
         """`further` are fields beside those of tables."""
         self._reads = reads
         self._settings = settings
         self._further = further
         self._catalogs = CatalogReader(settings.definitions)
-        self._look = SingleFlight(lambda: looks.ask(self._catalogs.read))
+        self._look = SingleFlight(lambda: short.ask(self._catalogs.read))
         self._documents: Documents | None = None
         self._catalog: TableCatalog | None = None
         self._making = asyncio.Lock()
