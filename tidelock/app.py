@@ -49,6 +49,7 @@ from tidelock.ledger.opening import (
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
 from tidelock.ledger.writer import keep_partitions
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.postgres.reconnect import Steady
@@ -138,10 +139,10 @@ async def open_server(
         keys_needed = await _check_binding(ledger)
         # Apart: a long list must hold up neither keys and health nor the live feed, and an explanation no list.
         sizes = {"lists": settings.read_connections_max, "explain": settings.explain_connections_max, **_SHORT_MAX}
-        reads, explains, looks, pages = (
+        reads, explains, short, pages = (
             Connections(ledger.database, size_max=size, name=f"tidelock {name}") for name, size in sizes.items()
         )
-        for connections in (reads, explains, looks, pages):
+        for connections in (reads, explains, short, pages):
             stack.push_async_callback(connections.close)
         feed = Feed(
             ledger.database,
@@ -152,7 +153,7 @@ async def open_server(
         ledger.sequencer.on_commit.append(lambda committed: feed.wake(committed.head.ingress_sequence))
         await feed.start()
         stack.push_async_callback(feed.close)
-        hub = Hub(ledger.database, looks, settings)
+        hub = Hub(ledger.database, short, settings)
         await hub.start()
         stack.push_async_callback(hub.close)
         anchor = Anchor(ledger.database, settings.anchor_path, settings.anchor_interval)
@@ -182,7 +183,7 @@ async def open_server(
             keys=keys,
             reads=reads,
             explains=explains,
-            looks=looks,
+            short=short,
             database=ledger.database,
             triggers=workers,
             verifying=verifying,
@@ -298,7 +299,6 @@ def replay(
     from tidelock.fold.redefine.replay import await_fold, build, plan_replay
     from tidelock.fold.runner import CURSOR, Runner
     from tidelock.fold.store import Store
-    from tidelock.postgres import leases as lease
     from tidelock.spark.configuration import check as check_spark
     from tidelock.spark.runtime import Spark
     from tidelock.tables import SCHEMA
@@ -326,7 +326,7 @@ def replay(
                 tell("stopped; what was made is kept, and the same command goes on with it")
                 return
             with database.connect_sync(name="tidelock replay") as connection:
-                alone = lease.hold(connection)
+                alone = leases.hold(connection, leases.FOLD)
             if alone:
                 Runner(
                     spark, database, plan.definitions, **_ranges(settings), rebuild=False, control=control,

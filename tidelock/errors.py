@@ -14,7 +14,7 @@
         ├── Unauthorized       no key, or an unknown one           HTTP 401
         ├── Forbidden          the key may not do this             HTTP 403
         ├── NotFound           no such thing                       HTTP 404
-        ├── NotAcceptable      no form that the client takes       HTTP 406, in `ops.graphql_http`
+        ├── NotAcceptable      no form that the client takes       HTTP 406, in `graphql.http`
         ├── Exists             the name is taken                   HTTP 409
         ├── ResumeExpired      what came next is not kept any more HTTP 410 resume_expired
         ├── PayloadTooLarge    over a limit                        HTTP 413
@@ -22,7 +22,7 @@
         ├── UnsupportedMedia   content type or encoding not known  HTTP 415
         ├── InvalidDefinition  it cannot be made so                HTTP 422
         ├── InvalidFilter      it means nothing for its columns    HTTP 422 invalid_definition, in `where`
-        ├── Refused            a GraphQL request with its errors   HTTP 400, in `live.refusals`
+        ├── RequestRefused     a GraphQL request with its errors   HTTP 400, in `graphql.requests`
         └── Overloaded         a queue is full                     HTTP 429
 
 Vendor errors are translated into these where the vendor is imported. The outcome for one event is not an error

@@ -16,6 +16,9 @@ LATEST = (date(2262, 1, 1).toordinal() - _EPOCH_DAY) * 86_400 * SECOND - 1
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
 _RFC3339 = re.compile(rf"({_MOMENT.pattern})(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))", re.ASCII)
+_MILLISECONDS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+# In a query a `+` that was not escaped is a space; between time and offset it can be nothing else.
+_LOST_PLUS = re.compile(r"(:[0-9]{2}(?:\.[0-9]+)?) ([0-9]{2}:[0-9]{2})", re.ASCII)
 
 
 def parse_rfc3339(text: str) -> int:
@@ -48,6 +51,13 @@ def nine_digits(text: str, instant: int) -> str:
     if text[-1] == "Z" and text[10] == "T" and text[19] == ".":
         return text[:-1].ljust(29, "0") + "Z"
     return format_nine(instant)
+
+
+def parse_instant(text: str) -> int:
+    """An instant as people ask for it: RFC 3339, or integer epoch milliseconds. Raises ValueError."""
+    if _MILLISECONDS.fullmatch(text):
+        return parse_epoch_ms(int(text))
+    return parse_rfc3339(_LOST_PLUS.sub(r"\1+\2", text))
 
 
 def parse_epoch_ms(milliseconds: int) -> int:

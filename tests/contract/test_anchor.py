@@ -10,8 +10,15 @@ import pytest
 from tests.budgets import HANG_S
 from tests.recording import record, sequencing
 from tidelock.instants import SECOND, format_instant
-from tidelock.ledger import anchor as anchorfile
-from tidelock.ledger.anchor import Anchor, AnchorLine, BadAnchor, append_anchor, read_anchors, shorten_anchors
+from tidelock.ledger.anchor import (
+    Anchor,
+    AnchorLine,
+    BadAnchor,
+    append_anchor,
+    encode_anchor,
+    read_anchors,
+    shorten_anchors,
+)
 from tidelock.postgres.database import Database
 
 DAY = 86_400 * SECOND
@@ -143,7 +150,7 @@ def test_a_line_in_the_middle_that_says_nothing_is_named(tmp_path: Path) -> None
 def test_a_long_file_keeps_its_latest_lines_and_the_first_of_every_day(tmp_path: Path) -> None:
     path = tmp_path / "anchor.jsonl"
     lines = [line(number, number * DAY // 1000) for number in range(5000)]
-    path.write_bytes(b"".join(anchorfile.encode_anchor(each) for each in lines))
+    path.write_bytes(b"".join(encode_anchor(each) for each in lines))
     assert shorten_anchors(path) == 4 + 1000
     assert [found.commit_id for found in read_anchors(path)] == [0, 1000, 2000, 3000, *range(4000, 5000)]
 

@@ -1,4 +1,4 @@
-"""Masks: what may concern a filter is never left out, and with few filters nothing else is let through."""
+"""The prefilter: what may concern a filter is never left out, and with few filters nothing else is let through."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.filters import COLUMNS, Filter, Row, naive, rows, where
 from tests.live.histories import expression_of
 from tidelock.changes.segments import change_schema
 from tidelock.columns import STRING
-from tidelock.views import prefilter as masks
+from tidelock.views import prefilter
 from tidelock.views.branches import branches_of
-from tidelock.views.prefilter import Mask
+from tidelock.views.prefilter import Prefilter
 from tidelock.views.views import of_tenant
 from tidelock.where import FALSE, TRUE, Expression
 
@@ -48,41 +48,43 @@ def concerned(pairs: list[Pair], filters: list[tuple[Filter, str | None]]) -> li
     ]
 
 
-def mask(*expressions: Expression) -> Mask:
-    return Mask(expressions, [branch for each in expressions for branch in branches_of(each)])
+def prefiltering(*expressions: Expression) -> Prefilter:
+    return Prefilter(expressions, [branch for each in expressions for branch in branches_of(each)])
 
 
-def mask_of(filters: list[tuple[Filter, str | None]]) -> Mask:
-    return mask(*(of_tenant(expression_of(written), tenant) for written, tenant in filters))
+def prefilter_of(filters: list[tuple[Filter, str | None]]) -> Prefilter:
+    return prefiltering(*(of_tenant(expression_of(written), tenant) for written, tenant in filters))
 
 
 @settings(max_examples=examples(40))
 @given(PAIRS, FILTERS)
-def test_a_mask_of_few_filters_lets_through_what_concerns_them(
+def test_a_prefilter_of_few_filters_lets_through_what_concerns_them(
     pairs: list[Pair], filters: list[tuple[Filter, str | None]]
 ) -> None:
-    found = mask_of(filters).apply(changes_of(pairs))
+    found = prefilter_of(filters).apply(changes_of(pairs))
     assert found["key"].to_pylist() == concerned(pairs, filters)
 
 
 @settings(max_examples=examples(40))
 @given(PAIRS, FILTERS)
-def test_a_mask_of_many_filters_leaves_nothing_out(pairs: list[Pair], filters: list[tuple[Filter, str | None]]) -> None:
+def test_a_prefilter_of_many_filters_leaves_nothing_out(
+    pairs: list[Pair], filters: list[tuple[Filter, str | None]]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masks, "_FILTERS_MAX", 0)
-        found = mask_of(filters).apply(changes_of(pairs))
+        patch.setattr(prefilter, "_FILTERS_MAX", 0)
+        found = prefilter_of(filters).apply(changes_of(pairs))
     assert set(found["key"].to_pylist()) >= set(concerned(pairs, filters))
 
 
 def test_many_filters_are_looked_at_by_what_they_are_all_equal_to() -> None:
     pairs: list[Pair] = [("t", None, dict.fromkeys(COLUMNS) | {"s": f"{n}", "i": n}) for n in range(100)]
     equal = [expression_of({"s": {"_eq": f"{n}"}, "i": {"_gt": n}}) for n in range(40)]
-    assert mask(*equal).apply(changes_of(pairs)).num_rows == 40
-    assert mask(*equal, expression_of({"_or": [{"s": {"_is_null": True}}, {"i": {"_in": [70, 71]}}]})).apply(
+    assert prefiltering(*equal).apply(changes_of(pairs)).num_rows == 40
+    assert prefiltering(*equal, expression_of({"_or": [{"s": {"_is_null": True}}, {"i": {"_in": [70, 71]}}]})).apply(
         changes_of(pairs)
     )["key"].to_pylist() == [*map(str, range(40)), "70", "71"]
-    assert mask(*equal, TRUE).apply(changes_of(pairs)).num_rows == 100
-    assert mask(*equal, FALSE).apply(changes_of(pairs)).num_rows == 40
+    assert prefiltering(*equal, TRUE).apply(changes_of(pairs)).num_rows == 100
+    assert prefiltering(*equal, FALSE).apply(changes_of(pairs)).num_rows == 40
 
 
 def test_a_segment_from_before_there_was_a_column_is_let_through() -> None:
@@ -90,5 +92,5 @@ def test_a_segment_from_before_there_was_a_column_is_let_through() -> None:
     older = changes.drop_columns(["new", "old"])
     rows_without = pa.array([{"k": "a"}], pa.struct([("k", pa.string())]))
     older = older.append_column("old", rows_without).append_column("new", rows_without)
-    assert mask(expression_of({"i": {"_eq": 1}})).apply(older).num_rows == 1
-    assert mask(expression_of({"i": {"_eq": 1}, "k": {"_eq": "b"}})).apply(older).num_rows == 0
+    assert prefiltering(expression_of({"i": {"_eq": 1}})).apply(older).num_rows == 1
+    assert prefiltering(expression_of({"i": {"_eq": 1}, "k": {"_eq": "b"}})).apply(older).num_rows == 0

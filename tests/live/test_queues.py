@@ -131,34 +131,6 @@ def test_a_slow_client_has_the_rows_of_the_filter_whenever_it_has_taken_all(
     assert comparable(client.rows) == comparable(visible(states(history)[-1], written, tenant))
 
 
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
-@given(histories(), where(), st.data())
-def test_a_snapshot_and_what_was_held_give_the_rows_whenever_it_was_taken(
-    history: list[list[Change]], written: Filter, data: st.DataObject
-) -> None:
-    state = states(history)
-    begin = data.draw(st.integers(0, len(history) - 1), "subscribed before")
-    taken = data.draw(st.integers(begin - 1, len(history) - 1), "snapshot taken after")
-    known = data.draw(st.integers(begin, len(history)), "snapshot told before")
-    source, queue = TableViews(TABLE), SubscriberQueue(data.draw(st.sampled_from([20, 1_000])), held=True)
-    client = Client(visible(state[taken] if taken >= 0 else {}, written, None))
-    source.subscribe(queue, expression_of(written))
-    for number, changes in enumerate([*history[begin:], []], start=begin):
-        if number == known:
-            assert queue.take(99) == []
-            queue.drop_through(10 * taken)
-        for change in changes:
-            source.apply(change)
-        if number >= max(known, taken) and number < len(history):
-            for each in queue.take(99):
-                client.put(each)
-            assert comparable(client.rows) == comparable(visible(state[number], written, None))
-    for each in queue.take(99):
-        client.put(each)
-    assert comparable(client.rows) == comparable(visible(state[-1], written, None))
-    assert all(time > 10 * taken for time in client.times)
-
-
 def test_what_is_dropped_stays_dropped() -> None:
     queue = SubscriberQueue(10)
     queue.put(event("INSERT", 1, "x"))
@@ -191,16 +163,6 @@ def test_a_place_that_became_free_can_be_taken_again() -> None:
     assert not queue.overflowed
 
 
-def test_what_is_held_is_bounded_too() -> None:
-    queue = SubscriberQueue(3, held=True)
-    for time in range(30):
-        queue.put(event("UPDATE", time))
-    assert not queue.overflowed
-    queue.put(event("UPDATE", 30))
-    queue.drop_through(0)
-    assert (queue.overflowed, queue.take(9)) == (True, [])
-
-
 # Waiting
 
 
@@ -225,14 +187,12 @@ async def test_who_left_some_need_not_wait() -> None:
 
 
 async def test_an_overflow_and_the_owner_wake_who_waits() -> None:
-    full, woken, held = SubscriberQueue(0), SubscriberQueue(9), SubscriberQueue(9, held=True)
-    held.put(event("INSERT", 1))
-    waiters = [asyncio.create_task(queue.wait()) for queue in (full, woken, held)]
+    full, woken = SubscriberQueue(0), SubscriberQueue(9)
+    waiters = [asyncio.create_task(queue.wait()) for queue in (full, woken)]
     await asyncio.sleep(0)
     assert not any(waiter.done() for waiter in waiters)
     full.put(event("INSERT", 1))
     woken.wake()
-    held.drop_through(0)
     await asyncio.wait_for(asyncio.gather(*waiters), HANG_S)
     assert full.take(9) == []
     await asyncio.wait_for(full.wait(), HANG_S)

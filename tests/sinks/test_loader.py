@@ -20,7 +20,7 @@ from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.store import Store
-from tidelock.postgres import leases as lease
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import ClickHouseSettings, LoadSettings
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
@@ -131,7 +131,7 @@ async def test_a_second_loader_stands_by_until_the_first_has_ended_or_it_repairs
 
 def test_two_repairs_are_not_at_a_store_at_once(spark: Spark, database: Database, tmp_path: Path) -> None:
     with database.connect_sync() as connection:
-        assert lease.hold(connection, lease.REPAIRS["lake"])
+        assert leases.hold(connection, leases.REPAIRS["lake"])
         with pytest.raises(Unreachable, match="another repair is at it"):
             loader(spark, database, TestLake(tmp_path).sink(spark), told=[]).run(threading.Event(), through=0, since=1)
 

@@ -27,7 +27,6 @@ from tests.spark.ledgers import COMPUTED, Ledger, Toml
 from tests.spark.packs import Pack, drawn, pack
 from tests.spark.timelines import timed_definitions, timed_ledgers
 from tidelock.definitions import Meter, parse_definitions
-from tidelock.http.parameters import Paging
 from tidelock.periods import period_end
 from tidelock.spark.runtime import Spark
 from tidelock.usage.explain import Asked, ExplainedEvent, Explaining, ExplainLimits, Explanation
@@ -153,12 +152,13 @@ class Proof:
     async def _paged(self, asked: Asked) -> tuple[Explanation, list[ExplainedEvent]]:
         """All of it, in pages of a few."""
         events: list[ExplainedEvent] = []
-        position = None
+        position = 0
         while True:
-            paging = Paging(self._chance.choice([1, 2, 5, 100]), descending=False, position=position)
-            found = await self._explaining.explain(asked, paging)
+            found, more = await self._explaining.explain(
+                asked, limit=self._chance.choice([1, 2, 5, 100]), after=position
+            )
             events += found.items
-            if found.next is None:
+            if not more:
                 return found, events
             position = events[-1].ingress_sequence
 

@@ -14,7 +14,7 @@ from tests.spark.definition_changes import catalog, change, changed, fold_all, l
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.redefine import recomputation
 from tidelock.fold.redefine.recomputation import CHECK, Finding, Recomputation
-from tidelock.postgres import leases as lease
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 from tidelock.tables import Table
@@ -148,7 +148,7 @@ def test_one_that_is_stopped_leaves_nothing_behind(spark: Spark, folded: Databas
 
 def test_one_at_a_time_recomputes(spark: Spark, database: Database) -> None:
     with database.connect_sync() as connection:
-        assert lease.hold(connection, recomputation._LEASE)
+        assert leases.hold(connection, recomputation._LEASE)
         with pytest.raises(Unreachable, match="another recomputation"):
             recompute(spark, database)
     with pytest.raises(SettingsError, match="nothing has been folded yet"):

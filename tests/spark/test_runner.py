@@ -30,7 +30,7 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import runner
 from tidelock.fold.folder import Folder
 from tidelock.fold.runner import Runner
-from tidelock.postgres import leases as lease
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.migrate import migrate
@@ -99,7 +99,7 @@ def test_a_fold_on_a_cluster_has_python_workers_before_its_lease(
 
     monkeypatch.setattr(spark, "cores", None)
     monkeypatch.setattr(spark, "warm_workers", noting("workers", spark.warm_workers))
-    monkeypatch.setattr(lease, "hold", noting("lease", lease.hold))
+    monkeypatch.setattr(leases, "hold", noting("lease", leases.hold))
     last = ledger.record(3)
     with folding(spark, ledger.database, DEFINITIONS) as running:
         running.wait(last, 60)
@@ -323,7 +323,7 @@ def test_one_fold_stands_by_while_another_folds(
     ledger.record()
     looks = Counting(monkeypatch, Runner, "_ready")
     with ledger.database.connect_sync() as other:
-        assert lease.hold(other)
+        assert leases.hold(other, leases.FOLD)
         second = RunningFold(spark, ledger.database, DEFINITIONS)
         second.start()
         second.until(lambda: second.told, "it says that it stands by")

@@ -45,7 +45,7 @@ from tidelock.fold.redefine import refolding
 from tidelock.fold.redefine.catalog import write_catalog_sql
 from tidelock.fold.redefine.refolding import Refolding
 from tidelock.model import CONTROL
-from tidelock.postgres import leases as lease
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 from tidelock.tables import tables_of
@@ -218,6 +218,6 @@ def test_one_at_a_time_folds_anew_and_one_that_is_stopped_leaves_nothing(spark: 
     assert leftovers(database) == ["triggers"]
     with database.connect_sync() as connection:
         assert pruned_through(connection) > 0
-        assert lease.hold(connection, refolding._LEASE)
+        assert leases.hold(connection, refolding._LEASE)
         with pytest.raises(Unreachable, match="another replay"):
             list(replay(database, "big", 1, len(events), lambda _: True))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.graphql import websocket as graphql_ws
+from tidelock.graphql import websocket
 from tidelock.http import clients
 from tidelock.triggers.attempts import OUTCOMES
 
@@ -45,7 +45,7 @@ def test_every_code_of_a_rejected_event_is_explained() -> None:
 
 
 def test_every_close_code_is_explained() -> None:
-    codes = {value for module in (clients, graphql_ws) for name, value in vars(module).items() if name[:6] == "CLOSE_"}
+    codes = {value for module in (clients, websocket) for name, value in vars(module).items() if name[:6] == "CLOSE_"}
     assert len(codes) > 8
     assert codes <= set(map(int, re.findall(r"^\| (\d{4}) \|", section("A subscription ends"), re.MULTILINE)))
 

@@ -30,7 +30,7 @@ EVENTS = ("tenantId", "stream", "customerRef", "causalityKey", "from", "to", "af
           "cursor")  # fmt: skip
 CAUSALITY = ("tenantId", "limit", "cursor")
 
-PARAMETERS = ("after", "stream", "customerRef", "causalityKey", "tenantId")
+TAIL = ("after", "stream", "customerRef", "causalityKey", "tenantId")
 
 # A client that takes fewer frames than this in two pings' time is gone, though its connection may look alive.
 _FRAMES_PER_CHECK = 100
@@ -112,7 +112,7 @@ class _Wanted(NamedTuple):
 
     @classmethod
     def read(cls, query: bytes) -> _Wanted:
-        parameters = Parameters(query, PARAMETERS)
+        parameters = Parameters(query, TAIL)
         only = Filter(
             parameters.name("tenantId"),
             parameters.name("stream"),

@@ -12,7 +12,7 @@ import psycopg
 from tidelock.instants import SECOND, format_instant
 from tidelock.ledger.reader import read_head
 from tidelock.model import Head
-from tidelock.postgres.leases import ready as fold_ready
+from tidelock.postgres import leases
 from tidelock.postgres.pool import Connections
 from tidelock.postgres.queries import load
 
@@ -217,7 +217,7 @@ def fold_probe(*, needed: bool) -> Probe:
         if sequence is None and not needed:
             return Probed(None)
         reader = _behind("fold", head, sequence or 0, skipped, waited_ns)
-        waits = needed and not await fold_ready(connection)
+        waits = needed and not await leases.is_held(connection, leases.READY)
         return Probed(reader, "the fold is starting" if waits else None)
 
     return probe

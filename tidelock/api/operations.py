@@ -43,9 +43,8 @@ from tidelock.views.catalog import CatalogReader
 #: which windows `/admin/event-health` tells of
 HEALTH = ("tenantId", "window")
 
-
-#: looks at something that metrics tell of
-Look = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
+#: reads from the database what a metric shows
+Measure = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
 
 _ACTIVITY = ("tenantId",)
 _ERRORS = (400, 401, 403, 503)
@@ -62,15 +61,15 @@ class HealthRoutes:
         settings: Settings,
         *,
         probes: Sequence[Probe],
-        looks: Sequence[Look] = (),
+        measures: Sequence[Measure] = (),
     ) -> None:
-        """`looks` are taken before metrics are told."""
+        """`measures` are taken before metrics are shown."""
         self._connections = connections
         self._access = access
         self._metrics = metrics
         self._settings = settings
         self._probes = probes
-        self._looks = looks
+        self._measures = measures
 
     async def alive(self, _: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type=JSON)
@@ -101,8 +100,8 @@ class HealthRoutes:
         try:
             wanted = WantedWindows(self._settings.windows_told_max)
             self._metrics.looked(await read_health(self._connections, self._probes, wanted))
-            for look in self._looks:
-                await self._connections.ask(look)
+            for measure in self._measures:
+                await self._connections.ask(measure)
         except TidelockError:
             pass  # what is measured here is wanted most when the database is away
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
@@ -140,7 +139,7 @@ class DefinitionsInForce(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AdminRoutes:
-    """The handlers."""
+    """The handlers of `/admin`: activity, definitions, verification."""
 
     def __init__(
         self, connections: Connections, access: Access, settings: Settings, activity: ActivityLog, verifying: Verifying

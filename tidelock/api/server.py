@@ -75,7 +75,7 @@ class Parts:
     #: for explanations, which may take longer: lists must not wait behind them
     explains: Connections
     #: for keys and health: they must not wait behind a long list
-    looks: Connections
+    short: Connections
     database: Database
     triggers: TriggerWorkers
     verifying: Verifying
@@ -112,16 +112,16 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     settings = parts.settings
     # A path has one spelling; and the docs pages come from here, not from a CDN.
     app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    access = Access(parts.looks, parts.keys, settings.key_cache_s)
+    access = Access(parts.short, parts.keys, settings.key_cache_s)
     places = ClientSlots(settings.live_connections_max, "GraphQL clients of this tenant")
     metrics = Metrics(parts.sequencer, parts.feed, lambda: LiveState(parts.hub.state, places.taken))
     activity = ActivityLog()
     ingest = IngestRoute(parts.intake, access, metrics, activity, settings)
-    tail = TailRoute(parts.feed, parts.looks, access, settings)
+    tail = TailRoute(parts.feed, parts.short, access, settings)
     watched = TriggerMetrics(parts.triggers)
     metrics.registry.register(watched)
     metrics.registry.register(GateMetrics(parts.gate))
-    health = HealthRoutes(parts.looks, access, metrics, settings, probes=parts.probes, looks=[watched.look])
+    health = HealthRoutes(parts.short, access, metrics, settings, probes=parts.probes, measures=[watched.look])
     app.router.routes[:0] = [
         # As probes ask: HEAD too, which the document need not tell twice.
         Route("/healthz", health.alive, include_in_schema=False),
@@ -130,13 +130,13 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
         WebSocketRoute("/ws", tail),
         Route("/ws", _websocket_only, include_in_schema=False),
     ]
-    desk = TriggerAdmin(parts.sequencer, parts.database, parts.reads, settings)
-    _add_graphql(app, parts, access, places, desk)
+    admin = TriggerAdmin(parts.sequencer, parts.database, parts.reads, settings)
+    _add_graphql(app, parts, access, places, admin)
     _add_lists(app, EventLists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, parts.explains, access, settings), Explain(parts.explains, access, settings))
-    _add_triggers(app, Triggers(desk, access, settings))
+    _add_triggers(app, Triggers(admin, access, settings))
     _add_health(app, health)
-    _add_admin(app, AdminRoutes(parts.looks, access, settings, activity, parts.verifying))
+    _add_admin(app, AdminRoutes(parts.short, access, settings, activity, parts.verifying))
     if console is not None:
         console.attach(app, access)
     install_docs(app, console)
@@ -147,10 +147,10 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     return Measured(Origins(inside, access, settings.cors_origins, settings.retry_after_s), metrics)
 
 
-def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: ClientSlots, desk: TriggerAdmin) -> None:
+def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: ClientSlots, admin: TriggerAdmin) -> None:
     settings = parts.settings
-    graphql = GraphQL(parts.reads, parts.looks, settings, trigger_fields())
-    answering = partial(answering_triggers, desk)
+    graphql = GraphQL(parts.reads, parts.short, settings, trigger_fields())
+    answering = partial(answering_triggers, admin)
     operations = Operations(graphql, parts.hub, answering)
     streams = GraphQLStreams(operations, access, places, settings)
     route = GraphQLRoute(graphql, access, settings.retry_after_s, streams.answer, answering)

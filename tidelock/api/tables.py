@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import psycopg
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,18 +18,18 @@ from tidelock.http.access import Access
 from tidelock.http.parameters import (
     Parameters,
     key_cursor,
-    parse_instant,
     read_key_cursor,
     read_limit,
     read_paging,
     required,
 )
 from tidelock.http.problems import JSON
+from tidelock.ledger.reader import Page
 from tidelock.model import DEFAULT_TENANT
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
-from tidelock.usage.explain import Asked, Explaining, ExplainLimits
+from tidelock.usage.explain import Asked, Explaining, ExplainLimits, parse_period
 from tidelock.usage.usage import Wanted, read_usage
 from tidelock.views.catalog import CatalogReader
 from tidelock.views.rows import RowSelection, SelectedRows, read_rows
@@ -41,8 +41,6 @@ USAGE = ("metric", "customerRef", "from", "to", "window", "groupBy", "asOf", "te
 _BY_CUSTOMER = {"metric": "metric", "customerRef": "customer_ref"}
 
 EXPLAIN = ("metric", "customerRef", "period", "group", "groupNull", "asOf", "tenantId", "limit", "cursor")
-
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +176,12 @@ class Explain:
         paging = read_paging(parameters, self._settings)
         tenant_id = grant.reads(parameters.name("tenantId")) or DEFAULT_TENANT
         asked = _asked(parameters, tenant_id)
-        limits = limits_of(self._settings)
+        limits = ExplainLimits.of(self._settings)
         async with self._connections.lend() as connection:
-            found = await Explaining(connection, self._catalogs, limits).explain(asked, paging)
+            explaining = Explaining(connection, self._catalogs, limits)
+            found, more = await explaining.explain(asked, limit=paging.limit, after=paging.position or 0)
+        found = replace(found, next=paging.following(Page(found.items, more)))
         return Response(msgspec.json.encode(found), media_type=JSON)
-
-
-def limits_of(settings: Settings) -> ExplainLimits:
-    return ExplainLimits(settings.explain_timeout, settings.page_bytes_max)
-
-
-def parse_period(text: str) -> int:
-    """An instant of a period, mostly its start; a bare date is its midnight. Raises ValueError."""
-    return parse_instant(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
 
 
 def _asked(parameters: Parameters, tenant_id: str) -> Asked:

@@ -38,37 +38,37 @@ _WRITING = (400, 401, 403, 413, 415, 422, 429, 503)
 class Triggers:
     """The handlers of triggers. All need the scope of that name."""
 
-    def __init__(self, desk: TriggerAdmin, access: Access, settings: Settings) -> None:
-        self._desk = desk
+    def __init__(self, admin: TriggerAdmin, access: Access, settings: Settings) -> None:
+        self._admin = admin
         self._access = access
         self._settings = settings
 
     async def create(self, request: Request) -> Response:
         grant = await self._grant(request)
         draft: Draft = read_body(await _body(request), Draft)
-        return _answer(await self._desk.make(draft, grant.reads(draft.tenant_id)), 201)
+        return _answer(await self._admin.make(draft, grant.reads(draft.tenant_id)), 201)
 
     async def all(self, request: Request) -> Response:
         grant = await self._grant(request)
         parameters = Parameters(request.scope["query_string"], LIST)
         limit, cursor = read_limit(parameters, self._settings), parameters.text("cursor")
         after = "" if cursor is None else read_key_cursor(cursor, "triggers")[1]
-        found = await self._desk.page(grant.reads(parameters.name("tenantId")), limit + 1, after)
+        found = await self._admin.page(grant.reads(parameters.name("tenantId")), limit + 1, after)
         following = key_cursor("triggers", "", found[limit - 1].trigger.name) if len(found) > limit else None
         return _answer({"items": [each.form() for each in found[:limit]], "next": following})
 
     async def one(self, request: Request) -> Response:
         grant = await self._grant(request)
-        return _answer((await self._desk.one(request.path_params["name"], grant.reads(None))).form())
+        return _answer((await self._admin.one(request.path_params["name"], grant.reads(None))).form())
 
     async def change(self, request: Request) -> Response:
         grant = await self._grant(request)
         patch: Patch = read_body(await _body(request), Patch)
-        return _answer((await self._desk.change(request.path_params["name"], patch, grant.reads(None))).form())
+        return _answer((await self._admin.change(request.path_params["name"], patch, grant.reads(None))).form())
 
     async def delete(self, request: Request) -> Response:
         grant = await self._grant(request)
-        await self._desk.end(request.path_params["name"], grant.reads(None))
+        await self._admin.end(request.path_params["name"], grant.reads(None))
         return Response(status_code=204)
 
     async def deliveries(self, request: Request) -> Response:
@@ -76,7 +76,7 @@ class Triggers:
         parameters = Parameters(request.scope["query_string"], DELIVERIES)
         limit, cursor = read_limit(parameters, self._settings), parameters.text("cursor")
         name = request.path_params["name"]
-        found = await self._desk.deliveries(
+        found = await self._admin.deliveries(
             name,
             grant.reads(None),
             status=cast(Status | None, parameters.choice("status", STATUSES)),
@@ -89,7 +89,7 @@ class Triggers:
     async def attempts(self, request: Request) -> Response:
         grant = await self._grant(request)
         name, event_id = request.path_params["name"], request.path_params["event_id"]
-        row, data, attempts = await self._desk.delivery(name, grant.reads(None), event_id)
+        row, data, attempts = await self._admin.delivery(name, grant.reads(None), event_id)
         items = [attempt_form(attempt) for attempt in attempts]
         return _answer({**delivery_form(row), "data": readable(data.encode()), "items": items, "next": None})
 
@@ -97,7 +97,7 @@ class Triggers:
         grant = await self._grant(request)
         body = await _body(request)
         wanted: Redelivery = read_body(body, Redelivery) if body.strip() else Redelivery()
-        queued = await self._desk.redeliver(request.path_params["name"], grant.reads(None), wanted.event_ids)
+        queued = await self._admin.redeliver(request.path_params["name"], grant.reads(None), wanted.event_ids)
         return _answer({"queued": queued})
 
     async def _grant(self, request: Request) -> Grant:

@@ -114,15 +114,16 @@ def load(
 
     [dim]tidelock load lake --lake-path /srv/lake --once[/]
     """
-    from tidelock.sinks import stores as places
+    from tidelock.sinks.stores import check_stores, chosen, positions, source_end
+    from tidelock.sinks.stores import load as load_stores
 
     settings = read_settings(
         config, data=data, database_url=database_url, log_level=log_level,
         **{"lake.path": lake_path, "clickhouse.url": clickhouse_url},
     )  # fmt: skip
     log_to_stderr(settings.log_level)
-    names = places.chosen(settings, [store.value for store in stores or []])
-    places.check_stores(settings)
+    names = chosen(settings, [store.value for store in stores or []])
+    check_stores(settings)
     stop = stop_on_signals()
     if supervised:
         stop_with_parent(stop)
@@ -132,12 +133,12 @@ def load(
         def begin() -> int:
             with database.connect_sync(name="tidelock load") as connection:
                 if first is not None:
-                    _check_first(first, places.positions(connection, names))
-                return places.source_end(connection, settings)
+                    _check_first(first, positions(connection, names))
+                return source_end(connection, settings)
 
         end = database.patience.insist_sync(begin)
         through = end if once or first is not None else None
-        places.load(settings, database, names, stop=stop, through=through, since=first, tell=tell)
+        load_stores(settings, database, names, stop=stop, through=through, since=first, tell=tell)
         if through is not None and not stop.is_set():
             tell(f"{' and '.join(names)}: complete through sequence {through}")
 

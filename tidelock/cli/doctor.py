@@ -22,7 +22,7 @@ import psycopg
 from tidelock.errors import TidelockError
 from tidelock.postgres.embedded import find_binaries
 from tidelock.settings import Settings
-from tidelock.spark import packages as jars
+from tidelock.spark import packages
 from tidelock.spark.configuration import check, is_local
 from tidelock.spark.java import ask, find_java
 from tidelock.spark.runtime import Spark
@@ -89,7 +89,7 @@ def _spark(settings: Settings) -> Finding:
 
 
 def _driver(settings: Settings) -> Finding:
-    jar = settings.data / "jars" / jars.NAME
+    jar = settings.data / "jars" / packages.NAME
     if zipfile.is_zipfile(jar):
         return Finding("jdbc driver", True, str(jar))
     return Finding("jdbc driver", True, "not there yet: the first start of the fold fetches it")

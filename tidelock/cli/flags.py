@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidelock.errors import SettingsError
+from tidelock.instants import parse_instant
 from tidelock.settings import TABLE, Settings, load
 
 if TYPE_CHECKING:
@@ -103,8 +104,6 @@ def check_texts(**given: str | None) -> None:
 
 
 def _instant(flag: str, text: str | None) -> int | None:
-    from tidelock.http.parameters import parse_instant
-
     try:
         return None if text is None else parse_instant(text)
     except ValueError as error:

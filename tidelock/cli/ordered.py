@@ -12,7 +12,7 @@ from rich.text import Text
 from tidelock.changes.reader import Change, change_forms
 from tidelock.cli import terminal
 from tidelock.cli.flags import check_texts
-from tidelock.cli.session import read_shape
+from tidelock.cli.session import read_catalog
 from tidelock.columns import ColumnType
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.instants import format_instant
@@ -44,9 +44,9 @@ def tail_ordered(
     check_texts(tenant=tenant, stream=stream)
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
         raise SettingsError(f"with --ordered, --after is a source timestamp from 0 to {_SOURCE_TIMESTAMP_MAX}")
-    shape = asyncio.run(database.patience.insist(lambda: read_shape(database, settings, "tidelock tail")))
-    table = ordered_table(shape, stream)
-    kept = shape.definitions.streams[stream].live
+    catalog = asyncio.run(database.patience.insist(lambda: read_catalog(database, settings, "tidelock tail")))
+    table = ordered_table(catalog, stream)
+    kept = catalog.definitions.streams[stream].live
     if follow and not kept:
         raise SettingsError(f"{stream} has live = false, so that there is nothing to follow; leave out --follow")
     tail = OrderedTail(table, tenant, kept=kept, position=after or 0)

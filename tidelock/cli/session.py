@@ -33,16 +33,16 @@ _LAST_S = 10.0
 
 def made_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database, with a ledger in it when there was none."""
-    from tidelock.ledger import opening as place
+    from tidelock.ledger import opening
 
-    return place.made_ledger(settings)
+    return opening.made_ledger(settings)
 
 
 def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
     """The database of a ledger that is there."""
-    from tidelock.ledger import opening as place
+    from tidelock.ledger import opening
 
-    return place.found_ledger(settings)
+    return opening.found_ledger(settings)
 
 
 @asynccontextmanager
@@ -57,8 +57,8 @@ async def recording_ledger(settings: Settings) -> AsyncIterator[Ledger]:
             await Anchor(ledger.database, settings.anchor_path, settings.anchor_interval).close()
 
 
-async def read_shape(database: Database, settings: Settings, name: str) -> TableCatalog:
-    """The shape of the tables, as the fold made them last; `name` is the connection's."""
+async def read_catalog(database: Database, settings: Settings, name: str) -> TableCatalog:
+    """The catalog of the tables, as the fold last wrote it; `name` is the connection's."""
     from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name=name) as connection:

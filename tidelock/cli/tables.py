@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidelock.cli import terminal
 from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, Tenant, check_texts, read_settings, slice_of
-from tidelock.cli.session import found_ledger, read_shape
+from tidelock.cli.session import found_ledger, read_catalog
 from tidelock.columns import ColumnType
 from tidelock.errors import Difference, SettingsError
 from tidelock.instants import format_instant
@@ -111,8 +111,8 @@ def changes(
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
         raise SettingsError(f"--after is a whole number from 0 to {_SOURCE_TIMESTAMP_MAX}")
     with found_ledger(settings) as database:
-        shape = asyncio.run(database.patience.insist(lambda: read_shape(database, settings, "tidelock changes")))
-        columns = shape.table(table).columns
+        catalog = asyncio.run(database.patience.insist(lambda: read_catalog(database, settings, "tidelock changes")))
+        columns = catalog.table(table).columns
         _print_changes(columns, _changes(database, table, after, tenant, number), json=json)
 
 
@@ -217,9 +217,9 @@ async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usag
     from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock usage") as connection:
-        shapes = CatalogReader(settings.definitions)
+        catalogs = CatalogReader(settings.definitions)
         return await read_usage(
-            connection, shapes, wanted, items_max=settings.usage_items_max, timeout_ns=settings.explain_timeout
+            connection, catalogs, wanted, items_max=settings.usage_items_max, timeout_ns=settings.explain_timeout
         )
 
 
@@ -307,18 +307,20 @@ def _text(value: object) -> str:
 
 
 async def _explained(database: Database, settings: Settings, asked: Asked, events: int) -> Explanation:
-    from tidelock.api.tables import limits_of
-    from tidelock.http.parameters import Paging
-    from tidelock.usage.explain import Explaining
+    from tidelock.http.parameters import following
+    from tidelock.ledger.reader import Page
+    from tidelock.usage.explain import Explaining, ExplainLimits
     from tidelock.views.catalog import CatalogReader
 
     async with await database.connect(name="tidelock explain") as connection:
-        explaining = Explaining(connection, CatalogReader(settings.definitions), limits_of(settings))
-        return await explaining.explain(asked, Paging(events, descending=False, position=None))
+        explaining = Explaining(connection, CatalogReader(settings.definitions), ExplainLimits.of(settings))
+        found, more = await explaining.explain(asked, limit=events)
+    # A program goes on where this page ends by the API's `cursor`.
+    return msgspec.structs.replace(found, next=following(Page(found.items, more)))
 
 
 def _instant(period: str | None) -> int | None:
-    from tidelock.api.tables import parse_period
+    from tidelock.usage.explain import parse_period
 
     try:
         return None if period is None else parse_period(period)
@@ -390,7 +392,7 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
 
 def _definitions_in_effect(database: Database, settings: Settings) -> Definitions:
     """Those the tables are made by: what the settings say may not be in effect yet."""
-    return asyncio.run(read_shape(database, settings, "tidelock drain")).definitions
+    return asyncio.run(read_catalog(database, settings, "tidelock drain")).definitions
 
 
 def _cell(value: Any) -> str:

@@ -57,7 +57,7 @@ def list_all(
     """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        found = _at_desk(settings, database, lambda desk: desk.page(tenant, _LIST_MAX))
+        found = _with_admin(settings, database, lambda admin: admin.page(tenant, _LIST_MAX))
     forms = [each.form() for each in found]
     if json:
         terminal.write_json(*forms)
@@ -122,7 +122,7 @@ def create(
         secrets=secret or None,
     )
     with made_ledger(settings) as database:
-        made = _at_desk(settings, database, lambda desk: desk.make(draft, draft.tenant_id))
+        made = _with_admin(settings, database, lambda admin: admin.make(draft, draft.tenant_id))
     if json:
         terminal.write_json(made)
         return
@@ -142,7 +142,7 @@ def delete(
     """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        _at_desk(settings, database, lambda desk: desk.end(name, None))
+        _with_admin(settings, database, lambda admin: admin.end(name, None))
     _done(name, "deleted", json=json)
 
 
@@ -222,7 +222,7 @@ def deliveries(
     if status is not None and wanted is None:
         raise SettingsError(f"--status is one of: {', '.join(STATUSES)}")
     with found_ledger(settings) as database:
-        rows = _at_desk(settings, database, lambda desk: desk.deliveries(name, None, status=wanted, limit=number))
+        rows = _with_admin(settings, database, lambda admin: admin.deliveries(name, None, status=wanted, limit=number))
     found = [delivery_form(row) for row in rows]
     if json:
         terminal.write_json(*found)
@@ -258,7 +258,7 @@ def attempts(
 
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        _, made = _at_desk(settings, database, lambda desk: desk.attempts(name, None, event_id))
+        _, made = _with_admin(settings, database, lambda admin: admin.attempts(name, None, event_id))
     found = [attempt_form(each) for each in made]
     if json:
         terminal.write_json(*found)
@@ -293,7 +293,7 @@ def redeliver(
     """
     settings = read_settings(config, data=data, database_url=database_url)
     with found_ledger(settings) as database:
-        queued = _at_desk(settings, database, lambda desk: desk.redeliver(name, None, event_id or None))
+        queued = _with_admin(settings, database, lambda admin: admin.redeliver(name, None, event_id or None))
     if json:
         terminal.write_json({"name": name, "queued": queued})
     else:
@@ -317,7 +317,7 @@ def replay(
 
     [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
     """
-    from tidelock.triggers import admin as trigger_work
+    from tidelock.triggers import admin
 
     settings = read_settings(config, data=data, database_url=database_url)
     if last < first:
@@ -325,16 +325,16 @@ def replay(
     shown = queued = 0
     refolds = _Refolds(settings)
     with found_ledger(settings) as database:
-        evaluated, folded = trigger_work.evaluated_through(database)
+        evaluated, folded = admin.evaluated_through(database)
         end = min(last, folded if dry_run else evaluated)
         if end < last:
             terminal.say(f"Through sequence {end:,}: what comes after it is yet to be told.")
         # Closed in any case: what was folded anew is removed then.
-        with closing(trigger_work.replay(database, name, first, end, refolds.fold)) as found:
+        with closing(admin.replay(database, name, first, end, refolds.fold)) as found:
             while first <= end and not refolds.stop.is_set() and (some := list(islice(found, _REPLAYED))):
                 _show_transitions(name, some, json=json)
                 shown += len(some)
-                queued += 0 if dry_run else asyncio.run(trigger_work.send_again(database, name, some))
+                queued += 0 if dry_run else asyncio.run(admin.send_again(database, name, some))
     if refolds.stop.is_set():
         terminal.say(f"stopped; {shown:,} were found, {queued:,} of them queued")
         raise typer.Exit(128 + signal.SIGINT)
@@ -348,7 +348,7 @@ def _switch(settings: Settings, name: str, *, enabled: bool, json: bool) -> None
     from tidelock.triggers.drafts import Patch
 
     with found_ledger(settings) as database:
-        _at_desk(settings, database, lambda desk: desk.change(name, Patch(enabled=enabled), None))
+        _with_admin(settings, database, lambda admin: admin.change(name, Patch(enabled=enabled), None))
     _done(name, "enabled" if enabled else "disabled", json=json)
 
 
@@ -359,13 +359,13 @@ def _done(name: str, what: str, *, json: bool) -> None:
         terminal.show(f"{escape(name)} is {what}.")
 
 
-def _at_desk(settings: Settings, database: Database, work: Callable[[TriggerAdmin], Awaitable[Answer]]) -> Answer:
-    """What is asked or done at the desk where the API's handlers come with triggers, too."""
-    from tidelock.triggers.admin import opened_desk
+def _with_admin(settings: Settings, database: Database, work: Callable[[TriggerAdmin], Awaitable[Answer]]) -> Answer:
+    """What is asked or done through the administration that the API's handlers use, too."""
+    from tidelock.triggers.admin import opened_admin
 
     async def run() -> Answer:
-        async with opened_desk(settings, database) as desk:
-            return await work(desk)
+        async with opened_admin(settings, database) as admin:
+            return await work(admin)
 
     return asyncio.run(run())
 

@@ -32,7 +32,7 @@ from tidelock.fold.redefine.swap import swap
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import CursorMoved, Store
-from tidelock.postgres import leases as lease
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark, reason
 from tidelock.tables import ALWAYS, SCHEMA
@@ -152,7 +152,7 @@ class Runner:
             # may lack what workers need, which should be found now.
             if behind > SMALL_EVENTS or self._spark.cores is None:
                 self._spark.warm_workers()
-            if not lease.hold(self._listener):
+            if not leases.hold(self._listener, leases.FOLD):
                 self._warm_up()
                 self._tell_once("the lease", "another fold runs on this ledger; standing by")
                 stop.wait(self._poll_s)
@@ -243,7 +243,7 @@ class Runner:
         self._store.rollback()
         if self._shadow is None and not pending:
             assert self._listener is not None
-            lease.hold(self._listener, lease.READY)
+            leases.hold(self._listener, leases.READY)
 
     def _step(self, through: int | None) -> bool:
         """Fold what is next; False: there was nothing to do."""

@@ -139,7 +139,7 @@ class Documents:
         self._threads = asyncio.Semaphore(_THREADS_MAX)
 
     async def prepare(self, request: Request) -> Operation:
-        """The operation that a request asks for, with its variables in place. Raises Refused."""
+        """The operation that a request asks for, with its variables in place. Raises RequestRefused."""
         if request.size <= _INLINE_BYTES and request.query in self._remembered:
             return self.read(request)
         async with self._threads:
@@ -216,7 +216,7 @@ class RootFields:
     sent: Mapping[str, Any]
 
     def read(self) -> tuple[Field, ...]:
-        """Raises Refused."""
+        """Raises RequestRefused."""
         kind = self.operation.operation
         type_ = self.schema.get_root_type(kind)
         if type_ is None:

@@ -43,7 +43,7 @@ _BATCH_BYTES = 64 * 1024
 
 
 def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True) -> None:
-    """Raises Forbidden, or Refused of a mutation by a way that takes none.
+    """Raises Forbidden, or RequestRefused of a mutation by a way that takes none.
 
     What is about no table needs a scope of its own, which whoever answers it knows.
     """
@@ -57,14 +57,14 @@ class GraphQL:
     """Reads requests and answers queries. Subscriptions are for those who can stay."""
 
     def __init__(
-        self, reads: Connections, looks: Connections, settings: Settings, further: Further | None = None
+        self, reads: Connections, short: Connections, settings: Settings, further: Further | None = None
     ) -> None:
         """`further` are fields beside those of tables."""
         self._reads = reads
         self._settings = settings
         self._further = further
         self._catalogs = CatalogReader(settings.definitions)
-        self._look = SingleFlight(lambda: looks.ask(self._catalogs.read))
+        self._look = SingleFlight(lambda: short.ask(self._catalogs.read))
         self._documents: Documents | None = None
         self._catalog: TableCatalog | None = None
         self._making = asyncio.Lock()
@@ -81,13 +81,13 @@ class GraphQL:
             return self._documents
 
     async def prepare(self, request: Request) -> Operation:
-        """The operation that a request asks for, over the tables of now. Raises Refused, or Unreachable."""
+        """The operation that a request asks for, over the tables of now. Raises RequestRefused, or Unreachable."""
         return await (await self.current()).prepare(request)
 
     async def execute(self, operation: Operation, tenant_id: str | None, answering: Answering | None = None) -> bytes:
         """The payload `{"data":{...}}` of a query or mutation, with the rows of one tenant or of every one (None).
 
-        `answering` answers what is about no table. Raises Refused, Unreachable, or what that raises.
+        `answering` answers what is about no table. Raises RequestRefused, Unreachable, or what that raises.
         """
         called: dict[str, bytes] = {}
         for field in operation.fields:

@@ -118,7 +118,7 @@ Field = TypenameField | IntrospectionField | RowsField | OneRowField | ChangesFi
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of one field on a table. Everything raises Refused."""
+    """The arguments of one field on a table. Everything raises RequestRefused."""
 
     table: Table
     node: FieldNode
@@ -226,7 +226,7 @@ class Arguments:
 def check_whole(argument: ArgumentNode, variables: VariableValues) -> None:
     """Refuse a filter with a variable inside that has no value.
 
-    GraphQL would leave the condition out, and more rows would match without a word. Raises Refused.
+    GraphQL would leave the condition out, and more rows would match without a word. Raises RequestRefused.
     """
     for variable in _variables(argument.value) if not isinstance(argument.value, VariableNode) else ():
         if variable.name.value not in variables.coerced:

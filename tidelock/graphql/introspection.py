@@ -34,7 +34,7 @@ class IntrospectionField:
     variables: Mapping[str, Any]
 
     def read(self, budget: Budget) -> object:
-        """The value, ready to be encoded. It takes milliseconds, and many where much is asked. Raises Refused."""
+        """The value, ready to be encoded. Takes milliseconds, and many where much is asked. Raises RequestRefused."""
         try:
             result = execute_sync(
                 self.schema,

@@ -63,6 +63,106 @@ _ORDERS = {
 _EXPECTED = "it is neither a text nor a number"
 
 
+def _given_value(given: object) -> object:
+    """A variable's value, exact."""
+    match given:
+        case SentNumber():
+            return given.exact
+        case str() | int():
+            return given
+        case float():
+            return Decimal(repr(given))
+        case _:
+            raise ValueError(_EXPECTED)
+
+
+def _given_literal(node: ConstValueNode) -> object:
+    """What stands in the document, exact."""
+    match node:
+        case StringValueNode() | BooleanValueNode():
+            return node.value
+        case IntValueNode() | FloatValueNode():
+            try:
+                return Decimal(node.value)
+            except ArithmeticError:
+                raise ValueError("it is not a number of a size that can be compared") from None
+        case _:
+            raise ValueError(_EXPECTED)
+
+
+def _given_json(given: object) -> object:
+    """Any JSON of a variable, its numbers exact."""
+    match given:
+        case SentNumber():
+            return given.exact
+        case Mapping():
+            return {name: _given_json(value) for name, value in given.items()}
+        case list() | tuple():
+            return [_given_json(value) for value in given]
+        case _:
+            return given
+
+
+def _given_json_literal(node: ConstValueNode) -> object:
+    """Any JSON, written as GraphQL writes values."""
+    match node:
+        case ObjectValueNode():
+            return {field.name.value: _given_json_literal(field.value) for field in node.fields}
+        case ListValueNode():
+            return [_given_json_literal(value) for value in node.values]
+        case NullValueNode():
+            return None
+        case _:
+            return _given_literal(node)
+
+
+def _scalar(name: str, about: str, form: Callable[[Any], Any]) -> GraphQLScalarType:
+    return GraphQLScalarType(
+        name,
+        description=about,
+        coerce_output_value=form,
+        coerce_input_value=_given_value,
+        coerce_input_literal=_given_literal,
+    )
+
+
+BIGINT = _scalar("bigint", "A whole number of 64 bits, as a text. Given, it may also be a number.", str)
+NUMERIC = _scalar(
+    "numeric",
+    "An exact decimal number, as a text without trailing zeros. Given, it may also be a number.",
+    decimal_form,
+)
+TIMESTAMPTZ = _scalar(
+    "timestamptz", "An instant, in RFC 3339 such as 2026-01-31T23:59:59.5Z, to the nanosecond.", format_instant
+)
+DATE = _scalar("date", "A day such as 2026-01-31.", date.isoformat)
+JSON = GraphQLScalarType(
+    "json",
+    description="Any JSON, as it was sent.",
+    coerce_output_value=json_form,
+    coerce_input_value=_given_json,
+    coerce_input_literal=_given_json_literal,
+)
+
+#: name of a column's type -> its type in GraphQL
+_BY_NAME: Mapping[str, GraphQLScalarType] = {
+    "string": GraphQLString,
+    "int": GraphQLInt,
+    "double": GraphQLFloat,
+    "boolean": GraphQLBoolean,
+    "bigint": BIGINT,
+    "decimal": NUMERIC,
+    "timestamp": TIMESTAMPTZ,
+    "date": DATE,
+    "json": JSON,
+}
+
+
+def scalar_of(column: ColumnType) -> GraphQLScalarType:
+    """The type of a column in GraphQL."""
+    return _BY_NAME[column.name]
+
+
 def filter_columns(table: Table) -> Mapping[str, ColumnType]:
     """The columns that filters on a table know."""
     return {TENANT: STRING, **table.columns}
@@ -230,103 +330,3 @@ def _changes(table: Table, types: _TableTypes) -> GraphQLField:
 
 def _root(table: Table, type_: Any, arguments: dict[str, GraphQLArgument], about: str) -> GraphQLField:
     return GraphQLField(type_, arguments, description=about, extensions={TABLE: table})
-
-
-def _given_value(given: object) -> object:
-    """A variable's value, exact."""
-    match given:
-        case SentNumber():
-            return given.exact
-        case str() | int():
-            return given
-        case float():
-            return Decimal(repr(given))
-        case _:
-            raise ValueError(_EXPECTED)
-
-
-def _given_literal(node: ConstValueNode) -> object:
-    """What stands in the document, exact."""
-    match node:
-        case StringValueNode() | BooleanValueNode():
-            return node.value
-        case IntValueNode() | FloatValueNode():
-            try:
-                return Decimal(node.value)
-            except ArithmeticError:
-                raise ValueError("it is not a number of a size that can be compared") from None
-        case _:
-            raise ValueError(_EXPECTED)
-
-
-def _given_json(given: object) -> object:
-    """Any JSON of a variable, its numbers exact."""
-    match given:
-        case SentNumber():
-            return given.exact
-        case Mapping():
-            return {name: _given_json(value) for name, value in given.items()}
-        case list() | tuple():
-            return [_given_json(value) for value in given]
-        case _:
-            return given
-
-
-def _given_json_literal(node: ConstValueNode) -> object:
-    """Any JSON, written as GraphQL writes values."""
-    match node:
-        case ObjectValueNode():
-            return {field.name.value: _given_json_literal(field.value) for field in node.fields}
-        case ListValueNode():
-            return [_given_json_literal(value) for value in node.values]
-        case NullValueNode():
-            return None
-        case _:
-            return _given_literal(node)
-
-
-def _scalar(name: str, about: str, form: Callable[[Any], Any]) -> GraphQLScalarType:
-    return GraphQLScalarType(
-        name,
-        description=about,
-        coerce_output_value=form,
-        coerce_input_value=_given_value,
-        coerce_input_literal=_given_literal,
-    )
-
-
-BIGINT = _scalar("bigint", "A whole number of 64 bits, as a text. Given, it may also be a number.", str)
-NUMERIC = _scalar(
-    "numeric",
-    "An exact decimal number, as a text without trailing zeros. Given, it may also be a number.",
-    decimal_form,
-)
-TIMESTAMPTZ = _scalar(
-    "timestamptz", "An instant, in RFC 3339 such as 2026-01-31T23:59:59.5Z, to the nanosecond.", format_instant
-)
-DATE = _scalar("date", "A day such as 2026-01-31.", date.isoformat)
-JSON = GraphQLScalarType(
-    "json",
-    description="Any JSON, as it was sent.",
-    coerce_output_value=json_form,
-    coerce_input_value=_given_json,
-    coerce_input_literal=_given_json_literal,
-)
-
-#: name of a column's type -> its type in GraphQL
-_BY_NAME: Mapping[str, GraphQLScalarType] = {
-    "string": GraphQLString,
-    "int": GraphQLInt,
-    "double": GraphQLFloat,
-    "boolean": GraphQLBoolean,
-    "bigint": BIGINT,
-    "decimal": NUMERIC,
-    "timestamp": TIMESTAMPTZ,
-    "date": DATE,
-    "json": JSON,
-}
-
-
-def scalar_of(column: ColumnType) -> GraphQLScalarType:
-    """The type of a column in GraphQL."""
-    return _BY_NAME[column.name]

@@ -88,16 +88,16 @@ def trigger_fields() -> Further:
     return Further({"triggers": listed}, {"create_trigger": create, "delete_trigger": delete})
 
 
-def answering_triggers(desk: TriggerAdmin, grant: Grant) -> Answering:
+def answering_triggers(admin: TriggerAdmin, grant: Grant) -> Answering:
     """What answers those fields to who may ask them."""
 
     async def answer(call: CallField) -> bytes:
         grant.need("triggers")
         if call.asked == "create_trigger":
-            return _shown(await desk.make(_draft(call.arguments), grant.reads(call.arguments.get("tenant_id"))), call)
+            return _shown(await admin.make(_draft(call.arguments), grant.reads(call.arguments.get("tenant_id"))), call)
         if call.asked == "delete_trigger":
-            return _shown((await desk.end(call.arguments["name"], grant.reads(None))).form(), call)
-        found = await desk.page(grant.reads(None), _LIST_MAX)
+            return _shown((await admin.end(call.arguments["name"], grant.reads(None))).form(), call)
+        found = await admin.page(grant.reads(None), _LIST_MAX)
         return b"[" + b",".join(_shown(each.form(), call) for each in found) + b"]"
 
     return answer

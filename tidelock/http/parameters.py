@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from tidelock.errors import RequestError
-from tidelock.instants import parse_epoch_ms, parse_rfc3339
+from tidelock.instants import parse_instant
 from tidelock.ledger.reader import Page, Slice
 from tidelock.model import Recorded
 from tidelock.settings import Settings
@@ -23,9 +23,6 @@ from tidelock.settings import Settings
 SEQUENCE_MAX = 2**63 - 2
 
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
-_MILLISECONDS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-# In a query a `+` that was not escaped is a space; between time and offset it can be nothing else.
-_LOST_PLUS = re.compile(r"(:[0-9]{2}(?:\.[0-9]+)?) ([0-9]{2}:[0-9]{2})", re.ASCII)
 
 _CURSOR = re.compile(rb"(asc|desc):([0-9]{1,19})")
 
@@ -90,13 +87,6 @@ def required(name: str, value: str | None) -> str:
     return value
 
 
-def parse_instant(text: str) -> int:
-    """An instant as people ask for it: RFC 3339, or integer epoch milliseconds. Raises ValueError."""
-    if _MILLISECONDS.fullmatch(text):
-        return parse_epoch_ms(int(text))
-    return parse_rfc3339(_LOST_PLUS.sub(r"\1+\2", text))
-
-
 def _unknown(name: str, known: Collection[str]) -> str:
     shown = repr(name if len(name) <= 60 else name[:60] + "...")
     nearest = difflib.get_close_matches(name[:60], known, n=1, cutoff=0.0)
@@ -128,11 +118,15 @@ class Paging:
 
     def following(self, page: Page[Recorded]) -> str | None:
         """The cursor of the page after, where there is one."""
-        return self._cursor(page.events[-1].ingress_sequence) if page.more and page.events else None
+        return following(page, descending=self.descending)
 
-    def _cursor(self, position: int) -> str:
-        order = "desc" if self.descending else "asc"
-        return _encoded(f"{order}:{position}".encode())
+
+def following(page: Page[Recorded], *, descending: bool = False) -> str | None:
+    """The cursor of the page after, where there is one."""
+    if not page.more or not page.events:
+        return None
+    order = "desc" if descending else "asc"
+    return _encoded(f"{order}:{page.events[-1].ingress_sequence}".encode())
 
 
 def read_limit(parameters: Parameters, settings: Settings) -> int:

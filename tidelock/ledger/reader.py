@@ -46,8 +46,6 @@ _receipt = lru_cache(maxsize=256)(format_instant)
 
 R_co = TypeVar("R_co", bound=Recorded, covariant=True)
 
-CAUSALITY = load("tidelock.ledger", "sql/causality.sql")
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -236,6 +234,6 @@ async def _parents(connection: psycopg.AsyncConnection[Any], events: Sequence[Re
     wanted = list({digest for digest in digests if digest is not None})
     if not wanted:
         return [None] * len(digests)
-    cursor = await connection.cursor(binary=True).execute(CAUSALITY["find_originals"], [wanted])
+    cursor = await connection.cursor(binary=True).execute(QUERIES["find_originals"], [wanted])
     sequences = {bytes(digest): sequence for digest, sequence in await cursor.fetchall()}
     return [None if digest is None else sequences.get(digest) for digest in digests]

@@ -89,6 +89,29 @@ def identity_row(digest: bytes, sequence: int, content_hash: bytes, key_source: 
     return _identity(4, 16, digest, 8, sequence, 32, content_hash, 1, KEY_SOURCE_CODE[key_source])
 
 
+def _bytes(value: bytes) -> bytes:
+    return _length(len(value)) + value
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return _length(len(encoded)) + encoded
+
+
+@lru_cache(maxsize=65_536)
+def _name(value: str | None) -> bytes:
+    """For what repeats from event to event."""
+    return _NULL if value is None else _text(value)
+
+
+@lru_cache(maxsize=65_536)
+def _quantity(text: str) -> bytes:
+    return _bytes(numeric_binary(text))
+
+
+_KEY_SOURCE_FIELD = {"none": _NULL} | {source: _bytes(code) for source, code in KEY_SOURCE_CODE.items()}
+
+
 def raw_rows(connection: psycopg.Connection[Any], through: int) -> Generator[bytes, None, None]:
     """Every recorded event up to a sequence, in order. Pages keep each query short: none holds a snapshot for long."""
     after = _BEFORE_ALL
@@ -99,14 +122,47 @@ def raw_rows(connection: psycopg.Connection[Any], through: int) -> Generator[byt
             yield row
         if count < _PAGE_ROWS:
             return
-        after = numbers(row)[0]
+        after = row_numbers(row)[0]
 
 
-def numbers(row: bytes) -> Numbers:
+def _page(connection: psycopg.Connection[Any], after: int, through: int) -> Iterator[bytes]:
+    """One COPY, by libpq's own calls: psycopg's iteration costs several times what the rest of the check does."""
+    query = QUERIES["raw_events"] % {b"after": after, b"through": through, b"limit": _PAGE_ROWS}
+    pgconn = connection.pgconn
+    _expect(pgconn.exec_(query), ExecStatus.COPY_OUT)
+    start = len(COPY_START)
+    finished = False
+    try:
+        while True:
+            size, message = pgconn.get_copy_data(0)
+            if size < 0:
+                break
+            # The header comes in one message with the first row, the end in a message of its own.
+            row = bytes(message)[start:]
+            start = 0
+            if row and row != COPY_END:
+                yield row
+        finished = True
+    finally:
+        if not finished:  # Whoever reads has seen enough: nobody else can use the connection in this state.
+            pgconn.finish()
+    _expect(pgconn.get_result(), ExecStatus.COMMAND_OK)
+    pgconn.get_result()
+
+
+def _expect(result: Any, status: ExecStatus) -> None:
+    if result is None or (result.status != status and not result.error_field(DiagnosticField.SQLSTATE)):
+        # Not an answer of the server: it is gone.
+        raise psycopg.OperationalError("the server closed the connection")
+    if result.status != status:
+        raise psycopg.errors.error_from_result(result)
+
+
+def row_numbers(row: bytes) -> Numbers:
     return _numbers(row)
 
 
-def tail(row: bytes) -> list[Any]:
+def row_tail(row: bytes) -> list[Any]:
     """Every column from tenant_id on: its bytes, or None."""
     fields: list[bytes | None] = []
     at = _NUMBERS_SIZE
@@ -168,59 +224,3 @@ def original(row: Sequence[Any]) -> Event:
         key_source=KEY_SOURCES[key_source],
         content_hash=stored_hash,
     )
-
-
-def _bytes(value: bytes) -> bytes:
-    return _length(len(value)) + value
-
-
-def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return _length(len(encoded)) + encoded
-
-
-@lru_cache(maxsize=65_536)
-def _name(value: str | None) -> bytes:
-    """For what repeats from event to event."""
-    return _NULL if value is None else _text(value)
-
-
-@lru_cache(maxsize=65_536)
-def _quantity(text: str) -> bytes:
-    return _bytes(numeric_binary(text))
-
-
-_KEY_SOURCE_FIELD = {"none": _NULL} | {source: _bytes(code) for source, code in KEY_SOURCE_CODE.items()}
-
-
-def _page(connection: psycopg.Connection[Any], after: int, through: int) -> Iterator[bytes]:
-    """One COPY, by libpq's own calls: psycopg's iteration costs several times what the rest of the check does."""
-    query = QUERIES["raw_events"] % {b"after": after, b"through": through, b"limit": _PAGE_ROWS}
-    pgconn = connection.pgconn
-    _expect(pgconn.exec_(query), ExecStatus.COPY_OUT)
-    start = len(COPY_START)
-    finished = False
-    try:
-        while True:
-            size, message = pgconn.get_copy_data(0)
-            if size < 0:
-                break
-            # The header comes in one message with the first row, the end in a message of its own.
-            row = bytes(message)[start:]
-            start = 0
-            if row and row != COPY_END:
-                yield row
-        finished = True
-    finally:
-        if not finished:  # Whoever reads has seen enough: nobody else can use the connection in this state.
-            pgconn.finish()
-    _expect(pgconn.get_result(), ExecStatus.COMMAND_OK)
-    pgconn.get_result()
-
-
-def _expect(result: Any, status: ExecStatus) -> None:
-    if result is None or (result.status != status and not result.error_field(DiagnosticField.SQLSTATE)):
-        # Not an answer of the server: it is gone.
-        raise psycopg.OperationalError("the server closed the connection")
-    if result.status != status:
-        raise psycopg.errors.error_from_result(result)

@@ -22,7 +22,7 @@ from tidelock.ledger.anchor import AnchorLine, BadAnchor, read_anchors
 from tidelock.ledger.commit import chain_digest
 from tidelock.ledger.findings import Check, Findings, Report, first_difference
 from tidelock.ledger.losttail import Loss, loss_of
-from tidelock.ledger.rows import Numbers, numbers, numeric_text, raw_rows, tail
+from tidelock.ledger.rows import Numbers, numeric_text, raw_rows, row_numbers, row_tail
 from tidelock.model import CONTROL, Head
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
@@ -124,7 +124,7 @@ class _Walk:
 
     def go(self, rows: Iterator[bytes], progress: Progress) -> None:
         previous = _BEFORE_FIRST
-        numbered = ((numbers(row), row) for row in rows)
+        numbered = ((row_numbers(row), row) for row in rows)
         pending = next(numbered, None)
         for link in self._links():
             own: list[tuple[Numbers, bytes]] = []
@@ -137,7 +137,7 @@ class _Walk:
         while pending is not None:
             (sequence, _, _, received_at, occurred_at), row = pending
             self.density.differ(sequence, f"sequence {sequence} belongs to no commit")
-            self._check_row(tail(row), sequence, received_at, occurred_at)
+            self._check_row(row_tail(row), sequence, received_at, occurred_at)
             pending = next(numbered, None)
         self._check_head(previous)
         self._identities.finish(self.head.ingress_sequence)
@@ -160,7 +160,7 @@ class _Walk:
         self._check_order(previous, link, [found[2] for found, _ in rows])
         control = False
         for (sequence, _, _, received_at, occurred_at), row in rows:
-            control |= self._check_row(tail(row), sequence, received_at, occurred_at)
+            control |= self._check_row(row_tail(row), sequence, received_at, occurred_at)
         if link.control != control or (control and len(rows) != 1):
             self.order.differ(link.first, f"{link}: a control event must be alone in a commit that says so")
         if chain_digest(previous.digest, link.commit_id, [row for _, row in rows]) != link.digest:
@@ -169,7 +169,7 @@ class _Walk:
 
     def _resumes(self, previous: Link, link: Link, row: bytes) -> bool:
         """Whether the commit accepts that everything between the one before and itself is lost."""
-        loss = loss_of(tail(row)[_DATA] or b"", link.first, link.commit_id)
+        loss = loss_of(row_tail(row)[_DATA] or b"", link.first, link.commit_id)
         if loss is None or (loss.first_commit, loss.first_sequence) != (previous.commit_id + 1, previous.last + 1):
             return False
         self.losses.append(loss)

@@ -222,30 +222,6 @@ class LedgerWriter:
         self._connection = None
 
 
-async def ensure_partitions(connection: psycopg.AsyncConnection[Any], partition_events: int) -> None:
-    """Make the partition the head is in, and the one after it."""
-    row = await (await connection.execute(QUERIES["read_head"])).fetchone()
-    assert row is not None, "ledger_head always has its one row"
-    for sequence in (row[0] + 1, row[0] + 1 + partition_events):
-        try:
-            async with connection.transaction():
-                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-                await connection.execute(QUERIES["ensure_partition"], [sequence, partition_events])
-        except _NOT_NOW:
-            return
-
-
-async def keep_partitions(database: Database, partition_events: int) -> None:
-    """Make partitions ahead of the head for as long as it runs; a failure is made good by the next turn."""
-    while True:
-        await asyncio.sleep(_PARTITIONS_TURN_S)
-        try:
-            async with await database.connect(name="tidelock partitions") as connection:
-                await ensure_partitions(connection, partition_events)
-        except (psycopg.Error, TidelockError) as error:
-            log.warning("the ledger's next partition cannot be made: %s", error)
-
-
 def _saying_the_same(first: Event, others: Sequence[Event]) -> frozenset[bytes]:
     """The content hashes of those that say what the original says."""
     by_hash = {event.content_hash: event for event in others}
@@ -274,3 +250,27 @@ def _translated(error: psycopg.Error) -> Unreachable | DataRefused:
     if (error.sqlstate or "")[:2] in _DATA_ERRORS:
         return DataRefused(f"the ledger cannot store this request: {error.diag.message_primary}")
     return Unreachable(f"the ledger did not take the request: {reason(error)}; send it again")
+
+
+async def ensure_partitions(connection: psycopg.AsyncConnection[Any], partition_events: int) -> None:
+    """Make the partition the head is in, and the one after it."""
+    row = await (await connection.execute(QUERIES["read_head"])).fetchone()
+    assert row is not None, "ledger_head always has its one row"
+    for sequence in (row[0] + 1, row[0] + 1 + partition_events):
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                await connection.execute(QUERIES["ensure_partition"], [sequence, partition_events])
+        except _NOT_NOW:
+            return
+
+
+async def keep_partitions(database: Database, partition_events: int) -> None:
+    """Make partitions ahead of the head for as long as it runs; a failure is made good by the next turn."""
+    while True:
+        await asyncio.sleep(_PARTITIONS_TURN_S)
+        try:
+            async with await database.connect(name="tidelock partitions") as connection:
+                await ensure_partitions(connection, partition_events)
+        except (psycopg.Error, TidelockError) as error:
+            log.warning("the ledger's next partition cannot be made: %s", error)

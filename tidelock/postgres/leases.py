@@ -25,7 +25,7 @@ LOADERS = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"t
 REPAIRS = {"lake": int.from_bytes(b"tidemend"), "clickhouse": int.from_bytes(b"tidefixc")}
 
 
-def hold(connection: psycopg.Connection[Any], lease: int = FOLD) -> bool:
+def hold(connection: psycopg.Connection[Any], lease: int) -> bool:
     """Take the lease for as long as the connection lives. False: another has it."""
     row = connection.execute(QUERIES["take_lease"], {"lease": lease}).fetchone()
     return row is not None and bool(row[0])
@@ -37,7 +37,7 @@ def held(connection: psycopg.Connection[Any], lease: int) -> bool:
     return row is not None and bool(row[0])
 
 
-async def ready(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether a fold runs, and has nothing to make anew first."""
-    row = await (await connection.execute(QUERIES["lease_held"], {"lease": READY})).fetchone()
+async def is_held(connection: psycopg.AsyncConnection[Any], lease: int) -> bool:
+    """`held`, on an event loop."""
+    row = await (await connection.execute(QUERIES["lease_held"], {"lease": lease})).fetchone()
     return row is not None and bool(row[0])

@@ -17,14 +17,6 @@ import psycopg
 
 from tidelock.errors import SettingsError, Unreachable
 
-# These name files of the database, which mean nothing to who sends events. The log has the words themselves.
-_TOLD: dict[type[psycopg.Error], str] = {
-    psycopg.errors.DiskFull: "the disk of the database is full; somebody has to free some space",
-    psycopg.errors.IoError: "the database cannot read or write its files; its log says which",
-    psycopg.errors.DataCorrupted: "the database found a damaged file; its log says which",
-    psycopg.errors.IndexCorrupted: "the database found a damaged file; its log says which",
-}
-
 if TYPE_CHECKING:
     from tidelock.postgres.database import Database
 
@@ -35,6 +27,13 @@ _PAUSE_S, _PAUSE_MAX_S = 0.05, 2.0
 # SQLSTATEs of a connection that is lost or cannot be had now: exceptions of the connection, a server that is stopped,
 # starts or recovers, a session that was idle for too long, too many connections.
 _LOST = ("08", "57P", "25P03", "53300")
+# These name files of the database, which mean nothing to who sends events. The log has the words themselves.
+_TOLD: dict[type[psycopg.Error], str] = {
+    psycopg.errors.DiskFull: "the disk of the database is full; somebody has to free some space",
+    psycopg.errors.IoError: "the database cannot read or write its files; its log says which",
+    psycopg.errors.DataCorrupted: "the database found a damaged file; its log says which",
+    psycopg.errors.IndexCorrupted: "the database found a damaged file; its log says which",
+}
 
 
 class Away(Unreachable):

@@ -1,4 +1,4 @@
-"""Option values: how each kind of setting is read and written.
+"""Kinds of settings: how a value of each is read and written.
 
 A value comes from TOML with its type, from the environment and most flags as text. A reader takes both and raises
 ValueError where it cannot; what is allowed is told by its kind.

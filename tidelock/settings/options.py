@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tidelock.settings.kinds as values
+import tidelock.settings.kinds as kinds
 from tidelock.durations import parse_duration
 from tidelock.settings.kinds import Kind
 
@@ -80,57 +80,57 @@ def section(of: type) -> Any:
 
 
 def text(default: str | None, about: str, **spec: Any) -> Any:
-    return _option(default, Spec(values.TEXT, about, **spec))
+    return _option(default, Spec(kinds.TEXT, about, **spec))
 
 
 def pattern(default: str, form: str, allowed: str, about: str, **spec: Any) -> Any:
-    return _option(default, Spec(values.pattern(form, allowed), about, **spec))
+    return _option(default, Spec(kinds.pattern(form, allowed), about, **spec))
 
 
 def choice(default: str, choices: tuple[str, ...], about: str, **spec: Any) -> Any:
-    return _option(default, Spec(values.choice(choices), about, **spec))
+    return _option(default, Spec(kinds.choice(choices), about, **spec))
 
 
 def flag(default: bool | None, about: str, **spec: Any) -> Any:
-    return _option(default, Spec(values.FLAG, about, **spec))
+    return _option(default, Spec(kinds.FLAG, about, **spec))
 
 
 def path(default: str | None, about: str, **spec: Any) -> Any:
-    return _option(None if default is None else Path(default), Spec(values.PATH, about, **spec))
+    return _option(None if default is None else Path(default), Spec(kinds.PATH, about, **spec))
 
 
 def integer(default: int | None, about: str, *, minimum: int = 1, maximum: int = 10**9, **spec: Any) -> Any:
-    return _option(default, Spec(values.integer(minimum, maximum), about, **spec))
+    return _option(default, Spec(kinds.integer(minimum, maximum), about, **spec))
 
 
 def seconds(default: float, about: str, *, minimum: float, maximum: float, **spec: Any) -> Any:
-    return _option(default, Spec(values.seconds(minimum, maximum), about, **spec))
+    return _option(default, Spec(kinds.seconds(minimum, maximum), about, **spec))
 
 
 def size(default: str, about: str, *, minimum: str, maximum: str, **spec: Any) -> Any:
-    bounds = values.parse_size(minimum), values.parse_size(maximum)
-    return _option(values.parse_size(default), Spec(values.size(*bounds), about, **spec))
+    bounds = kinds.parse_size(minimum), kinds.parse_size(maximum)
+    return _option(kinds.parse_size(default), Spec(kinds.size(*bounds), about, **spec))
 
 
 def duration(default: str | None, about: str, *, minimum: str = "0s", **spec: Any) -> Any:
-    kind = values.duration(parse_duration(minimum))
+    kind = kinds.duration(parse_duration(minimum))
     return _option(None if default is None else parse_duration(default), Spec(kind, about, **spec))
 
 
 def durations(default: tuple[str, ...], about: str, **spec: Any) -> Any:
-    return _option(tuple(map(parse_duration, default)), Spec(values.DURATIONS, about, **spec))
+    return _option(tuple(map(parse_duration, default)), Spec(kinds.DURATIONS, about, **spec))
 
 
 def names(about: str, **spec: Any) -> Any:
-    return _option((), Spec(values.NAMES, about, **spec))
+    return _option((), Spec(kinds.NAMES, about, **spec))
 
 
 def origins(about: str, **spec: Any) -> Any:
-    return _option((), Spec(values.ORIGINS, about, **spec))
+    return _option((), Spec(kinds.ORIGINS, about, **spec))
 
 
 def table(about: str, **spec: Any) -> Any:
-    return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(values.TABLE, about, **spec)})
+    return dataclasses.field(default_factory=dict, metadata={_OPTION: Spec(kinds.TABLE, about, **spec)})
 
 
 def properties(kind: Kind, about: str, **spec: Any) -> Any:

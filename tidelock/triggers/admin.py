@@ -182,7 +182,7 @@ class _Recorder:
 
 
 @asynccontextmanager
-async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[TriggerAdmin]:
+async def opened_admin(settings: Settings, database: Database) -> AsyncIterator[TriggerAdmin]:
     reads = Connections(database, size_max=1, name="tidelock triggers")
     try:
         yield TriggerAdmin(_Recorder(settings, database), database, reads, settings)

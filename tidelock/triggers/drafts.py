@@ -67,7 +67,7 @@ def read_body(body: bytes, kind: type[Any]) -> Any:
         raise InvalidJson(f"the body is not JSON: {error}") from None
 
 
-def new_trigger(draft: Draft, tenant_id: str, shape: TableCatalog, *, allow_private: bool) -> Trigger:
+def new_trigger(draft: Draft, tenant_id: str, catalog: TableCatalog, *, allow_private: bool) -> Trigger:
     """The trigger that a draft asks for. Raises InvalidDefinition, InvalidFilter."""
     with _Definition():
         check_name(draft.name)
@@ -82,10 +82,10 @@ def new_trigger(draft: Draft, tenant_id: str, shape: TableCatalog, *, allow_priv
         enabled=draft.enabled,
         snapshot=draft.snapshot,
     )
-    return checked(trigger, shape, allow_private=allow_private)
+    return checked(trigger, catalog, allow_private=allow_private)
 
 
-def changed_trigger(trigger: Trigger, patch: Patch, shape: TableCatalog, *, allow_private: bool) -> Trigger:
+def changed_trigger(trigger: Trigger, patch: Patch, catalog: TableCatalog, *, allow_private: bool) -> Trigger:
     """The trigger as a patch leaves it; one that changes nothing gives the trigger itself."""
     given: dict[str, Any] = {
         name: value
@@ -102,14 +102,14 @@ def changed_trigger(trigger: Trigger, patch: Patch, shape: TableCatalog, *, allo
     if given == {"enabled": False}:
         # However its table has become meanwhile.
         return changed
-    return checked(changed, shape, allow_private=allow_private)
+    return checked(changed, catalog, allow_private=allow_private)
 
 
-def checked(trigger: Trigger, shape: TableCatalog, *, allow_private: bool) -> Trigger:
+def checked(trigger: Trigger, catalog: TableCatalog, *, allow_private: bool) -> Trigger:
     """The trigger with the columns of its table, if it can be made."""
     with _Definition():
         check_url(trigger.webhook, allow_private=allow_private)
-    trigger = replace(trigger, columns=_table(trigger.table, shape).columns)
+    trigger = replace(trigger, columns=_table(trigger.table, catalog).columns)
     for field in ("match", "unmatch"):
         try:
             _ = trigger.entering() if field == "match" else trigger.leaving()
@@ -136,12 +136,12 @@ def _check_tenant(tenant_id: str) -> None:
         raise InvalidDefinition("no tenant can have that name", field="tenantId")
 
 
-def _table(name: str, shape: TableCatalog) -> Table:
+def _table(name: str, catalog: TableCatalog) -> Table:
     try:
-        table = shape.table(name)
+        table = catalog.table(name)
     except NotFound as error:
         raise InvalidDefinition(error.message, field="table") from None
-    if name in silent_tables(shape):
+    if name in silent_tables(catalog):
         raise InvalidDefinition(
             f"{name} is declared with live = false: its changes are not recorded, so nothing could be told of them",
             field="table",

@@ -39,7 +39,7 @@ class KeptPast:
     """The past as far as changes are kept: the tables of now, and what was done to them since."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        """To be used in `pasts.one_moment`."""
+        """To be used in `past.one_moment`."""
         self._connection = connection
 
     def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,12 +14,12 @@ from tidelock.columns import STRING
 from tidelock.definitions import Meter
 from tidelock.durations import format_duration
 from tidelock.errors import NotFound, RequestError
-from tidelock.http.parameters import Paging
-from tidelock.instants import format_instant
+from tidelock.instants import format_instant, parse_instant
 from tidelock.ledger.reader import Page, Slice, read_page
 from tidelock.model import Recorded
 from tidelock.periods import period_end, period_start
 from tidelock.sections import shown
+from tidelock.settings import Settings
 from tidelock.usage.figures import (
     CODES,
     OF_PART,
@@ -36,6 +37,8 @@ from tidelock.where.expressions import IsNull, one_of
 
 #: what is told of an event, after its sequence
 _TOLD = ("part", "counted", "total", "change", "group", "code", "message")
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 _AGGREGATED = {
     "sum": "the sum of {}",
@@ -68,6 +71,10 @@ class ExplainLimits:
 
     timeout_ns: int
     bytes_max: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> ExplainLimits:
+        return cls(settings.explain_timeout, settings.page_bytes_max)
 
 
 class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
@@ -157,8 +164,10 @@ class Explaining:
         self._catalog = catalog
         self._limits = limits
 
-    async def explain(self, asked: Asked, paging: Paging) -> Explanation:
-        """Raises NotFound for a metric that nothing defines, and for a customer who has no event of its stream."""
+    async def explain(self, asked: Asked, *, limit: int, after: int = 0) -> tuple[Explanation, bool]:
+        """With a page of events, those after a sequence, and whether there are more of them; `next` is the caller's.
+
+        Raises NotFound for a metric that nothing defines, and for a customer who has no event of its stream."""
         async with moment(self._connection, self._limits.timeout_ns) as now:
             definitions = (await self._catalog.read(self._connection)).definitions
             meter = meter_of(definitions, asked.metric)
@@ -171,25 +180,30 @@ class Explaining:
             summary = await _row(now, summary_sql(counted, condition))
             pending = (await _row(now, pending_sql(counted)))[0]
             stored = None if asked.as_of is not None else await _stored(now, counted, asked)
-            page = await self._page(now, counted, condition, paging)
-        return _explanation(
-            counted, asked, summary, pending, stored=stored, page=page, following=paging.following(page)
-        )
+            page = await self._page(now, counted, condition, limit=limit, after=after)
+        return _explanation(counted, asked, summary, pending, stored=stored, items=page.events), page.more
 
-    async def _page(self, now: Moment, counted: Counted, condition: str, paging: Paging) -> Page[ExplainedEvent]:
+    async def _page(
+        self, now: Moment, counted: Counted, condition: str, *, limit: int, after: int
+    ) -> Page[ExplainedEvent]:
         """First which events, by all that is said of them; then the events themselves, as far as a page may go."""
-        query = page_sql(counted, condition, after=paging.position or 0, limit=paging.limit + 1)
+        query = page_sql(counted, condition, after=after, limit=limit + 1)
         told = await (await now.execute(query.encode())).fetchall()
-        more = len(told) > paging.limit
-        told = told[: paging.limit]
+        more = len(told) > limit
+        told = told[:limit]
         wanted = Slice(sequences=[row[0] for row in told])
         await now.hurry()
-        page = await read_page(self._connection, wanted, rows_max=paging.limit, bytes_max=self._limits.bytes_max)
+        page = await read_page(self._connection, wanted, rows_max=limit, bytes_max=self._limits.bytes_max)
         events = [
             ExplainedEvent(**msgspec.structs.asdict(event), **dict(zip(_TOLD, row[1:], strict=True)))
             for event, row in zip(page.events, told, strict=False)
         ]
         return Page(events, more or page.more)
+
+
+def parse_period(text: str) -> int:
+    """An instant of a period, mostly its start; a bare date is its midnight. Raises ValueError."""
+    return parse_instant(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
 
 
 async def _of_period(now: Moment, every: Counted, asked: Asked) -> Counted:
@@ -239,8 +253,7 @@ def _explanation(
     pending: int,
     *,
     stored: Sequence[Any] | None,
-    page: Page[ExplainedEvent],
-    following: str | None,
+    items: Sequence[ExplainedEvent],
 ) -> Explanation:
     meter, start = counted.meter, counted.since
     assert start is not None
@@ -279,8 +292,8 @@ def _explanation(
         deleted=deleted,
         pending=pending,
         agrees=None if asked.as_of is not None else (None if stored is None else tuple(stored)) == own,
-        items=list(page.events),
-        next=following,
+        items=list(items),
+        next=None,
     )
 
 

@@ -25,7 +25,7 @@ from tidelock.changes.reader import changes_of, slices
 from tidelock.errors import Closed, ResumeExpired, TidelockError, Unreachable
 from tidelock.postgres.database import Database
 from tidelock.views.decoding import fits
-from tidelock.views.prefilter import Mask
+from tidelock.views.prefilter import Prefilter
 from tidelock.views.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
 from tidelock.views.views import TableViews
 
@@ -48,7 +48,7 @@ class _Claim:
     after: int
     end: Frontier
     #: by table
-    watched: Mapping[str, tuple[TableViews, Mask]]
+    watched: Mapping[str, tuple[TableViews, Prefilter]]
     #: which come next; None: all were told
     cursor: LogCursor | None
 
@@ -61,7 +61,7 @@ class Follower:
         self._database = database
         self._readers = Readers(database, size_max=1, name="tidelock follower")
         self._hub = hub
-        self._masks: WeakKeyDictionary[TableViews, tuple[int, Mask]] = WeakKeyDictionary()
+        self._prefilters: WeakKeyDictionary[TableViews, tuple[int, Prefilter]] = WeakKeyDictionary()
         self._wanting = 0
         #: everything through here was told; None: nobody wants to know
         self._position: Frontier | None = None
@@ -160,7 +160,9 @@ class Follower:
         if self._position is None:
             self._position = end
         elif end.sequence > self._position.sequence:
-            watched = {name: (source, self._mask(source)) for name, source in self._hub.sources.items() if source.views}
+            watched = {
+                name: (source, self._prefilter(source)) for name, source in self._hub.sources.items() if source.views
+            }
             after = self._position.source_timestamp
             self._claim = _Claim(after, end, watched, beginning(after) if watched else None)
         else:
@@ -190,12 +192,12 @@ class Follower:
                 if time.perf_counter() > turn_ends:
                     turn_ends = await _others_turn()
 
-    def _mask(self, source: TableViews) -> Mask:
-        edition, mask = self._masks.get(source, (-1, None))
-        if mask is None or edition != source.edition:
-            mask = Mask(source.expressions, source.branches)
-            self._masks[source] = source.edition, mask
-        return mask
+    def _prefilter(self, source: TableViews) -> Prefilter:
+        edition, prefilter = self._prefilters.get(source, (-1, None))
+        if prefilter is None or edition != source.edition:
+            prefilter = Prefilter(source.expressions, source.branches)
+            self._prefilters[source] = source.edition, prefilter
+        return prefilter
 
     def _give_up(self, error: Exception) -> None:
         """After a defect of ours: begin anew, and let nobody believe to have everything."""
@@ -222,9 +224,9 @@ def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Tab
     assert claim.cursor is not None
 
     def seen(name: str, changes: pa.Table) -> pa.Table | None:
-        source, mask = claim.watched[name]
+        source, prefilter = claim.watched[name]
         # Of another shape they are from before a swap, and those who look at the new one have begun behind it.
-        return mask.apply(changes).combine_chunks() if fits(changes, source.table) else None
+        return prefilter.apply(changes).combine_chunks() if fits(changes, source.table) else None
 
     page = read_page(connection, claim.watched, claim.cursor, after=claim.after, through=claim.end.sequence, seen=seen)
     return list(page.changes), page.cursor

@@ -1,7 +1,7 @@
-"""Masks: which changes of a segment concern any of some filters, told on whole columns before a row is made of any.
+"""The prefilter: which changes of a segment concern any of some filters, decided on whole columns before rows exist.
 
 A range of the fold may have hundreds of thousands of changes of which somebody watches a few. What is let through is
-evaluated again row by row: a mask may let through too much, never too little.
+evaluated again row by row: a prefilter may let through too much, never too little.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILTERS_MAX = 16
 _COMPARISONS = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
-class Mask:
+class Prefilter:
     """What the changes have in common that concern one of some filters. Made once, used by any thread."""
 
     def __init__(self, expressions: Collection[Expression], branches: Collection[Branch]) -> None:
@@ -53,9 +53,9 @@ class Mask:
         return _any([_equal(rows, name, values) for name, values in (self._values or {}).items()], len(rows))
 
 
-def mask_of(expression: Expression) -> Mask:
-    """The mask of one filter."""
-    return Mask([expression], ())
+def prefilter_of(expression: Expression) -> Prefilter:
+    """The prefilter of one filter."""
+    return Prefilter([expression], ())
 
 
 class _Rows:

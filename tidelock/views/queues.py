@@ -12,9 +12,6 @@ from itertools import islice
 
 from tidelock.views.views import Operation, ViewEvent
 
-#: events that are held for each key a queue may have: a snapshot's time is known within moments
-_HELD_PER_KEY = 10
-
 
 class SubscriberQueue:
     """A subscriber's events. Used on one event loop.
@@ -23,13 +20,8 @@ class SubscriberQueue:
     nothing of the row, but not for who had the INSERT already, as may be with those at the time one resumes after.
     """
 
-    def __init__(self, keys_max: int, *, held: bool = False) -> None:
-        """`keys_max`: so many steps may wait, and when there are more, so many rows.
-
-        `held`: nothing can be taken, and nothing is combined, until `drop_through` says when a snapshot was taken.
-
-        It may have been taken between an INSERT and a DELETE. What is held is bounded too, by ten times the keys.
-        """
+    def __init__(self, keys_max: int) -> None:
+        """At most this many steps wait, and when there are more, at most this many rows."""
         #: more waited than may: what did is dropped, and the subscriber is to be closed
         self.overflowed = False
         self._keys_max = keys_max
@@ -38,24 +30,25 @@ class SubscriberQueue:
         #: once they were too many: what they come to, by tenant and key, in the order of their times
         self._combining = False
         self._waiting: dict[tuple[str, str], ViewEvent] = {}
-        self._held: list[ViewEvent] | None = [] if held else None
         #: times up to this one are left out
         self._dropped_through = -1
         self._ready = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._steps) + len(self._waiting) if self._held is None else len(self._held)
+        return len(self._steps) + len(self._waiting)
 
     def put(self, event: ViewEvent) -> None:
         """Events come in the order of their source timestamps."""
         if event.source_timestamp <= self._dropped_through or self.overflowed:
             return
-        if self._held is None:
-            self._add(event)
-        elif len(self._held) < self._keys_max * _HELD_PER_KEY:
-            self._held.append(event)
-        else:
-            self._overflow()
+        if not self._combining and len(self._steps) < self._keys_max:
+            self._steps.append(event)
+            self._ready.set()
+            return
+        self._combining = True
+        while self._steps:
+            self._combine(self._steps.popleft())
+        self._combine(event)
 
     def take(self, most: int) -> list[ViewEvent]:
         """The first so many of what waits."""
@@ -69,14 +62,11 @@ class SubscriberQueue:
         return taken
 
     def drop_through(self, source_timestamp: int) -> None:
-        """Leave out everything up to this time, now and later: the subscriber has it already. Ends being held."""
+        """Leave out everything up to this time, now and later: the subscriber has it already."""
         self._dropped_through = source_timestamp
-        held, self._held = self._held or [], None
         self._steps = deque(event for event in self._steps if event.source_timestamp > source_timestamp)
         for key in [key for key, event in self._waiting.items() if event.source_timestamp <= source_timestamp]:
             del self._waiting[key]
-        for event in held:
-            self.put(event)
 
     async def wait(self) -> None:
         """Until there is something to take, the queue has overflowed, or the owner woke it. May be for nothing.
@@ -88,16 +78,6 @@ class SubscriberQueue:
     def wake(self) -> None:
         """Let `wait` return: the owner has something else to tell."""
         self._ready.set()
-
-    def _add(self, event: ViewEvent) -> None:
-        if not self._combining and len(self._steps) < self._keys_max:
-            self._steps.append(event)
-            self._ready.set()
-            return
-        self._combining = True
-        while self._steps:
-            self._combine(self._steps.popleft())
-        self._combine(event)
 
     def _combine(self, event: ViewEvent) -> None:
         place = event.tenant_id, event.key
@@ -117,7 +97,6 @@ class SubscriberQueue:
         self.overflowed = True
         self._steps.clear()
         self._waiting.clear()
-        self._held = None
         self._ready.set()
 
 

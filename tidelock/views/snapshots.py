@@ -23,7 +23,7 @@ from tidelock.errors import DefinitionChanged, ResumeExpired, SnapshotTooLarge
 from tidelock.fold.statements import placed, quoted
 from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.views.decoding import fits, inserts_of, stored_schema
-from tidelock.views.prefilter import mask_of
+from tidelock.views.prefilter import prefilter_of
 from tidelock.views.readers import Connection, Readers
 from tidelock.views.views import View, ViewEvent
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
@@ -159,7 +159,7 @@ class Catchups:
 
 
 def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: int, through: int) -> Caught:
-    mask = mask_of(view.expression)
+    prefilter = prefilter_of(view.expression)
 
     def seen(_: str, changes: pa.Table) -> pa.Table:
         if not fits(changes, view.table):
@@ -167,7 +167,7 @@ def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: 
                 f"the definition of {view.table.name} was changed after {after}; begin anew with a snapshot",
                 field="after",
             )
-        return mask.apply(changes)
+        return prefilter.apply(changes)
 
     page = read_page(connection, [view.table.name], cursor, after=after, through=through, seen=seen)
     return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.cursor)

@@ -28,8 +28,6 @@ _COLUMNS = (
     Column("tenant", "Tenant", wide=True),
 )
 
-_ROWS = 50
-
 FILTERS = ("stream", "customerRef", "causalityKey", "tenantId")
 ROWS = 50
 # With a filter that hardly anything matches, a page would be looked for in the whole ledger. So it is looked for in
@@ -160,7 +158,7 @@ async def errors(visit: Visit) -> None:
 
     async def show(cursor: str | None) -> None:
         nonlocal here, following
-        found = await visit.api.get("/v1/errors", limit=_ROWS, cursor=cursor, tenantId=visit.tenant)
+        found = await visit.api.get("/v1/errors", limit=ROWS, cursor=cursor, tenantId=visit.tenant)
         here, following = cursor, found["next"]
         table.rows = [_error_row(item) for item in found["items"]]
         turning.set(f"page {len(behind) + 1}", back=bool(behind), on=following is not None)

@@ -17,7 +17,7 @@ from tidelock.fold.redefine.replay import paths
 from tidelock.fold.redefine.shadow import Place, Plan, Shadow, scopes
 from tidelock.fold.runner import CURSOR
 from tidelock.fold.store import Store
-from tidelock.postgres import leases as lease
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 from tidelock.tables import KEY, SCHEMA, Table
@@ -87,7 +87,7 @@ def recompute(
     The fold goes on meanwhile. Whatever an earlier recomputation left behind is removed first, this one's at the end.
     """
     with database.connect_sync(name="tidelock recompute") as connection:
-        if not lease.hold(connection, _LEASE):
+        if not leases.hold(connection, _LEASE):
             raise Unreachable("another recomputation is under way on this ledger; wait until it is done")
         try:
             while not stop.is_set():

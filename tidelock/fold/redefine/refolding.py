@@ -20,7 +20,7 @@ from tidelock.fold.redefine.catalog import Catalog, changed_definitions, read_ca
 from tidelock.fold.redefine.shadow import Place, Plan, Shadow, makes
 from tidelock.fold.runner import CURSOR
 from tidelock.fold.store import Log, Store
-from tidelock.postgres import leases as lease
+from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 from tidelock.tables import SCHEMA
@@ -66,7 +66,7 @@ def refolding(database: Database, since: Mapping[str, int], through: int) -> Ite
     Whatever an earlier one left behind is removed first, this one's at the end.
     """
     with database.connect_sync(name="tidelock refold") as connection:
-        if not lease.hold(connection, _LEASE):
+        if not leases.hold(connection, _LEASE):
             raise Unreachable("another replay folds this ledger anew; wait until it is done")
         with closing(Store(database, SCHEMA, CURSOR)) as store:
             plan = _plan(store, since)

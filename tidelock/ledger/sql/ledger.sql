@@ -48,3 +48,7 @@ SELECT sequence_source, sequence_since, skipped FROM ledger_head;
 -- name: events_start
 -- The first sequence that is recorded after another one: numbers in between were left out.
 SELECT first_sequence FROM commits WHERE first_sequence > %s ORDER BY first_sequence LIMIT 1;
+
+-- name: find_originals
+-- The sequences of recorded identities.
+SELECT digest, ingress_sequence FROM identities WHERE digest = ANY(%s);

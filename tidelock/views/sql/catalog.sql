@@ -1,5 +1,5 @@
 -- name: read_version
--- Whether the shapes of the tables have changed; no row before the fold has ever run.
+-- Whether the catalog has changed; no row before the fold has ever run.
 SELECT version FROM fold_definitions;
 
 -- name: read_definitions

@@ -1,3 +1,0 @@
--- name: find_originals
--- The sequences of recorded identities.
-SELECT digest, ingress_sequence FROM identities WHERE digest = ANY(%s);
