@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.set-up
-CLIENTS := tests/live/clients
+CLIENTS := tests/javascript
 
 # A Node that was brought is found where everything else is.
 export PATH := $(CURDIR)/$(BIN):$(PATH)

@@ -23,9 +23,9 @@ import pyspark
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.fold.folding import Folding
+from tests.fold.redefine.definition_changes import BASE, ledger
 from tests.ledgers import write_ledger
-from tests.spark.definition_changes import BASE, ledger
-from tests.spark.folding import Folding
 from tidelock.mirror import broker
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres

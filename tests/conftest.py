@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import random
 import shutil
 import ssl
 import sys
@@ -27,6 +28,7 @@ from xdist.workermanage import WorkerController
 
 from tests.budgets import HANG_S, examples
 from tests.kept.opening import restore
+from tests.serving import _deaf, client, server, start, tenant, threaded
 from tests.stack import stack
 from tidelock.mirror.broker import Broker, broker_jars
 from tidelock.postgres.database import Database
@@ -39,12 +41,14 @@ from tidelock.spark.jvm import SUBMIT
 from tidelock.spark.packages import jdbc_driver
 from tidelock.spark.runtime import Spark
 
-__all__ = ["stack"]
+__all__ = ["_deaf", "client", "server", "stack", "start", "tenant", "threaded"]
 
 Databases = Callable[[], AbstractContextManager[Database]]
 Copies = Callable[[Database], AbstractContextManager[Database]]
 
 _ROOT = Path(__file__).parent.parent
+#: rooms whose tests are pure rules, or ask for nothing but Postgres; elsewhere a test or file says so itself
+_CHECKED = ("definitions", "ingest", "ledger", "model", "postgres", "settings", "words")
 #: fixtures that start a JVM, or fetch what one needs
 _HEAVY = frozenset({"spark", "jars", "broker", "stack"})
 # Java's second compiler pays off after minutes of the same steps. The tests run many different steps, each a few times,
@@ -64,6 +68,7 @@ for _client in (httpx.Client, httpx.AsyncClient):
 hypothesis.settings.register_profile("tidelock", deadline=None, max_examples=examples(50), print_blob=True)
 hypothesis.settings.load_profile("tidelock")
 _numbers = itertools.count(1)
+_CI_SEED = 4242
 
 
 class Files(LoadScopeScheduling):
@@ -133,19 +138,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _may_be_checked(path: Path) -> bool:
-    return _pure(path) or "pytest.mark.check" in path.read_text()
+    return path.suffix == ".py" and (_checked(path) or "pytest.mark.check" in path.read_text())
 
 
-def _pure(path: Path) -> bool:
-    return path.is_relative_to(_ROOT / "tests" / "unit") or path.is_relative_to(_ROOT / "tests" / "contract")
+def _checked(path: Path) -> bool:
+    return any(path.is_relative_to(_ROOT / "tests" / room) for room in _CHECKED)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Pure rules and contracts are `make check`, as is what says so itself; none of it may start more than Postgres."""
+    """What `make check` runs, by room or because it says so itself: none of it may start more than Postgres."""
     heavy = []
     for item in items:
-        if _pure(item.path):
+        if _checked(item.path):
             item.add_marker(pytest.mark.check)
         if item.get_closest_marker("check") and not item.get_closest_marker("soak"):
             heavy += [f"{item.nodeid} needs {name}" for name in _HEAVY.intersection(getattr(item, "fixturenames", ()))]
@@ -241,6 +246,16 @@ def broker(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bro
     """A Kafka that all tests share: each has a prefix of its own for its topics."""
     with Broker(tmp_path_factory.mktemp("kafka"), jars) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def number() -> int:
+    """Decides every ledger that a proof draws; `LAW_SEED` repeats one."""
+    # In CI always the same ledgers: whether a change lands is not a matter of luck. Everywhere else new ones.
+    usual = _CI_SEED if os.environ.get("CI") == "true" else random.randrange(10**6)
+    found = int(os.environ.get("LAW_SEED", usual))
+    print(f"LAW_SEED={found}")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -34,12 +34,14 @@ from queue import SimpleQueue
 from coverage import CoverageData
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("fold", "ledger", "live", "triggers")
+PACKAGES = ("fold", "changes", "ledger", "views", "graphql", "triggers")
 #: words in the names of files of tests, by package: what is tried for a line that no test runs in its own process
 PROCESSES = {
-    "fold": {"fold", "windows", "drain", "java", "session"},
+    "fold": {"fold", "windows", "drain", "java", "runtime"},
     "ledger": {"cli", "import", "backup", "sequence", "kills", "writers", "lost", "dropped"},
-    "live": {"live", "slow", "foreign", "graphql", "hostile"},
+    "changes": {"fold", "live", "foreign"},
+    "views": {"live", "slow", "foreign", "hostile"},
+    "graphql": {"live", "slow", "foreign", "hostile", "ws"},
     "triggers": {"trigger", "triggers", "webhooks", "delivery"},
 }
 #: pytest's: all passed, some failed, none was selected
@@ -153,7 +155,7 @@ def copied(place: Path) -> Path:
         if (ROOT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, place / name)
-    for brought in (".venv", "tests/live/clients/node_modules", ".pytest_cache/d/tidelock"):
+    for brought in (".venv", "tests/javascript/node_modules", ".pytest_cache/d/tidelock"):
         if (ROOT / brought).exists():
             (place / brought).parent.mkdir(parents=True, exist_ok=True)
             (place / brought).symlink_to(ROOT / brought)
@@ -249,10 +251,12 @@ def file_of(test: str) -> str:
 
 def cost(test: str) -> int:
     """What a test has to start first: nothing but Postgres, a server, Spark and the rest."""
-    places = (
-        ("tests/unit/", "tests/contract/", "tests/kernel/"), ("tests/live/", "tests/triggers/"),
-        ("tests/e2e/", "tests/client/"), ("tests/spark/", "tests/kept/"),
+    rooms = (
+        ("words", "model", "settings", "definitions", "where", "postgres", "ingest", "ledger", "changes"),
+        ("fold/kernel", "views", "graphql", "triggers"), ("http", "api", "usage", "sources", "cli", "client", "e2e"),
+        ("spark", "fold", "law", "kept"),
     )  # fmt: skip
+    places = [tuple(f"tests/{room}/" for room in each) for each in rooms]
     return next((rank for rank, starts in enumerate(places) if test.startswith(starts)), len(places))
 
 

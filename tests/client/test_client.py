@@ -20,7 +20,7 @@ import pytest
 from bench.fanout import METER, ChangeLog, counter_row
 from tests.client.dropping import dropping
 from tests.conftest import Databases
-from tests.e2e.conftest import Threaded
+from tests.serving import Threaded
 from tidelock.client import AsyncClient, Client, NoAnswer, Refused, Update
 from tidelock.definitions import parse_definitions
 from tidelock.postgres.database import Database

@@ -1,4 +1,4 @@
-"""Servers as the end-to-end tests have them, and a browser."""
+"""A browser."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from shutil import which
 import pytest
 from playwright.sync_api import Browser, Error, expect, sync_playwright
 
-from tests.e2e.conftest import start, threaded
-
 # A bound on hanging, not on speed.
 expect.set_options(timeout=60_000)
-
-__all__ = ["browser", "start", "threaded"]
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from tests.conftest import Databases
-from tests.e2e.conftest import Threaded
-from tests.live.folding import TICK, Folding, put
+from tests.serving import Threaded
+from tests.views.folding import TICK, Folding, put
 from tidelock.console.site import ENTRIES
 from tidelock.definitions import parse_definitions
 from tidelock.fold.store import Store

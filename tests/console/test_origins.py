@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.conftest import Databases
-from tests.e2e.conftest import Threaded
+from tests.serving import Threaded
 from tidelock.ledger.apikeys import create_key
 
 #: every way in, as a page would try it; each tells what it got

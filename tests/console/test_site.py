@@ -11,8 +11,8 @@ import pytest
 import websockets
 from nicegui import Client
 
-from tests.e2e.conftest import Start
-from tests.e2e.test_keys import make_key
+from tests.http.test_access import make_key
+from tests.serving import Start
 from tidelock.app import Serving
 from tidelock.console.site import COOKIE, Sessions, local_path
 from tidelock.http.access import is_own_page

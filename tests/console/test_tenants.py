@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.conftest import Databases
-from tests.e2e.conftest import Threaded
-from tests.live.folding import Folding, folding, put
+from tests.serving import Threaded
+from tests.views.folding import Folding, folding, put
 from tidelock.definitions import parse_definitions
 from tidelock.ledger.apikeys import create_key
 from tidelock.tables import tables_of

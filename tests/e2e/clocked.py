@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.commandline import json_lines, run
-from tests.e2e.conftest import Start
+from tests.cli.commandline import json_lines, run
 from tests.running import RunningFold, folding_beside
+from tests.serving import Start
 from tidelock.app import Serving
 from tidelock.definitions import Definitions
 from tidelock.spark.runtime import Spark

@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.commandline import run
+from tests.cli.commandline import run
 from tests.faults.servers import ROOT
-from tests.live.javascript import clients
+from tests.javascript import clients
 from tidelock.spark.runtime import Spark
 
 #: bounds what hangs

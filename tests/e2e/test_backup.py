@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 from pathlib import Path
 
-from tests.e2e.commandline import run
+from tests.cli.commandline import run
 from tests.recording import record, sequencing
 from tidelock.ledger.anchor import Anchor
 from tidelock.postgres.database import Database

@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from tests.e2e.conftest import Start
 from tests.faults.servers import ROOT
+from tests.serving import Start
 
 IDENTITY = json.loads((ROOT / "tests" / "cases" / "identity.json").read_text())
 

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.commandline import process
-from tests.live.sockets import Socket, connected
-from tests.materialize import StandIn, standing_in
+from tests.cli.commandline import process
+from tests.graphql.sockets import Socket, connected
+from tests.sources.materialize import StandIn, standing_in
 from tests.stack import Stack
 from tests.triggers.receiver import Receiver, receiving
 from tidelock.instants import parse_rfc3339

@@ -9,10 +9,10 @@ import pytest
 from graphql import parse, validate
 
 from tests.conftest import Databases
-from tests.e2e.conftest import Threaded
 from tests.e2e.reading import Reader, reading, sharing
 from tests.faults.servers import ROOT
-from tests.live.javascript import has_javascript
+from tests.javascript import has_javascript
+from tests.serving import Threaded
 from tests.stack import Stack, declared
 from tidelock.definitions import parse_definitions
 from tidelock.graphql.schema import make_schema

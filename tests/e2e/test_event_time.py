@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.commandline import json_lines, run
-from tests.e2e.conftest import Start
-from tests.e2e.test_health import sample
-from tests.e2e.test_reads import listed
+from tests.api.test_events import listed
+from tests.api.test_health import sample
+from tests.cli.commandline import json_lines, run
 from tests.running import RunningFold, folding_beside
+from tests.serving import Start
 from tidelock.app import Serving
 from tidelock.definitions import parse_definitions
 from tidelock.instants import SECOND, format_instant

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from tests.api.test_events import listed
 from tests.budgets import HANG_S
 from tests.e2e.clocked import Clocked, clocked
-from tests.e2e.conftest import Start
 from tests.e2e.test_docs import FENCE
-from tests.e2e.test_reads import listed
 from tests.faults.servers import ROOT
+from tests.serving import Start
 from tidelock.definitions import parse_definitions
 from tidelock.eventtimes import EventtimeTypeRegistry, eventtime_types, load_plugins
 from tidelock.instants import SECOND, parse_rfc3339

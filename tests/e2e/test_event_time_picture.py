@@ -11,10 +11,10 @@ import subprocess
 import sys
 from typing import Any
 
+from tests.api.test_events import listed
 from tests.e2e.clocked import Clocked, clocked
-from tests.e2e.conftest import Start
-from tests.e2e.test_reads import listed
 from tests.faults.servers import ROOT
+from tests.serving import Start
 from tidelock.definitions import parse_definitions
 from tidelock.instants import SECOND, format_instant, parse_rfc3339
 from tidelock.spark.runtime import Spark

@@ -11,11 +11,11 @@ import sys
 import httpx
 import pytest
 
-from tests.e2e.commandline import json_lines, run
-from tests.e2e.conftest import Start
+from tests.cli.commandline import json_lines, run
 from tests.faults.servers import ROOT
 from tests.mirror.mirrors import consume, mirror_once
 from tests.recording import record, sequencing
+from tests.serving import Start
 from tests.stack import TOPICS, Stack
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings

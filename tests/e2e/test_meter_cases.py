@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import Start
 from tests.faults.servers import ROOT
 from tests.running import folding_beside
+from tests.serving import Start
 from tidelock.definitions import parse_definitions
 from tidelock.spark.runtime import Spark
 

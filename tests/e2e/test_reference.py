@@ -11,8 +11,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Databases
-from tests.e2e.conftest import Start
 from tests.faults.servers import ROOT
+from tests.serving import Start
 from tidelock.reference.api import api_page
 
 GRAFANA = ROOT / "docs" / "grafana"

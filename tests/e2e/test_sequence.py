@@ -6,9 +6,9 @@ from pathlib import Path
 
 import httpx
 
+from tests.cli.commandline import run
 from tests.conftest import Databases
-from tests.e2e.commandline import run
-from tests.e2e.conftest import Start
+from tests.serving import Start
 from tidelock.postgres.database import Database
 
 

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import websockets
 
-from tests import folded
 from tests.budgets import HANG_S
+from tests.cli.commandline import json_lines, run
 from tests.conftest import Databases
-from tests.e2e.commandline import json_lines, run
-from tests.e2e.conftest import Start
+from tests.fold import folded
 from tests.recording import sequencing
+from tests.serving import Start
 from tidelock.app import Serving
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.ingest.admit import Admission

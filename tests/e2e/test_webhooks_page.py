@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.live.javascript import need_javascript
+from tests.javascript import need_javascript
 from tidelock.triggers.definition import event_id
 from tidelock.triggers.payloads import payload
 from tidelock.triggers.signatures import Signer, generate_secret

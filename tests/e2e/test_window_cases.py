@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import Start
-from tests.e2e.test_reads import listed
+from tests.api.test_events import listed
 from tests.model.eventtime_cases import (
     ORDERED_CASES,
     WINDOW_CASES,
@@ -29,6 +28,7 @@ from tests.model.eventtime_cases import (
     window_collections,
 )
 from tests.running import RunningFold, folding_beside
+from tests.serving import Start
 from tidelock.app import Serving
 from tidelock.definitions import parse_definitions
 from tidelock.instants import format_instant

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commandline import events, process, run
+from tests.cli.test_ordered import DRAIN, FIRST, ORDERED, QUIET, SECOND, Output, define_ordered
 from tests.conftest import Databases
 from tests.dropping import Drop, Dropping, dropping, sweep
-from tests.e2e import oldtables
-from tests.e2e.commandline import events, process, run
-from tests.e2e.test_tail_ordered import DRAIN, FIRST, ORDERED, QUIET, SECOND, Output, define_ordered
-from tests.live.folding import folding, put
-from tests.live.histories import TABLE
 from tests.losttails import anchored
+from tests.sources import oldtables
+from tests.views.folding import folding, put
+from tests.views.histories import TABLE
 from tidelock.errors import Unreachable
 from tidelock.ledger.opening import record_control
 from tidelock.postgres.database import Database

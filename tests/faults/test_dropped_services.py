@@ -15,18 +15,18 @@ import httpx
 import pytest
 
 from tests.conftest import Databases
-from tests.connectors import STREAM, ListSource
 from tests.dropping import Drop, Dropping, dropping, sweep
-from tests.e2e.conftest import Start
-from tests.live.folding import folding, following, hub_of, put, until
-from tests.live.histories import TABLE, Client, comparable, visible
 from tests.model.triggers import transitions
 from tests.recording import LIMITS, record, rows, sequencing
+from tests.serving import Start
+from tests.sources.connectors import STREAM, ListSource
 from tests.triggers.folded import begin_evaluation, expected, hand_fold, told
 from tests.triggers.histories import DEFINITIONS, history
 from tests.triggers.outboxes import PATIENT, assert_complete, chains, create_trigger, delivering, fill, settled
 from tests.triggers.outboxes import statuses as outbox_statuses
 from tests.triggers.receiver import receiving
+from tests.views.folding import folding, following, hub_of, put, until
+from tests.views.histories import TABLE, Client, comparable, visible
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
 from tidelock.ledger.anchor import Anchor, read_anchors

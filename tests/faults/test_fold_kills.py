@@ -24,11 +24,11 @@ from tests.faults.killing import Victims, Watched, kills_of_a_soak, started
 from tests.faults.processes import fold_of, found, gone, jvm_of, kill, until
 from tests.faults.servers import Producer, until_acknowledged
 from tests.faults.told import SETTINGS, telling
+from tests.fold.folding import differences, expected, pictured
+from tests.fold.redefine.definition_changes import leftovers, modelled, picture
 from tests.ledgers import read_ledger
 from tests.model import fold
 from tests.model.triggers import Transition, Triggers, transitions
-from tests.spark.definition_changes import leftovers, modelled, picture
-from tests.spark.folding import differences, expected, pictured
 from tidelock.changes.reader import read_changes
 from tidelock.definitions import parse_definitions
 from tidelock.instants import format_instant

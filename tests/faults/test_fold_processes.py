@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.commandline import process
+from tests.cli.commandline import process
 from tests.faults.processes import kill, until
 from tests.ledgers import write_ledger
 from tests.model import Event

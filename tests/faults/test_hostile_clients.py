@@ -1,4 +1,4 @@
-"""Clients that mean harm, in numbers, beside those that work. A short form is in tests/e2e/test_connections.py."""
+"""Clients that mean harm, in numbers, beside those that work. A short form is in tests/http/test_connections.py."""
 
 from __future__ import annotations
 

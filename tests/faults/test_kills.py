@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.commandline import run
+from tests.cli.commandline import run
 from tests.faults.killing import Victims, kills_of_a_soak
 from tests.faults.servers import Producer, Server, running, until_acknowledged
 

@@ -16,7 +16,7 @@ import clickhouse_connect
 import duckdb
 import pytest
 
-from tests.e2e.commandline import run
+from tests.cli.commandline import run
 from tests.faults.killing import Victims, Watched, kills_of_a_soak, started
 from tests.faults.processes import found, jvm_of, kill, load_of, mirror_of, until
 from tests.faults.servers import Producer, until_acknowledged

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.commandline import process, run
-from tests.e2e.conftest import Start
+from tests.cli.commandline import process, run
 from tests.losttails import accept, anchored, cut
 from tests.recording import record, rows, sequencing
+from tests.serving import Start
 from tidelock.app import open_ledger
 from tidelock.errors import Difference, SettingsError, Unreachable
 from tidelock.ledger import losttail

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from standardwebhooks import Webhook
 
-from tests.e2e.commandline import json_lines, run
+from tests.cli.commandline import json_lines, run
 from tests.kept import opening
 from tests.kept.opening import difference, expected
 from tests.triggers.receiver import receiving

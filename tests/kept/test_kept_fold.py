@@ -7,10 +7,10 @@ from copy import deepcopy
 from hashlib import sha256
 from typing import Any
 
+from tests.fold.folding import differences
+from tests.fold.redefine.definition_changes import change, control, fold_all, leftovers, modelled, picture, send
 from tests.kept import events as made
 from tests.kept.opening import ANCHOR, FORMULAS, definitions, expected
-from tests.spark.definition_changes import change, control, fold_all, leftovers, modelled, picture, send
-from tests.spark.folding import differences
 from tidelock.fold.redefine.recomputation import recompute
 from tidelock.ledger.verify import verify
 from tidelock.postgres.database import Database

@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import Result
 
-from tests.e2e.commandline import run
+from tests.cli.commandline import run
 from tests.losttails import accept, anchored, cut
 from tests.mirror.mirrors import consume, mirror_once, mirroring, settings_for
 from tests.recording import record, sequencing

@@ -14,8 +14,8 @@ from random import Random
 import pytest
 from pyarrow.parquet import ParquetFile
 
+from tests.cli.commandline import run
 from tests.dropping import dropping
-from tests.e2e.commandline import run
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestClickHouse, TestLake, fill
 from tidelock.errors import SettingsError, Unreachable

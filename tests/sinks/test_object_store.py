@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
+from tests.fold.folding import Folding
 from tests.sinks.stores import fill, proven
 from tests.sinks.test_replay_from_lake import PLAIN, Counting
-from tests.spark.folding import Folding
 from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import LakeSettings, SparkSettings

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.fold.folding import Folding
 from tests.recording import record, sequencing
 from tests.sinks.stores import TestLake, loading
-from tests.spark.folding import Folding
 from tidelock.errors import Difference, SettingsError
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import LakeSettings

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fold.folding import Folding
 from tests.sinks.stores import TestLake, fill, loading
 from tests.sinks.test_loading import recorded
 from tests.sinks.test_replay_from_lake import PLAIN, Counting
-from tests.spark.folding import Folding
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.postgres.database import Database
 from tidelock.sinks import files

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.e2e.commandline import run
+from tests.cli.commandline import run
 from tests.losttails import accept, anchored, cut
 from tests.mirror.mirrors import consume, mirror_once, settings_for
 from tests.recording import record, sequencing

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.spark.folding import Folding
+from tests.fold.folding import Folding
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import SparkSettings
 from tidelock.spark.runtime import Spark

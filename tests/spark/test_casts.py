@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tests.model import meters, values
-from tests.texts import INSTANTS, ODD, TYPES, doubles, read, signed, texts_of
+from tests.spark.texts import INSTANTS, ODD, TYPES, doubles, read, signed, texts_of
 from tidelock.columns import ColumnType, parse_column_type
 from tidelock.spark import casts
 from tidelock.spark.runtime import Spark

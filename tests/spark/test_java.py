@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.commandline import run
+from tests.cli.commandline import run
 from tidelock.errors import SettingsError
 from tidelock.spark import java
 

@@ -15,8 +15,8 @@ import pytest
 
 from bench import memory
 from tests.budgets import HANG_S
-from tests.spark.test_law import ROOT
-from tests.spark.test_session import ended
+from tests.law.test_law import ROOT
+from tests.spark.test_runtime import ended
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.spark import workers
 from tidelock.spark.runtime import Spark

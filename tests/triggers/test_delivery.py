@@ -11,7 +11,7 @@ import pytest
 import standardwebhooks
 import svix.webhooks
 
-from tests.live.javascript import CLIENTS, need_javascript
+from tests.javascript import CLIENTS, need_javascript
 from tests.triggers import receiver as replies
 from tests.triggers.outboxes import (
     PATIENT,

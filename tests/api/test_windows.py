@@ -1,0 +1,206 @@
+"""Windows over HTTP and on the command line: how far they are, and what came too late for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.test_events import listed
+from tests.api.test_health import away, sample
+from tests.budgets import HANG_S
+from tests.cli.commandline import json_lines, run
+from tests.cli.test_cli import fill
+from tests.fold import folded
+from tests.http.test_access import bearer, make_key
+from tests.serving import Start
+from tidelock.app import Serving
+from tidelock.instants import format_instant, parse_rfc3339
+from tidelock.postgres.database import Database
+from tidelock.postgres.embedded import EmbeddedPostgres
+
+NINE, TEN, ELEVEN = (f"2026-03-01T{hour}:00:00.5Z" for hour in ("09", "10", "11"))
+STATE = {
+    "closed_through": parse_rfc3339(NINE), "buffer_size": 3, "late_dropped_count": 2, "watermark_emitted_count": 7,
+    "max_timestamp_seen": parse_rfc3339(ELEVEN),
+}  # fmt: skip
+HEALTH = {
+    "watermark": TEN, "closedThrough": NINE, "bufferSize": 3, "lateDroppedCount": 2, "watermarkEmittedCount": 7,
+    "maxTimestampSeen": ELEVEN,
+}  # fmt: skip
+
+
+@pytest.fixture
+async def opened(start: Start) -> AsyncIterator[tuple[Serving, httpx.AsyncClient, folded.Connection]]:
+    async with (
+        start(windows_told_max=3, key_cache_s=0) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+        await server.ledger.database.connect() as connection,
+    ):
+        yield server, client, connection
+
+
+async def windows(client: httpx.AsyncClient, **parameters: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await client.get("/admin/event-health", params=parameters)).json()["windows"]
+    return found
+
+
+async def test_late_rows_are_a_list_of_their_own(start: Start) -> None:
+    async with (
+        start() as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+        await server.ledger.database.connect() as connection,
+    ):
+        await folded.late_row(connection, "acme", "volume", 7, NINE)
+        await folded.late_row(connection, "acme", "volume", 8, TEN, reason="drained")
+        await folded.late_row(connection, "acme", "trades_ordered", 7, TEN)
+        await folded.late_row(connection, "zeta", "volume", 9, NINE)
+        row = {
+            "tenant_id": "acme", "window": "volume", "ingress_sequence": 7, "event_time": NINE, "watermark": TEN,
+            "reason": "late",
+        }  # fmt: skip
+        for chosen in (
+            {"window": "volume", "reason": "late"},
+            {"window": "volume", "to": TEN},
+            {"window": "volume", "limit": "1"},
+            {"where": '{"event_time": {"_lt": "2026-03-01T10:00:00Z"}}'},
+        ):
+            (item,) = (await client.get("/v1/late", params={"tenantId": "acme", **chosen})).json()["items"]
+            assert item == row
+        (item,) = await listed(client, "/v1/late", tenantId="acme", reason="drained")
+        assert item["ingress_sequence"] == 8
+        pages = await listed(client, "/v1/late", limit=1)
+        found = [(item["tenant_id"], item["window"], item["ingress_sequence"]) for item in pages]
+        assert found == [("acme", "trades_ordered", 7), ("acme", "volume", 7), ("acme", "volume", 8),
+                         ("zeta", "volume", 9)]  # fmt: skip
+        assert await listed(client, "/v1/late", window="nothing") == []
+        assert (await client.get("/v1/late?stream=x")).json()["error"]["field"] == "stream"
+
+
+async def test_health_tells_how_far_each_window_of_each_tenant_is(
+    opened: tuple[Serving, httpx.AsyncClient, folded.Connection],
+) -> None:
+    _, client, connection = opened
+    assert await windows(client) == []
+    await folded.watermark(connection, "acme", "volume", TEN, **STATE)
+    await folded.watermark(connection, "acme", "orders", TEN)
+    await folded.watermark(connection, "zeta", "volume", NINE)
+    assert [(each["tenantId"], each["window"]) for each in await windows(client)] == [
+        ("acme", "orders"), ("acme", "volume"), ("zeta", "volume")
+    ]  # fmt: skip
+    (found,) = await windows(client, tenantId="acme", window="volume")
+    assert found == {"window": "volume", "tenantId": "acme", **HEALTH}
+    (found,) = await windows(client, window="orders")
+    assert (found["closedThrough"], found["maxTimestampSeen"]) == (None, None)
+    assert (await client.get("/admin/event-health?windows=x")).json()["error"]["field"] == "windows"
+
+
+async def test_a_window_by_arrival_is_as_far_as_the_fold(
+    opened: tuple[Serving, httpx.AsyncClient, folded.Connection],
+) -> None:
+    _, client, connection = opened
+    await folded.watermark(connection, "acme", "arrivals", None, max_timestamp_seen=5)
+    (found,) = await windows(client)
+    assert (found["watermark"], found["maxTimestampSeen"]) == (None, "1970-01-01T00:00:00.000000005Z")
+    for _ in range(3):
+        answer = (await client.post("/v1/events", json=[{"stream": "s"}, {"stream": "s"}])).json()["results"][0]
+    at = format_instant(int(answer["sourceTimestamp"]))
+    await connection.execute("INSERT INTO cursors VALUES ('fold', 2)")
+    (found,) = await windows(client)
+    assert found["watermark"] is not None
+    assert found["watermark"] < at
+    await connection.execute("UPDATE cursors SET sequence = 6")
+    (found,) = await windows(client)
+    assert found["watermark"] == at
+
+
+async def test_no_more_windows_are_told_of_than_allowed_and_that_is_told(
+    opened: tuple[Serving, httpx.AsyncClient, folded.Connection],
+) -> None:
+    _, client, connection = opened
+    for number in range(3):
+        await folded.watermark(connection, f"tenant-{number}", "volume", TEN)
+    health = (await client.get("/admin/event-health")).json()
+    assert (len(health["windows"]), "windowsCut" in health) == (3, False)
+    assert await sample(client, "tidelock_windows_cut") == 0
+    await folded.watermark(connection, "tenant-9", "volume", TEN, buffer_size=1)
+    health = (await client.get("/admin/event-health")).json()
+    assert (len(health["windows"]), health["windowsCut"]) == (3, True)
+    assert await sample(client, "tidelock_windows_cut") == 1
+    assert await sample(client, "tidelock_watermark_emitted_count") == 3
+    (found,) = await windows(client, tenantId="tenant-9")
+    assert found["bufferSize"] == 1
+
+
+async def test_a_tenants_key_sees_its_own_windows(
+    opened: tuple[Serving, httpx.AsyncClient, folded.Connection],
+) -> None:
+    server, client, connection = opened
+    for tenant in ("acme", "zeta"):
+        await folded.watermark(connection, tenant, "volume", TEN)
+    own, every = await make_key(server, "acme", ["read"]), await make_key(server, "*", ["read"])
+
+    async def tenants(key: str, **parameters: str) -> list[str] | int:
+        response = await client.get("/admin/event-health", params=parameters, headers=bearer(key))
+        if response.status_code != 200:
+            return response.status_code
+        return [each["tenantId"] for each in response.json()["windows"]]
+
+    assert await tenants(own) == ["acme"]
+    assert await tenants(own, tenantId="zeta") == 403
+    assert await tenants(every) == ["acme", "zeta"]
+    assert await tenants(every, tenantId="zeta") == ["zeta"]
+
+
+async def test_metrics_have_each_window_of_each_tenant(
+    opened: tuple[Serving, httpx.AsyncClient, folded.Connection], postgres: EmbeddedPostgres
+) -> None:
+    server, client, connection = opened
+    await folded.watermark(connection, "acme", "volume", TEN, **STATE)
+    await folded.watermark(connection, 'ze"\\\nta', "volume", TEN)
+    for name, value in (
+        ("buffer_size", 3),
+        ("late_dropped_count", 2),
+        ("watermark_emitted_count", 7),
+        ("max_timestamp_seen", parse_rfc3339(ELEVEN) / 1e9),
+    ):
+        assert await sample(client, f"tidelock_{name}", window="volume", tenant="acme") == value
+    assert await sample(client, "tidelock_watermark_emitted_count", tenant='ze"\\\nta') == 1
+    async with away(postgres, server):
+        assert await sample(client, "tidelock_buffer_size", window="volume", tenant="acme") == 3
+    async with await server.ledger.database.connect() as again:
+        await again.execute("DELETE FROM tidelock_tables.watermarks")
+    async with asyncio.timeout(HANG_S):
+        while "volume" in (await client.get("/metrics")).text:  # noqa: ASYNC110  (what is gone is gone)
+            await asyncio.sleep(0.01)
+
+
+def test_status_tells_of_windows_and_how_long_readers_have_waited(database: Database) -> None:
+    async def prepare() -> None:
+        async with await database.connect() as connection:
+            await connection.execute("INSERT INTO cursors VALUES ('fold', 1)")
+            await folded.watermark(connection, "default", "volume", TEN, **STATE)
+
+    fill(database, {}, {})
+    asyncio.run(prepare())
+    (found,) = json_lines(run(database, "status", "--json"))
+    assert found["windows"] == [{"window": "volume", "tenantId": "default", **HEALTH}]
+    assert found["windowsCut"] is False
+    (reader,) = found["readers"]
+    assert reader.pop("lagSeconds") > 0
+    assert reader == {"name": "fold", "ingressSequence": 1, "lagSequences": 1}
+    shown = run(database, "status").stdout.splitlines()
+    assert shown[-1].split() == ["volume", TEN, NINE, "3", "2"]
+
+    async def catch_up() -> None:
+        async with await database.connect() as connection:
+            await connection.execute("UPDATE cursors SET sequence = 2")
+            await folded.watermark(connection, "acme", "volume", None)
+
+    asyncio.run(catch_up())
+    (found,) = json_lines(run(database, "status", "--json", env={"TIDELOCK_WINDOWS_TOLD_MAX": "1"}))
+    assert (found["readers"][0]["lagSeconds"], len(found["windows"]), found["windowsCut"]) == (0.0, 1, True)
+    assert "tenant" in run(database, "status").stdout

@@ -1,0 +1,132 @@
+"""The kernel's counters against the reference model, on the law's own ledgers, with no Spark and no database."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from decimal import Decimal
+from functools import partial
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.budgets import examples
+from tests.fold.folding import _texts
+from tests.fold.kernel.entries import ENTRIES, Memory, Toml, entries_of, kernel_meters, parted
+from tests.law.ledgers import COMPUTED, Ledger, definitions, ledgers
+from tests.law.packs import drawn, pack
+from tests.model import State, fold
+from tidelock.fold.kernel.counters import count
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table
+
+pytestmark = pytest.mark.check
+
+TABLES = (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)
+
+
+def test_counters_groups_and_adjustments_are_the_models_however_ledgers_are_cut() -> None:
+    prove(int(os.environ.get("LAW_SEED", "4242")), packs=examples(2), size=50)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_counters_are_the_models_for_ten_thousand_ledgers() -> None:
+    number = int(os.environ.get("LAW_SEED", str(Random().randrange(10**6))))
+    print(f"LAW_SEED={number}", flush=True)
+    prove(number, packs=50, size=200)
+
+
+def prove(number: int, *, packs: int, size: int) -> None:
+    started = time.monotonic()
+    # Examples that follow each other are alike, and the first ones are small.
+    tomls = drawn(definitions(), 10 * packs, number)[9::10]
+    pool = drawn(ledgers(), min(packs * size, 1_000), number)
+    chance = Random(number)
+    # Hypothesis takes its time over long ledgers: several short ones after each other are one.
+    many = [[commit for part in chance.sample(pool, 3) for commit in part] for _ in range(packs * size)]
+    counted = sum(
+        prove_pack(toml, many[place * size : (place + 1) * size], chance) for place, toml in enumerate(tomls[:packs])
+    )
+    median = statistics.median(sum(map(len, (c for commit in ledger for c in commit))) for ledger in many)
+    taken = time.monotonic() - started
+    print(f"{len(many)} ledgers, median of {median:.0f} events, {counted} entries, {taken:.0f} s", flush=True)
+    assert median >= 30, "ledgers are long enough for state to build up"
+
+
+def prove_pack(toml: Toml, some: list[Ledger], chance: Random) -> int:
+    """Fold a pack in three ways: commit by commit, at once, and cut at random among three workers."""
+    packed = pack(some, chance)
+    wanted = fold(packed.events, toml, COMPUTED)
+    entries = entries_of(packed.events, toml)
+    stored = []
+    for parts, often in ((1, 0.0), (1, 1.0), (3, 0.5)):
+        ranges = packed.cut(partial(_decides, chance, often))
+        memory = folded(toml, entries, ranges, parts)
+        for table in TABLES:
+            found = {place: (at, _texts(row)) for place, (at, row) in memory.rows(table).items()}
+            assert found == expected_rows(wanted, table), f"{table.name}, {parts} parts, joined {often}"
+            assert sorted(_changes(memory, table.name), key=str) == sorted(expected_changes(wanted, table), key=str)
+        stored.append([memory.state(table) for table in TABLES])
+    assert stored[0] == stored[1] == stored[2], "what is stored does not depend on cuts and workers"
+    return entries.num_rows
+
+
+def folded(toml: Toml, entries: pa.Table, ranges: list[tuple[int, int]], parts: int) -> Memory:
+    memory, meters = Memory(), kernel_meters(toml)
+    sequences = entries["ingress_sequence"].to_numpy()
+    for lo, hi in ranges:
+        own = entries.slice(
+            start := np.searchsorted(sequences, lo, "right"), np.searchsorted(sequences, hi, "right") - start
+        )
+        outcomes = [
+            outcome
+            for part in (parted(own, parts) if parts > 1 else [own])
+            for outcome in count(part, meters, memory.stored)
+        ]
+        for outcome in outcomes:
+            memory.apply(outcome)
+    return memory
+
+
+def test_of_counters_that_nobody_may_watch_no_change_is_made() -> None:
+    toml: Toml = {"meters": {"calls": {"lateness": "0s", "live": False, "group_by": ["region"]}}}
+    rows = [
+        {"ingress_sequence": number, "source_timestamp": number, "tenant_id": "t", "customer_ref": "c", "meter": 0,
+         "occurred_at": -number, "period_start": 0, "quantity": Decimal(1), "group_key": "eu"}
+        for number in range(1, 4)
+    ]  # fmt: skip
+    outcomes = list(count(pa.Table.from_pylist(rows, ENTRIES), kernel_meters(toml), Memory().stored))
+    assert [(each.table, each.fresh.num_rows) for each in outcomes] == [
+        (COUNTERS, 1), (ADJUSTMENTS, 2), (COUNTER_GROUPS, 1)
+    ]  # fmt: skip
+    assert all(each.changes is None and not each.lanes for each in outcomes)
+
+
+def expected_rows(wanted: State, table: Table) -> dict[tuple[str, str], tuple[int, dict[str, str]]]:
+    return {
+        place: (wanted.source_timestamps[table.name][place], _texts(row))
+        for place, row in wanted.table(table.name).items()
+    }
+
+
+def expected_changes(wanted: State, table: Table) -> list[object]:
+    return [
+        (change.source_timestamp, change.key, change.tenant_id, change.old and _texts(change.old),
+         change.new and _texts(change.new))
+        for change in wanted.changes if change.table == table.name
+    ]  # fmt: skip
+
+
+def _decides(chance: Random, often: float) -> bool:
+    return chance.random() < often
+
+
+def _changes(memory: Memory, table: str) -> list[object]:
+    return [
+        (row["source_timestamp"], row["key"], row["tenant_id"], row["old"] and _texts(row["old"]),
+         row["new"] and _texts(row["new"]))
+        for name, row in memory.changes if name == table
+    ]  # fmt: skip

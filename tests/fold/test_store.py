@@ -1,0 +1,72 @@
+"""The store's statements: Postgres goes through them as it should, whatever it believes of the tables."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tidelock.fold import statements, store
+from tidelock.fold.kernel.outcomes import appended, row_schema
+from tidelock.fold.store import Store
+from tidelock.postgres.database import Database
+from tidelock.tables import COUNTERS, KEY, SCHEMA
+
+pytestmark = pytest.mark.check
+
+ROWS = 5_000
+
+
+def counters(count: int = ROWS) -> pa.Table:
+    """As many counters, of which nothing but the key matters."""
+    keys = [f'["calls","{number}","2026-03-01T00:00:00Z"]' for number in range(count)]
+    columns = {}
+    for field in row_schema(COUNTERS):
+        value = "calls" if pa.types.is_string(field.type) else 1
+        columns[field.name] = pa.array(keys if field.name == KEY else [value] * count, field.type)
+    return pa.table(columns)
+
+
+@pytest.fixture
+def filled(database: Database) -> Store:
+    """Counters that were counted by Postgres when nobody but their writer could see them."""
+    found = Store(database, SCHEMA, "fold")
+    found.position()
+    found.move(0, 1)
+    found.write(1, [appended(COUNTERS, counters())], changes=False)
+    with database.connect_sync() as other:
+        other.execute(f"ANALYZE {statements.placed(SCHEMA, COUNTERS.name)}".encode())
+    found.finish(1)
+    return found
+
+
+def rows_believed(database: Database) -> float:
+    with database.connect_sync() as connection:
+        row = connection.execute("SELECT reltuples FROM pg_class WHERE relname = 'counters'").fetchone()
+    assert row is not None
+    return float(row[0])
+
+
+def test_stored_rows_are_looked_up_by_their_keys_even_where_postgres_believes_that_there_are_none(
+    filled: Store, database: Database
+) -> None:
+    assert rows_believed(database) == 0
+    few = statements.select_few(SCHEMA, COUNTERS, counters(10).select(["tenant_id", KEY]).to_pylist())
+    with database.connect_sync() as connection:
+        connection.execute(statements.CREATE_KEYS.encode())
+        for sql in (statements.select_keys(SCHEMA, COUNTERS), few):
+            plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {sql}".encode()))
+            assert "Index Scan using counters_pkey on counters it" in plan
+    assert filled.rows(COUNTERS, counters(1_000)).num_rows == 1_000
+    filled.rollback()
+    filled.close()
+
+
+def test_who_writes_many_rows_lets_postgres_count_them(
+    filled: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_MANY_ROWS", ROWS)
+    filled.move(1, 2)
+    filled.write(2, [appended(COUNTERS, counters(2 * ROWS).slice(ROWS))], changes=False)
+    filled.finish(2)
+    assert rows_believed(database) == 2 * ROWS
+    filled.close()
