@@ -1,4 +1,4 @@
-"""Administration of triggers, whoever asks: HTTP, GraphQL or the command line."""
+"""Administration of triggers for HTTP, GraphQL and the command line: making, changing, deliveries, samples, replays."""
 
 from __future__ import annotations
 
