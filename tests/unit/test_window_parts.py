@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.model.values import text
 from tests.model.windows import _percentile
 from tidelock.definitions import parse_definitions
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.kernel.aggregates import buckets_of, initial, merged, middles_of, results
+from tidelock.fold.kernel.aggregates import bits_of, buckets_of, initial, merged, middles_of, results
 from tidelock.fold.kernel.outputs import Output, outputs_of
 from tidelock.fold.kernel.panes import FIRST, LAST, earlier, floored, later, sessions
 from tidelock.fold.kernel.reorder import by_key
@@ -276,3 +277,11 @@ def test_unique_values_are_counted_once_in_any_order(values: list[str | None], c
     found = merged_in(pieces, [cut for cut in cuts if cut < len(values)], chance, select)
     assert found.equals(merged_in(pieces, [], chance, select))
     assert results(select, found)["n"].to_pylist() == [len({value for value in values if value is not None})]
+
+
+@given(st.lists(doubles | st.sampled_from([1e16, 0.1, 1.0]) | st.none(), min_size=1))
+def test_doubles_are_counted_by_their_bits_as_by_their_texts(values: list[float | None]) -> None:
+    select = {"n": Aggregate("unique_count", "x")}
+    pieces = states_of(select, bits_of(pa.array(values, pa.float64())))
+    wanted = {text("double", value) for value in values if value is not None}
+    assert results(select, merged_in(pieces, [], Random(), select))["n"].to_pylist() == [len(wanted)]
