@@ -174,7 +174,6 @@ def test_a_mistake_in_a_meter_is_named(text: str, key: str, said: list[str]) -> 
         ('select = { a = "p95(symbol)" }', ".select.a", ["p95 has no meaning", "string"]),
         ('select = { a = "p96(quantity)" }', ".select.a", ["unique_count p50 p90 p95 p99"]),
         ('select = { a = "unique_count(raw)" }', ".select.a", ["unique_count has no meaning", "json"]),
-        ('select = { a = "unique_count(rate)" }', ".select.a", ["values with one text", "double"]),
         ('select = { a = "unique_count(*)" }', ".select.a", ["only count takes *"]),
         ('select = { a = "avg(wei)" }', ".select.a", ["9 decimals", '"wei" is decimal(38,18)', "CAST"]),
         ('select = { "a b" = "count(*)" }', '.select."a b"', ["[A-Za-z_]"]),

@@ -144,11 +144,13 @@ def test_unique_values_and_percentiles(ledger: Ledger) -> None:
         "gs": "unique_count(g)",
         "qs": "unique_count(q)",
         "ps": "unique_count(price)",
+        "xs": "unique_count(x)",
         "none": "unique_count(day)",
     }
-    select |= {name: f"{name}(price)" for name in ("p50", "p90", "p99")} | {"nothing": "p95(x)"}
-    columns = {**COLUMNS, "day": "date"}
-    rows = [row(n / 1000, q=n % 7, g=["a", "a\x1fb", "\\", ""][n % 4], price=n) for n in range(1, 101)]
+    select |= {name: f"{name}(price)" for name in ("p50", "p90", "p99")} | {"nothing": "p95(y)"}
+    columns = {**COLUMNS, "day": "date", "y": "double"}
+    xs = [1e16, 10**16, "1e16", -0.0, 0, 0.1, None]
+    rows = [row(n / 1000, q=n % 7, g=["a", "a\x1fb", "\\", ""][n % 4], price=n, x=xs[n % 7]) for n in range(1, 101)]
     ledger.fold(
         {
             "streams": {"rows": STREAM | {"columns": columns}},
@@ -159,9 +161,9 @@ def test_unique_values_and_percentiles(ledger: Ledger) -> None:
         (3, [row(21)]),
     )
     (found,) = ledger.query(f"SELECT {', '.join(select)} FROM tables.w")
-    assert found[:4] == (4, 7, 100, 0)
-    assert found[4:7] == pytest.approx((50, 90, 99), rel=0.004)
-    assert found[7] is None
+    assert found[:5] == (4, 7, 100, 3, 0)
+    assert found[5:8] == pytest.approx((50, 90, 99), rel=0.004)
+    assert found[8] is None
 
 
 @pytest.mark.parametrize("kind", [{"tumbling": "10s"}, {"session": "10s"}, {"count": 3}])

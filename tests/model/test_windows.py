@@ -19,6 +19,7 @@ from tests.model.eventtime_cases import (
 )
 from tests.model.operators import Metrics
 from tests.model.samples import DRAIN, TICK, alone, at, closed, late, recorded, timed, windowed
+from tests.model.values import text
 
 
 @pytest.mark.parametrize("case", WINDOW_CASES, ids=[case["name"] for case in WINDOW_CASES])
@@ -82,6 +83,13 @@ def test_values_are_unique_by_their_texts() -> None:
     rows = [{"data": {"q": json.loads(text)}} for text in texts]
     assert aggregates(rows, {}, {"n": "unique_count(data.q)"}) == [4]
     assert aggregates(rows[:2], {"columns": {"q": "decimal(5,2)"}}, {"n": "unique_count(q)"}) == [1]
+
+
+def test_a_double_has_one_text_in_plain_notation() -> None:
+    texts = {1e16: "10000000000000000", 1.0: "1", 0.1: "0.1", 1e-7: "0.0000001", -2.5e3: "-2500", -0.0: "0"}
+    assert {number: text("double", number) for number in texts} == texts
+    rows = [{"data": {"q": q}} for q in (1e16, 10**16, "1e16", -0.0, 0, 0.1, 0.1 + 1e-18, 0.30000000000000004, None)]
+    assert aggregates(rows, {"columns": {"q": "double"}}, {"n": "unique_count(q)"}) == [4]
 
 
 def test_a_number_that_a_sum_has_no_place_for_is_an_error_row_and_left_out() -> None:

@@ -112,6 +112,9 @@ def text(type_: str, value: Any) -> str:
             return "true" if value else "false"
         case "date":
             return str(value.isoformat())
+        case "double":
+            # The shortest digits that are read back as the same double.
+            return decimal_text(Decimal(repr(value)))
     return decimal_text(value) if isinstance(value, Decimal) else str(value)
 
 

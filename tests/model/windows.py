@@ -18,6 +18,9 @@ from tests.model.watermarks import Entry
 #: of so many in a hundred values, the greatest
 _PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
+#: the first instant of 64-bit nanoseconds
+_FIRST = -(2**63)
+
 #: texts of the group columns; null is a group of its own
 Group = tuple[str | None, ...]
 
@@ -59,16 +62,21 @@ class Frame(Protocol):
 
 @dataclass
 class Stretches:
-    """Tumbling and hopping windows: equal stretches of time from 1970 on, in which their rows lie."""
+    """Tumbling and hopping windows: equal stretches of time from 1970 on, in which their rows lie.
+
+    Choice: of windows that begin before 64-bit time there is the last, which begins with it.
+    """
 
     size: int
     step: int
-    rows: defaultdict[tuple[Group, int], list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    rows: defaultdict[tuple[Group, int, int], list[Entry]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, group: Group, entry: Entry) -> None:
         start = entry.time // self.step * self.step
         while start + self.size > entry.time:
-            self.rows[group, start].append(entry)
+            self.rows[group, max(start, _FIRST), start + self.size].append(entry)
+            if start <= _FIRST:
+                break
             start -= self.step
 
     def release(self, group: Group, entry: Entry) -> None:
@@ -77,11 +85,11 @@ class Stretches:
     def close(self, through: int | None) -> list[Window]:
         closed = [window for window in self.open() if through is None or window.end <= through]
         for window in closed:
-            del self.rows[window.group, window.start]
+            del self.rows[window.group, window.start, window.end]
         return closed
 
     def open(self) -> list[Window]:
-        return [Window(group, start, start + self.size, rows) for (group, start), rows in self.rows.items()]
+        return [Window(group, start, end, rows) for (group, start, end), rows in self.rows.items()]
 
 
 @dataclass

@@ -248,8 +248,6 @@ class Aggregate:
         compares = self.function in ("min", "max", "unique_count")
         if (calculates and not column.numeric) or (compares and column.name == "json"):
             return f'{self.function} has no meaning for column "{self.column}", which is {column}'
-        if self.function == "unique_count" and column.name == "double":
-            return f'unique_count needs values with one text, and column "{self.column}" is {column}'
         if added and column.name == "decimal" and column.scale > AMOUNT_DECIMALS:
             return (
                 f'{self.function} is exact to {AMOUNT_DECIMALS} decimals, and column "{self.column}" is {column}; '

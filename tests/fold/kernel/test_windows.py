@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.model import Event
+from tests.model.events import Columns
+from tests.model.samples import at
+from tests.model.values import text
+from tests.model.watermarks import Entry
 from tests.model.windows import _percentile
+from tests.model.windows import frame as model_frame
 from tidelock.definitions import parse_definitions
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.kernel.aggregates import buckets_of, initial, merged, middles_of, results
+from tidelock.fold.kernel.aggregates import bits_of, buckets_of, initial, merged, middles_of, results
 from tidelock.fold.kernel.outputs import Output, outputs_of
-from tidelock.fold.kernel.panes import FIRST, LAST, earlier, floored, later, sessions
+from tidelock.fold.kernel.panes import FIRST, LAST, earlier, floored, later, pieces_of, sessions, windows_of
 from tidelock.fold.kernel.reorder import by_key
 from tidelock.fold.kernel.watermarks import (
     EARLIEST,
@@ -278,3 +285,26 @@ def test_unique_values_are_counted_once_in_any_order(values: list[str | None], c
     found = merged_in(pieces, [cut for cut in cuts if cut < len(values)], chance, select)
     assert found.equals(merged_in(pieces, [], chance, select))
     assert results(select, found)["n"].to_pylist() == [len({value for value in values if value is not None})]
+
+
+@given(st.lists(doubles | st.sampled_from([1e16, 0.1, 1.0]) | st.none(), min_size=1))
+def test_doubles_are_counted_by_their_bits_as_by_their_texts(values: list[float | None]) -> None:
+    select = {"n": Aggregate("unique_count", "x")}
+    pieces = states_of(select, bits_of(pa.array(values, pa.float64())))
+    wanted = {text("double", value) for value in values if value is not None}
+    assert results(select, merged_in(pieces, [], Random(), select))["n"].to_pylist() == [len(wanted)]
+
+
+@pytest.mark.parametrize("frame", [{"tumbling": "400d"}, {"hopping": ["300d", "100d"]}, {"hopping": ["7d", "2d"]}])
+@pytest.mark.parametrize("time", [at("1678-01-01T00:00:00Z"), at("1678-03-01T00:00:00Z"), at("1970-01-01T00:00:00Z")])
+def test_windows_at_the_beginning_of_time_are_those_of_the_model(frame: dict[str, Any], time: int) -> None:
+    window = {"stream": "s", "window": frame, "select": {"n": "count(*)"}}
+    (own,) = outputs_of(parse_definitions({"streams": {"s": {}}, "windows": {"w": window}}), {})
+    row = {"tenant_id": ["t"], "event_time": [time], "ingress_sequence": [1], "source_timestamp": [1], "count_0": [1]}
+    found = windows_of(own, pieces_of(own, pa.table(row)))
+    modelled = model_frame(frame)
+    modelled.take((), Entry(time, 1, Columns(Event(1, 1, "s", time), {})))
+    wanted = [(window.start, window.end, len(window.entries)) for window in modelled.open()]
+    made = zip(*(found[name].to_pylist() for name in ("window_start", "window_end", "count_0")), strict=True)
+    assert sorted(made) == sorted(wanted)
+    assert all(start >= FIRST for start, _, _ in wanted)

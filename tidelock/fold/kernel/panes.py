@@ -125,14 +125,15 @@ def windows_of(output: Output, pieces: pa.Table) -> pa.Table:
         return with_group(output, found)
     assert isinstance(frame, Tumbling | Hopping)
     starts = column(pieces, "window_start")
-    parts = [_spanning(pieces, starts, later(starts, frame.size_ns))]
+    parts = [_spanning(pieces, starts, _ends(starts, frame.size_ns, frame.size_ns))]
     if isinstance(frame, Hopping):
-        parts, start = [], floored(starts, frame.step_ns)
+        parts, start, fresh = [], floored(starts, frame.step_ns), pa.repeat(True, len(starts))
         for _ in range(-(-frame.size_ns // frame.step_ns)):
-            having = pc.greater(later(start, frame.size_ns), starts)
-            inside = start.filter(having)
-            parts.append(_spanning(pieces.filter(having), inside, later(inside, frame.size_ns)))
-            start = earlier(start, frame.step_ns)
+            ends = _ends(start, frame.size_ns, frame.step_ns)
+            having = pc.and_(fresh, pc.greater(ends, starts))
+            parts.append(_spanning(pieces.filter(having), start.filter(having), ends.filter(having)))
+            # Windows that begin before all instants would have one key: only the last of them is made.
+            fresh, start = pc.greater(start, FIRST), earlier(start, frame.step_ns)
             if sum(part.num_rows for part in parts) > _PIECES_MAX:
                 together = pa.concat_tables(parts)
                 together = gathered(output, together, numbered(together, *by))
@@ -182,6 +183,11 @@ def later(instants: pa.Array, amount: int) -> pa.Array:
     """What lies after all instants is the last."""
     found = pc.add(instants, amount)
     return pc.if_else(pc.less(found, instants), LAST, found)
+
+
+def _ends(starts: pa.Array, size_ns: int, step_ns: int) -> pa.Array:
+    """Where windows end. One that begins before all instants has the first as its start, and the end it would have."""
+    return pc.if_else(pc.equal(starts, FIRST), min(FIRST // step_ns * step_ns + size_ns, LAST), later(starts, size_ns))
 
 
 def _spanning(rows: pa.Table, starts: pa.Array, ends: pa.Array) -> pa.Table:

@@ -18,7 +18,7 @@ from tidelock.arrow import arrow_type, column, typed
 from tidelock.columns import AMOUNT, DOUBLE, STRING, ColumnType
 from tidelock.definitions import Count
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.kernel.aggregates import initial
+from tidelock.fold.kernel.aggregates import bits_of, initial
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import pieces_of, with_group
 from tidelock.fold.kernel.watermarks import judged
@@ -63,8 +63,10 @@ class Carried:
     def values(self, output: Output, aggregate: Aggregate, rows: pa.Table) -> pa.Array:
         """What an aggregate is over."""
         kind, name = need = operand(aggregate)
-        wanted = {"amount": AMOUNT, "number": DOUBLE, "text": STRING}.get(kind) or output.types.get(name)
-        return _typed(column(rows, self.places[output.stream][need]), wanted)
+        own = output.types.get(name)
+        wanted = {"amount": AMOUNT, "number": DOUBLE, "text": STRING}.get(kind) or own
+        found = column(rows, self.places[output.stream][need])
+        return bits_of(found) if kind == "text" and own == DOUBLE else _typed(found, wanted)
 
     def cell(self, output: Output, name: str, type_: ColumnType, rows: pa.Table) -> pa.Array:
         """A column of ordered output."""
