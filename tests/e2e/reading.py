@@ -119,7 +119,7 @@ class Reader:
             try:
                 exec(compile(script, "snippet", "exec"), {"__name__": "__main__"})
             finally:
-                sys.modules.pop("tidelock.spark")._open.close()
+                sys.modules.pop("tidelock.spark.frames")._open.close()
                 if before is not None:
                     sys.modules["tidelock.spark"] = before
 

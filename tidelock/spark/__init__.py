@@ -10,6 +10,7 @@ folded or loaded with it. `jars`, `ledger` and `session` are public; the modules
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +22,5 @@ __all__ = ["jars", "ledger", "session"]
 def __getattr__(name: str) -> Any:
     """The fold imports modules of this package: what users import is not loaded before they ask for it."""
     if name in __all__:
-        from tidelock.spark import frames
-
-        return getattr(frames, name)
+        return getattr(import_module("tidelock.spark.frames"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
