@@ -112,7 +112,7 @@ class Reader:
 
     def _in_the_shared_spark(self, script: str) -> None:
         """`session()` opens what stays open until its process ends, so the module is loaded for this snippet alone."""
-        before = sys.modules.pop("tidelock.spark", None)
+        before = sys.modules.pop("tidelock.spark.frames", None)
         with pytest.MonkeyPatch.context() as patch, chdir(self._place):
             for name, value in self._given.items():
                 patch.setenv(name, value)
@@ -121,7 +121,7 @@ class Reader:
             finally:
                 sys.modules.pop("tidelock.spark.frames")._open.close()
                 if before is not None:
-                    sys.modules["tidelock.spark"] = before
+                    sys.modules["tidelock.spark.frames"] = before
 
 
 @contextmanager
