@@ -38,7 +38,8 @@ def entries(events: pa.Table, meters: Meters) -> pa.Table:
         if valued.any():
             kept = pc.and_(kept, pc.invert(_lacking(own, valued)))
         parts.append(own if pc.all(kept).as_py() else own.filter(kept))
-    found = pa.concat_tables(parts)
+    # Spark may know of one slot's meter that it is never null, and not of another's.
+    found = pa.concat_tables(parts, promote_options="default")
     place = found.column_names.index("quantity")
     return found.set_column(place, "quantity", found["quantity"].cast(DECIMAL))
 
@@ -66,7 +67,7 @@ def error_rows(prepared: pa.Table, meters: Meters | None, faults: TimeFaults) ->
     found = [_of_streams(prepared, faults.objections), _of_times(prepared, faults)]
     if meters is not None:
         found.append(_of_meters(prepared, meters).select(found[0].column_names))
-    rows = pa.concat_tables(found)
+    rows = pa.concat_tables(found, promote_options="default")
     sources, sequences = column(rows, "source"), column(rows, "ingress_sequence")
     return rows.append_column(KEY, joined(json_strings(sources), number_strings(sequences)))
 
@@ -122,7 +123,7 @@ def _of_meters(events: pa.Table, meters: Meters) -> pa.Table:
         # A meter has the name of its stream, mostly, and then one row is both's: what the stream says goes first.
         told = pc.and_(pc.equal(names, rows["stream"]), pc.is_valid(rows["time_fault"]))
         parts.append(found.filter(pc.invert(told)))
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def _slots(events: pa.Table, others: tuple[str, ...] = ()) -> Iterator[pa.Table]:
