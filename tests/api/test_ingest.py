@@ -11,10 +11,12 @@ from typing import Any
 import httpx
 import pytest
 import zstandard
-from cloudevents.core.bindings.http import to_structured_event
+from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
+from tests.javascript import CLIENTS, need_javascript
 from tests.serving import Start
+from tidelock.app import Serving
 from tidelock.definitions import parse_definitions
 
 Json = dict[str, Any]
@@ -151,6 +153,95 @@ async def test_what_is_wrong_with_a_cloudevent_is_told_in_its_own_words(
     error = answer["results"][1]["error"]
     assert (error["field"], error["code"]) == (attribute, code)
     assert not {"stream", "customerRef", "causalityKey"} & set(error["message"].split())
+
+
+async def test_a_cloudevent_in_binary_form_is_the_same_event(client: httpx.AsyncClient, tenant: str) -> None:
+    """As PyPI's cloudevents sends it: attributes in headers, percent-encoded, and the data in the body."""
+    event = cloudevent(tenant, id="ü 1", subject='Euro € "😀"', quantity="2.50", op="upsert")
+    sent = to_binary_event(event)
+    assert sent.headers["ce-specversion"] == "1.0"
+    assert sent.headers["ce-subject"].isascii()
+    # Without a type of its own the data is JSON, and the package sends none.
+    response = await client.post("/v1/events", content=sent.body, headers=sent.headers)
+    answer, content_type = response.json(), "application/json"
+    assert answer["results"][0]["idempotencyKey"] == '["/shop","ü 1"]'
+    structured = to_structured_event(event)
+    for _ in range(2):
+        assert (await post(client, structured.body, structured.headers["content-type"]))["duplicates"] == 1
+    (stored,) = await recorded(client, tenant)
+    assert (stored["stream"], stored["customerRef"], stored["quantity"]) == ("orders", 'Euro € "😀"', "2.5")
+    assert (stored["data"], stored["occurredAt"]) == ({"total": 5}, "2026-01-01T00:00:00Z")
+
+    # Structured content wins; what is wrong has the attribute's name; a body that is not what it says is unreadable.
+    wins = await post(client, structured.body, structured.headers["content-type"], **sent.headers | {"ce-id": "2"})
+    assert wins["duplicates"] == 1
+    old = await post(client, b"{}", content_type, **sent.headers | {"ce-specversion": "0.3"})
+    assert old["results"][0]["error"]["field"] == "specversion"
+    late = await post(client, b"{}", content_type, **sent.headers | {"ce-id": "3", "ce-time": "now"})
+    assert late["results"][0]["error"]["field"] == "time"
+    for body in (b"{", b'{"a":"\xff"}'):
+        response = await client.post("/v1/events", content=body, headers={"content-type": content_type, **sent.headers})
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
+    foreign = {"content-type": "text/plain; charset=utf-16", **sent.headers}
+    assert (await client.post("/v1/events", content=b"x", headers=foreign)).status_code == 415
+    for body in (b'{"a":"\\u0000"}', b'{"a":"\\ud800"}', b'{"a":%s}' % (b"1" * 401), b"[" * 5000 + b"]" * 5000):
+        answer = await post(client, body, content_type, **sent.headers | {"ce-id": "4"})
+        assert answer["results"][0]["error"]["code"] == "invalid_event"
+
+
+async def test_what_npms_cloudevents_sends_is_taken_with_its_identity(
+    server: Serving, client: httpx.AsyncClient, tenant: str
+) -> None:
+    need_javascript()
+    common = {"type": "orders", "source": "/npm", "tenantid": tenant, "time": "2026-01-01T00:00:00Z"}
+    events = [
+        {**common, "id": "1", "subject": "cus ü", "data": {"total": 5}}, {**common, "id": "1", "data": {"total": 6}},
+        {**common, "id": "2", "data": "plain", "datacontenttype": "text/plain"},
+        {**common, "id": "3", "bytes": "AP+A", "datacontenttype": "application/octet-stream"},
+    ]  # fmt: skip
+    command = ["node", str(CLIENTS / "produce.mjs"), server.url, json.dumps(events)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    answered, _ = await process.communicate()
+    results = [json.loads(line)["results"][0] for line in answered.splitlines()]
+    assert [result["status"] for result in results] == ["accepted", "conflict", "accepted", "accepted"]
+    stored = await recorded(client, tenant)
+    assert [event["data"] for event in stored] == [{"total": 5}, "plain", "AP+A"]
+    assert [event["idempotencyKey"] for event in stored] == [f'["/npm","{number}"]' for number in (1, 2, 3)]
+    assert stored[0]["customerRef"] == "cus ü"
+
+
+async def test_the_idempotency_key_of_a_request_is_that_of_its_only_event(
+    client: httpx.AsyncClient, tenant: str
+) -> None:
+    event = {"tenantId": tenant, "stream": "s"}
+    for key, read in (
+        ('"order-1"', "order-1"),
+        ("order-1", "order-1"),
+        ('"a \\"b\\""', 'a "b"'),
+        ("order-2", "order-2"),
+    ):
+        for body in (event, [event], {"events": [event]}, {"events": [event | {"idempotencyKey": read}]}):
+            (result,) = (await post(client, body, **{"idempotency-key": key}))["results"]
+            assert (result["idempotencyKey"], result["keySource"]) == (read, "client")
+    assert len(await recorded(client, tenant)) == 3
+    assert (await post(client, {"events": []}, **{"idempotency-key": "k"}))["accepted"] == 0
+    assert (await post(client, {"no": 1}, **{"idempotency-key": "k"}))["rejected"] == 1
+
+    cloud, cloud_type = to_structured_event(cloudevent(tenant, id="1")).body, "application/cloudevents+json"
+    twice = [("idempotency-key", "a"), ("idempotency-key", "b")]
+    for sent, content_type, keys in (
+        (json.dumps([event, event]), "application/json", [("idempotency-key", "k")]),
+        (json.dumps([event, {"no": 1}]), "application/json", [("idempotency-key", "k")]),
+        (json.dumps(event | {"idempotencyKey": "own"}), "application/json", [("idempotency-key", "k")]),
+        (json.dumps(event), "application/json", [("idempotency-key", '""')]),
+        (json.dumps(event), "application/json", twice),
+        (cloud, cloud_type, [("idempotency-key", "k")]),
+    ):
+        response = await client.post("/v1/events", content=sent, headers=[("content-type", content_type), *keys])
+        assert (response.status_code, response.json()["error"]["field"]) == (400, "Idempotency-Key")
+    assert len(await recorded(client, tenant)) == 3
+    (result,) = (await post(client, event, **{"idempotency-key": "x" * 1025}))["results"]
+    assert (result["error"]["code"], result["error"]["field"]) == ("invalid_event", "idempotencyKey")
 
 
 async def test_a_batch_of_cloudevents_is_taken_event_by_event(client: httpx.AsyncClient, tenant: str) -> None:

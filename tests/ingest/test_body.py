@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from base64 import b64encode
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, TidelockError, UnsupportedMedia
-from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, MEDIA_TYPES, NDJSON, decode, decompress
+from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, MEDIA_TYPES, NDJSON, decode, decode_data, decompress
+from tidelock.ingest.cloudevents import binary_attributes
 from tidelock.ingest.wire import WireEvent
 from tidelock.model import Rejected
 
@@ -103,7 +105,11 @@ def test_a_cloudevent_maps_onto_an_event() -> None:
     [
         ({"specversion": "0.3"}, "specversion"), ({"id": ""}, "id"), ({"source": None}, "source"),
         ({"type": 5}, "type"),
-        ({"data_base64": "eA=="}, "data_base64"), ({"time": 5}, "time"), ({"subject": "x" * 256}, "subject"),
+        ({"data_base64": "eA="}, "data_base64"), ({"data_base64": "_-__"}, "data_base64"),
+        ({"data_base64": 5}, "data_base64"), ({"data_base64": "eA==", "data": 1}, "data_base64"),
+        ({"data_base64": "eA==", "datacontenttype": "application/json"}, "data_base64"),
+        ({"data_base64": "/w==", "datacontenttype": "text/plain"}, "data_base64"),
+        ({"op": "insert"}, "op"), ({"time": 5}, "time"), ({"subject": "x" * 256}, "subject"),
         ({"id": "x" * 1024}, "id"), ({"id": "ü" * 508}, "id"), ({"id": "a\0"}, "id"), ({"id": "\ud800"}, "id"),
         ({"causationid": "x" * 1025}, "causationid"), ({"causationid": "ü" * 513}, "causationid"),
         ({"source": "x" * 256}, "source"), ({"type": "x" * 256}, "type"),
@@ -116,6 +122,57 @@ def test_a_broken_cloudevent_is_rejected_and_its_batch_goes_on(change: dict[str,
     rejected = events[1]
     assert isinstance(rejected, Rejected)
     assert rejected.error.field == field
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "data"),
+    [
+        (b' {"a": [1.0]} ', "application/json", b'{"a": [1.0]}'), (b"5", "application/vnd.acme+json", b"5"),
+        (b"\xef\xbb\xbf[]", "text/json", b"[]"), (b"null", "application/json", b"null"), (b"", "text/plain", b"null"),
+        ('a "ü"\n'.encode(), "text/plain", '"a \\"ü\\"\\n"'.encode()), (b"<a/>", "text/xml", b'"<a/>"'),
+        (b"\0\xff\x80", "application/octet-stream", b'"AP+A"'), (b'{"a":1}', "application/x-ndjson", b'"eyJhIjoxfQ=="'),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bytes_of_a_cloudevent_are_the_same_data_in_the_body_or_in_base64(
+    content: bytes, media_type: str, data: bytes
+) -> None:
+    attributes = {"specversion": b"1.0", "id": b"1", "source": b"/s", "type": b"t"}
+    packed = {"data_base64": b64encode(content.strip(b"\xef\xbb\xbf")).decode(), "datacontenttype": media_type}
+    for events in (
+        decode_data(content, media_type, attributes).events,
+        decode(json.dumps(CLOUD | packed).encode(), CLOUDEVENT, 10).events,
+    ):
+        (event,) = events
+        assert isinstance(event, WireEvent), event
+        assert bytes(event.data) == data
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (b"cus_1", "cus_1"), (b"Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro € 😀"), (b'"a \\"b\\" %25"', 'a "b" %'),
+        (b"100%", "100%"), ("ü".encode(), "ü"), ("ü".encode("latin-1"), "ü"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_headers_of_a_cloudevent_are_percent_decoded(sent: bytes, read: str) -> None:
+    headers = [(b"ce-specversion", b"1.0"), (b"ce-id", b"1"), (b"ce-source", b"/s"), (b"ce-type", b"t")]
+    found = binary_attributes([*headers, (b"ce-subject", sent), (b"accept", b"*/*")])
+    (event,) = decode_data(b"", JSON, found).events
+    assert isinstance(event, WireEvent)
+    assert event.customer_ref == read
+    with pytest.raises(RequestError, match="ce-id is given twice"):
+        binary_attributes([*headers, (b"ce-id", b"2")])
+    (event,) = decode_data(b"", JSON, found | {"subject": b"%FF"}).events
+    assert isinstance(event, Rejected)
+    assert event.error.field == "subject"
+
+
+@pytest.mark.parametrize(("body", "media_type"), [(b"{", JSON), (b'"\xff"', JSON), (b" ", JSON), (b"\xff", "text/css")])
+def test_a_body_that_is_not_what_it_says_is_refused(body: bytes, media_type: str) -> None:
+    with pytest.raises(InvalidJson):
+        decode_data(body, media_type, {"specversion": b"1.0", "id": b"1", "source": b"/s", "type": b"t"})
 
 
 def test_the_keys_of_a_cloudevent_have_the_length_of_keys() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -15,11 +16,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidelock.api.activity import ActivityLog
 from tidelock.api.metrics import Metrics
 from tidelock.decimals import has_long_run
-from tidelock.errors import Overloaded, PayloadTooLarge, TidelockError, UnsupportedMedia
+from tidelock.errors import Overloaded, PayloadTooLarge, RequestError, TidelockError, UnsupportedMedia
 from tidelock.http.access import Access
 from tidelock.http.problems import problem_of, unexpected
-from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, JSON, Body, decode, decompress
-from tidelock.ingest.cloudevents import in_attributes
+from tidelock.ingest.body import (
+    CLOUDEVENT,
+    CLOUDEVENTS,
+    JSON,
+    KEY_HEADER,
+    Body,
+    decode,
+    decode_data,
+    decompress,
+    with_key,
+)
+from tidelock.ingest.cloudevents import binary_attributes, in_attributes, is_json, unquoted
 from tidelock.ingest.intake import Intake
 from tidelock.settings import Settings
 
@@ -27,6 +38,7 @@ from tidelock.settings import Settings
 _UNPACKED_INLINE_BYTES = 256 * 1024
 # Above this, looking through the escapes of a body takes milliseconds.
 _ESCAPED_INLINE_BYTES = 1024 * 1024
+_KEY = KEY_HEADER.lower().encode()
 _CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
 
 _encode = msgspec.json.Encoder().encode
@@ -51,15 +63,17 @@ class IngestRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         grant = (await self._access.grant(headers, fresh=False)).need("ingest")
-        media_type = _media_type(headers.get(b"content-type", b""))
+        form = _Form.of(scope["headers"], headers)
         with self._budget.hold() as held:
             try:
                 body = await self._plain_body(headers, receive, held)
             except ClientDisconnect:
                 return
-            sent = await self._decode(body, media_type)
+            sent = await self._decode(body, form)
+            if form.key is not None:
+                sent = with_key(sent, form.key)
             answer = await self._intake.take(sent.events, grant.writer(), escapes=sent.escapes)
-        if media_type in (CLOUDEVENT, CLOUDEVENTS):
+        if form.attributes is not None or form.media_type in (CLOUDEVENT, CLOUDEVENTS):
             answer = in_attributes(answer)
         self._metrics.answered(answer)
         self._activity.answered(grant.tenant_id, answer)
@@ -69,11 +83,11 @@ class IngestRoute:
         await send({"type": "http.response.start", "status": 200, "headers": start_headers})
         await send({"type": "http.response.body", "body": encoded})
 
-    async def _decode(self, body: bytes, media_type: str) -> Body:
+    async def _decode(self, body: bytes, form: _Form) -> Body:
         if len(body) > _ESCAPED_INLINE_BYTES and (b"\\u" in body or has_long_run(body)):
             # Escapes, and events beside a long number, are looked at one by one: elsewhere, so that others go on.
-            return await asyncio.to_thread(decode, body, media_type, self._events_max)
-        return decode(body, media_type, self._events_max)
+            return await asyncio.to_thread(form.decode, body, self._events_max)
+        return form.decode(body, self._events_max)
 
     async def _plain_body(self, headers: Mapping[bytes, bytes], receive: Receive, held: HeldBytes) -> bytes:
         declared = headers.get(b"content-length", b"")
@@ -177,14 +191,52 @@ class BodyBudget:
             self.bytes -= held.bytes
 
 
-def _media_type(content_type: bytes) -> str:
-    """The media type without parameters; none given is JSON."""
+class _Form(NamedTuple):
+    """What the headers of a request say about its body."""
+
+    media_type: str
+    #: of a CloudEvent in binary form
+    attributes: dict[str, bytes] | None
+    #: the key that the request has for its only event
+    key: str | None
+
+    @classmethod
+    def of(cls, sent: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]) -> _Form:
+        media_type, charset = _media_type(headers.get(b"content-type", b""))
+        binary = b"ce-specversion" in headers and not media_type.startswith("application/cloudevents")
+        # Bytes of other types are kept as they are, whatever they mean.
+        readable = not binary or is_json(media_type) or media_type.startswith("text/")
+        if readable and charset not in _CHARSETS:
+            raise UnsupportedMedia(f"charset {charset[:60]!r} is not taken; send UTF-8")
+        return cls(media_type, binary_attributes(sent) if binary else None, _key(sent, headers))
+
+    def decode(self, body: bytes, events_max: int) -> Body:
+        if self.attributes is None:
+            return decode(body, self.media_type, events_max)
+        return decode_data(body, self.media_type, self.attributes)
+
+
+def _media_type(content_type: bytes) -> tuple[str, str]:
+    """The media type and the charset; none given is JSON."""
     if not content_type.strip():
-        return JSON
+        return JSON, "utf-8"
     media_type, *parameters = content_type.decode("latin-1").split(";")
+    charset = "utf-8"
     for parameter in parameters:
         name, _, value = parameter.partition("=")
-        charset = value.strip().strip('"').lower()
-        if name.strip().lower() == "charset" and charset not in _CHARSETS:
-            raise UnsupportedMedia(f"charset {charset[:60]!r} is not taken; send UTF-8")
-    return media_type.strip().lower()
+        if name.strip().lower() == "charset":
+            charset = value.strip().strip('"').lower()
+    return media_type.strip().lower(), charset
+
+
+def _key(sent: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]) -> str | None:
+    """The value of `Idempotency-Key`, which some write as a quoted string."""
+    if _KEY not in headers:
+        return None
+    if sum(name == _KEY for name, _ in sent) > 1:
+        raise RequestError(f"{KEY_HEADER} is given twice", field=KEY_HEADER)
+    try:
+        key = unquoted(headers[_KEY]).decode()
+    except UnicodeDecodeError:
+        raise RequestError(f"{KEY_HEADER} is not UTF-8", field=KEY_HEADER) from None
+    return key

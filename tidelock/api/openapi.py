@@ -12,8 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from tidelock.api.health import EventHealth, Health
 from tidelock.http.parameters import SEQUENCE_MAX
 from tidelock.http.problems import ErrorBody
-from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, ENCODINGS, JSON, NDJSON
-from tidelock.ingest.wire import KEY_BYTES_MAX, NAME_CHARACTERS_MAX
+from tidelock.ingest.body import CLOUDEVENT, CLOUDEVENTS, ENCODINGS, JSON, KEY_HEADER, NDJSON
+from tidelock.ingest.wire import KEY_BYTES_MAX, NAME_CHARACTERS_MAX, OPS
 from tidelock.ledger.reader import Caused
 from tidelock.model import Answer, Recorded
 from tidelock.usage.explain import Explanation
@@ -231,7 +231,8 @@ def _ingest() -> Json:
     lines = {"type": "string", "description": "One event as JSON per line"}
     return {
         "summary": "Record events",
-        "description": "One verdict per event, in their order, once what was accepted is durable.",
+        "description": "One verdict per event, in their order, once what was accepted is durable. A CloudEvent in "
+        "binary mode is taken too: with a `ce-specversion` header, `ce-*` are its attributes and the body is its data.",
         "operationId": "record_events",
         "parameters": [
             {
@@ -239,7 +240,13 @@ def _ingest() -> Json:
                 "name": "Content-Encoding",
                 "description": "How the body is compressed",
                 "schema": {"type": "string", "enum": ["identity", *ENCODINGS]},
-            }
+            },
+            {
+                "in": "header",
+                "name": KEY_HEADER,
+                "description": "The key of the request's only event",
+                "schema": {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX},
+            },
         ],
         "requestBody": {
             "required": True,
@@ -325,7 +332,7 @@ def _event() -> Json:
             "data": data,
             "meta": {"description": "Another name of `data`"},
             "payload": {"description": "Another name of `data`"},
-            "op": {"enum": ["upsert", "delete", None], "description": "In a keyed stream: set the row or remove it"},
+            "op": {"enum": [*OPS, None], "description": "In a keyed stream: set the row or remove it"},
             "causalityKey": _text("The run this event belongs to"),
             "correlationId": _text("Whatever ties events together for you"),
             "causationId": _text("Key of the event that caused this one", length_max=KEY_BYTES_MAX),
@@ -350,13 +357,16 @@ def _cloudevent() -> Json:
             "type": {**text, "description": "The stream"},
             "subject": {**text, "description": "The customerRef"},
             "time": {"type": "string", "format": "date-time"},
+            "datacontenttype": {**text, "description": "What `data_base64` is; without it, bytes"},
             "data": {},
+            "data_base64": {"type": "string", "contentEncoding": "base64", "description": "Instead of `data`"},
             "tenantid": text,
             "quantity": {"type": ["string", "number"]},
             "resourceid": text,
             "causalitykey": text,
             "correlationid": text,
             "causationid": key,
+            "op": {"enum": list(OPS)},
         },
     }
 

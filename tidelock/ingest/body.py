@@ -16,7 +16,7 @@ import zstandard
 
 from tidelock.decimals import has_long_run
 from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, UnsupportedMedia
-from tidelock.ingest.cloudevents import decode_cloudevent
+from tidelock.ingest.cloudevents import decode_binary, decode_cloudevent, is_json
 from tidelock.ingest.nesting import cut_below
 from tidelock.ingest.wire import WireEvent, decode_event, long_number
 from tidelock.model import Problem, Rejected
@@ -27,6 +27,7 @@ CLOUDEVENT = "application/cloudevents+json"
 CLOUDEVENTS = "application/cloudevents-batch+json"
 MEDIA_TYPES = (JSON, NDJSON, CLOUDEVENT, CLOUDEVENTS)
 ENCODINGS = ("gzip", "zstd")
+KEY_HEADER = "Idempotency-Key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ _wrapper = msgspec.json.Decoder(_Wrapper)
 _line = msgspec.json.Decoder(WireEvent)
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw = msgspec.json.Decoder(msgspec.Raw)
 
 T = TypeVar("T")
 
@@ -89,7 +91,38 @@ def decode(body: bytes, media_type: str, events_max: int) -> Body:
         raise UnsupportedMedia(f"content type {media_type!r} is not taken; send one of {known}")
     if len(events) > events_max:
         raise PayloadTooLarge(f"the request has {len(events)} events; at most {events_max} are taken at once")
-    return Body(events, escapes)
+    # Base64 hides what was escaped inside it.
+    return Body(events, escapes or (media_type in (CLOUDEVENT, CLOUDEVENTS) and b"data_base64" in body))
+
+
+def decode_data(body: bytes, media_type: str, attributes: dict[str, bytes]) -> Body:
+    """The one CloudEvent of a request in binary form, whose body is its data."""
+    if is_json(media_type) and body:
+        body = _without_lone_surrogates(_utf8(body.removeprefix(_BOM)))
+        try:
+            _parsed(_raw, body)
+        except RecursionError:
+            body = cut_below(body, _DEPTH_KEPT)
+            _parsed(_raw, body)
+    elif media_type.startswith("text/"):
+        _utf8(body)
+    return Body([decode_binary(attributes, body, media_type)], escapes=True)
+
+
+def with_key(body: Body, key: str) -> Body:
+    """The same with the key that the request has for its only event."""
+    if not key:
+        raise RequestError(f"{KEY_HEADER} is empty; leave it out, or send a key", field=KEY_HEADER)
+    if len(body.events) > 1:
+        message = f"{KEY_HEADER} is the key of one event, and here are {len(body.events)}; give each an idempotencyKey"
+        raise RequestError(message, field=KEY_HEADER)
+    for event in body.events:
+        if isinstance(event, Rejected):
+            continue
+        if event.idempotency_key not in (None, key):
+            raise RequestError(f"{KEY_HEADER} and the event's own key differ; send only one", field=KEY_HEADER)
+        event.idempotency_key = key
+    return body
 
 
 def _decode_json(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
@@ -114,7 +147,7 @@ def _decode_shapes(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
         return _decode_array(body)
     if first == b"{":
         return _decode_object(body)
-    _parsed(msgspec.json.Decoder(msgspec.Raw), body)
+    _parsed(_raw, body)
     raise RequestError('the body is neither an event, an array of events nor {"events": [...]}')
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -23,6 +23,10 @@ KEY_BYTES_MAX = 1024
 _Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 _Key = Annotated[str, msgspec.Meta(max_length=KEY_BYTES_MAX)]
 
+Op = Literal["upsert", "delete"]
+OPS: tuple[str, ...] = get_args(Op)
+OP_MESSAGE = "op is " + " or ".join(f'"{op}"' for op in OPS)
+
 
 class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
     """Every field a producer may send; null means absent. Numbers and data stay text: they must not be rounded."""
@@ -38,7 +42,7 @@ class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=F
     data: msgspec.Raw = ABSENT
     meta: msgspec.Raw = ABSENT
     payload: msgspec.Raw = ABSENT
-    op: Literal["upsert", "delete"] | None = None
+    op: Op | None = None
     causality_key: _Name | None = None
     correlation_id: _Name | None = None
     causation_id: _Key | None = None
@@ -98,5 +102,5 @@ def _explain(message: str) -> Problem:
         limit = KEY_BYTES_MAX if field in ("idempotencyKey", "causationId") else NAME_CHARACTERS_MAX
         return Problem("invalid_event", f"{field} is longer than {limit} characters", field)
     if field == "op":
-        return Problem("invalid_event", 'op is "upsert" or "delete"', field)
+        return Problem("invalid_event", OP_MESSAGE, field)
     return Problem("invalid_event", f"{field}: {what[0].lower()}{what[1:]}", field)
