@@ -244,8 +244,29 @@ async def test_wrong_paths_and_methods_have_the_same_form(
 ) -> None:
     response = await client.request(method, path)
     error_of(response, status, code)
-    if status == 405:
-        assert response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/events", "OPTIONS, POST"), ("/admin/events", "GET, OPTIONS"), ("/v1/triggers", "GET, OPTIONS, POST"),
+        ("/v1/triggers/t", "DELETE, GET, OPTIONS, PATCH"), ("/v1/triggers/t/deliveries", "GET, OPTIONS"),
+        ("/admin/verify", "DELETE, GET, OPTIONS, POST"), ("/graphql", "GET, OPTIONS, POST"),
+        ("/v1/causality/a/b", "GET, OPTIONS"), ("/ws", "GET, HEAD, OPTIONS"), ("/docs", "GET, HEAD, OPTIONS"),
+        ("/openapi.json", "GET, HEAD, OPTIONS"), ("/docs/assets/swagger-ui.css", "GET, HEAD, OPTIONS"),
+        ("/", "GET, HEAD, OPTIONS"), ("/healthz", "GET, HEAD, OPTIONS"),
+    ],
+)  # fmt: skip
+async def test_a_path_names_every_method_it_takes(client: httpx.AsyncClient, path: str, methods: str) -> None:
+    refused = await client.put(path)
+    error_of(refused, 405, "method_not_allowed")
+    asked = await client.options(path)
+    assert (asked.status_code, asked.content) == (204, b"")
+    assert refused.headers["allow"] == asked.headers["allow"] == methods
+
+
+async def test_a_path_that_is_none_has_no_methods(client: httpx.AsyncClient) -> None:
+    error_of(await client.options("/v1/nothing"), 404, "not_found")
 
 
 async def test_a_full_queue_is_429_with_retry_after_and_what_waits_is_still_recorded(start: Start) -> None:

@@ -153,10 +153,14 @@ async ([server, key]) => {
     opened.onclose = () => done('closed');
   });
   const json = { ...headers, 'content-type': 'application/json' };
+  const event = { method: 'POST', body: '{"stream":"s"}', headers: json };
   const query = JSON.stringify({ query: 'subscription { counters(where: {}) { operation } }' });
   const streamed = { method: 'POST', headers: { ...json, accept: 'text/event-stream' }, body: query };
   return {
-    write: await fetched('/v1/events', { method: 'POST', body: '{"stream":"s"}', headers: json }),
+    write: await fetched('/v1/events', event),
+    once: await fetched('/v1/events', { ...event, headers: { ...json, 'idempotency-key': 'k' } }),
+    binary: await fetched('/v1/events', { ...event, headers: { ...json, 'ce-specversion': '1.0' } }),
+    change: await fetched('/v1/triggers/none', { method: 'PATCH', body: '{}', headers: json }),
     read: await fetched('/admin/events'),
     missing: await fetched('/v1/triggers/none', { method: 'DELETE' }),
     stranger: await fetched('/admin/events', { headers: { authorization: 'Bearer none' } }),
@@ -175,7 +179,8 @@ def test_with_keys_pages_of_the_origins_that_are_named_use_them_and_others_canno
     url, key = servers.keyed, servers.key
     with opened(browser, f"http://localhost:{elsewhere}") as page:
         assert page.evaluate(USING_A_KEY, [url, key]) == {
-            "write": "200", "read": "200", "missing": "404", "stranger": "401", "events": "200", "tail": "heard",
+            "write": "200", "once": "200", "binary": "200", "change": "404", "read": "200", "missing": "404",
+            "stranger": "401", "events": "200", "tail": "heard",
             "live": "heard", "console": "closed",
         }  # fmt: skip
         with_cookies = f"fetch('{url}/healthz', {{credentials: 'include'}}).catch(() => 'blocked')"

@@ -13,6 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from tidelock.errors import TidelockError, Unreachable
 from tidelock.model import Problem
@@ -118,13 +120,30 @@ def install_problems(app: FastAPI, retry_after_s: int) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def _of_the_framework(_: HTTPConnection, error: Exception) -> Response:
+async def _of_the_framework(connection: HTTPConnection, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        allow = {"allow": _methods(connection.scope)}
+        if connection.scope["method"] == "OPTIONS":
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=allow)
+        error.headers = {**(error.headers or {}), **allow}
     code = status.phrase.lower().replace(" ", "_")
     response = problem(status, code, _MESSAGES.get(status, str(error.detail)))
     response.headers.update(error.headers or {})
     return response
+
+
+def _methods(scope: Scope) -> str:
+    """Every method that the path takes: the framework knows those of the first route of this path only."""
+    # A mount that let the request in has moved the root.
+    asked = {**scope, "root_path": scope.get("app_root_path", scope.get("root_path", ""))}
+    methods = {"OPTIONS"}
+    for route in scope["app"].routes:
+        if isinstance(route, Route) and route.matches(asked)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    # No route of the API: files and pages.
+    return ", ".join(sorted(methods if len(methods) > 1 else methods | {"GET", "HEAD"}))
 
 
 async def _of_validation(_: HTTPConnection, error: Exception) -> Response:
