@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidelock.app import open_ledger
 from tidelock.ledger.anchor import Anchor
+from tidelock.ledger.opening import open_ledger
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 

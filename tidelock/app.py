@@ -31,22 +31,18 @@ from tidelock.errors import SettingsError
 from tidelock.eventtimes import check_event_times, load_plugins
 from tidelock.http.access import check_binding
 from tidelock.http.listener import bind, listen, open_gate, url_of
-from tidelock.ingest.intake import Intake
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.apikeys import KeyNews, keys_exist
 from tidelock.ledger.feed import Feed
-from tidelock.ledger.losttail import accept as accept_loss
-from tidelock.ledger.losttail import find_lost_tail, refuse_lost_tail
+from tidelock.ledger.losttail import refuse_lost_tail
 from tidelock.ledger.opening import (
+    Ledger,
     found_ledger,
-    limits_of,
     migrate_ledger,
-    numbers_of,
     open_database,
-    prepare_ledger,
+    open_ledger,
     record_control,
 )
-from tidelock.ledger.sequencer import Sequencer
 from tidelock.ledger.ticks import Ticker
 from tidelock.ledger.writer import keep_partitions
 from tidelock.postgres import leases
@@ -73,16 +69,6 @@ _SHORT_MAX = {"looks": 4, "pages": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """An open ledger: everything needed to record events and to read them."""
-
-    settings: Settings
-    database: Database
-    sequencer: Sequencer
-    intake: Intake
-
-
-@dataclass(frozen=True, slots=True)
 class Serving:
     """A server that accepts requests."""
 
@@ -92,29 +78,6 @@ class Serving:
     ledger: Ledger
     #: ends when the server does, which it should not by itself
     task: asyncio.Task[None]
-
-
-@asynccontextmanager
-async def open_ledger(
-    settings: Settings, *, streams_open: bool, clock: Clock = database_clock, accept_lost_tail: bool = False
-) -> AsyncIterator[Ledger]:
-    """The ledger, migrated and ready to record. Raises Difference where its tail is gone, unless that is accepted."""
-    async with AsyncExitStack() as stack:
-        database = await asyncio.to_thread(open_database, settings)
-        stack.callback(database.close)
-        await asyncio.to_thread(migrate_ledger, database)
-        lost = await database.patience.insist(lambda: find_lost_tail(database, settings.anchor_path))
-        if lost is not None and not accept_lost_tail:
-            raise lost.refusal()
-        salts = await prepare_ledger(database, settings)
-        sequencer = Sequencer(database, salts, limits_of(settings), clock, numbers=numbers_of(settings))
-        await sequencer.start()
-        stack.push_async_callback(sequencer.close)
-        if lost is not None:
-            await accept_loss(lost, sequencer, settings.anchor_interval)
-        opened = settings.streams_open if settings.streams_open is not None else streams_open
-        intake = Intake(sequencer, settings.definitions, settings, streams_open=opened)
-        yield Ledger(settings, database, sequencer, intake)
 
 
 @asynccontextmanager

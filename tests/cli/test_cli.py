@@ -380,3 +380,14 @@ def test_help_does_not_wait_for_what_it_does_not_need(tmp_path: Path) -> None:
     code = "import sys, tidelock.cli.main; print([m for m in ('psycopg', 'fastapi', 'pyarrow') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_an_import_of_a_file_in_order_loads_neither_server_nor_arrow(database: Database, tmp_path: Path) -> None:
+    """They would take most of its time: one row is there in 1.5 s."""
+    (tmp_path / "a.csv").write_text("stream,ts\ns,2026-01-01T00:00:00Z\ns,2026-01-02T00:00:00Z\n")
+    code = "import sys, tidelock.cli.main as main\ntry: main.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    words = ["import", str(tmp_path / "a.csv"), "--database-url", database.url]
+    answer = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert "2 accepted" in answer.stdout
+    assert {"fastapi", "graphql", "aiohttp", "numpy", "pyarrow", "pyspark"} & set(answer.stderr.split()) == set()

@@ -16,12 +16,11 @@ from tests.cli.commandline import process, run
 from tests.losttails import accept, anchored, cut
 from tests.recording import record, rows, sequencing
 from tests.serving import Start
-from tidelock.app import open_ledger
 from tidelock.errors import Difference, SettingsError, Unreachable
 from tidelock.ledger import losttail
 from tidelock.ledger.anchor import AnchorLine, append_anchor, read_anchors
 from tidelock.ledger.losttail import find_lost_tail
-from tidelock.ledger.opening import record_control
+from tidelock.ledger.opening import open_ledger, record_control
 from tidelock.ledger.verify import verify
 from tidelock.model import Accepted
 from tidelock.postgres.database import Database

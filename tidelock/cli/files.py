@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.markup import escape
@@ -31,9 +32,11 @@ from tidelock.cli.flags import (
 )
 from tidelock.cli.session import found_ledger, recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
+from tidelock.settings import Settings
 
 if TYPE_CHECKING:
-    from tidelock.sources.files.importing import Imported
+    from tidelock.sources.files.dryrun import DryRun
+    from tidelock.sources.files.importing import Imported, ImportFile, RowProblem
 
 app = typer.Typer()
 
@@ -60,42 +63,50 @@ def import_file(
         Path | None, typer.Option(metavar="FILE", help="Write every row that was not taken there, as JSONL.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Do not go on where an earlier run stopped.")] = False,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Keep the file's order instead of recording it in order of ts.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be recorded, and why the rest would not; record nothing.")
+    ] = False,
     chunk: Annotated[str | None, setting("import_chunk_events", "COUNT")] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Record the events of a file, in its order, each once.
+    """Record the events of a file, in order of their ts, each once.
 
-    Columns named like an event's fields are these; all others become members of data.
+    Columns named like an event's fields are these; all others become members of data. Rows without ts come last.
 
     Stop it at any time: run again it goes on where it was, and what is recorded already is a duplicate.
 
-    [dim]tidelock import calls.csv --stream api_calls --map customer=customerRef --map when=ts[/]
+    [dim]tidelock import calls.csv --stream api_calls --map customer=customerRef --map when=ts --dry-run[/]
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
     """
     from tidelock.postgres.reconnect import database_errors
-    from tidelock.sources.fields import ColumnMap
     from tidelock.sources.files.importing import ImportFile
-    from tidelock.sources.files.rows import format_of, open_rows
+    from tidelock.sources.files.order import SortRoom
 
     settings = read_settings(config, data=data, database_url=database_url, import_chunk_events=chunk)
-    wanted = ImportFile(file, file_format, stream, tenant, tuple(mapping or ()))
+    wanted = ImportFile(file, file_format, stream, tenant, tuple(mapping or ()), as_is=as_is)
     # A mistyped name should not cost the start of a database, or make one.
-    open_rows(file, format_of(file, file_format), ColumnMap(wanted.mapping)).close()
+    wanted.open().close()
     started = time.monotonic()
+    if dry_run:
+        _dry_run(settings, wanted, json=json)
 
     async def run() -> tuple[Imported, int]:
         from tidelock.sources.files.importing import Importing
         from tidelock.sources.sender import Sender
 
         async with recording_ledger(settings) as ledger:
-            with terminal.Work(f"importing {escape(file.name)}", "rows") as work:
+            with _FileWork(file) as work:
                 sender = Sender(ledger.sequencer, settings, streams_open=True)
-                importing = Importing(wanted, sender, settings.import_chunk_events, rejects, work.told)
+                room = SortRoom.of(settings, embedded=ledger.database.embedded)
+                importing = Importing(wanted, sender, settings.import_chunk_events, room, rejects=rejects)
                 stopped = set_on_signals(importing.stop)
-                result = await importing.run(ledger.database, restart=restart)
+                result = await importing.run(ledger.database, work, restart=restart)
             return result, 0 if result.finished else stopped[0]
 
     with database_errors("import"):
@@ -105,6 +116,32 @@ def import_file(
     else:
         _show(result, file, time.monotonic() - started, rejects)
     raise typer.Exit(stopped or (1 if result.conflicts or result.rejected else 0))
+
+
+class _FileWork(terminal.Work):
+    """The work on one file, which has several parts."""
+
+    def __init__(self, file: Path) -> None:
+        self._name = escape(file.name)
+        super().__init__(f"importing {self._name}", "rows")
+
+    def begin(self, what: str) -> None:
+        super().begin(f"{what} {self._name}")
+
+
+def _dry_run(settings: Settings, wanted: ImportFile, *, json: bool) -> NoReturn:
+    """Show what importing the file would do. Exit 1 where some row would not be in the ledger as the file has it."""
+    from tidelock.sources.files.dryrun import dry_run
+    from tidelock.sources.files.order import SortRoom
+
+    with found_ledger(settings) as database, _FileWork(wanted.path) as work:
+        room = SortRoom.of(settings, embedded=database.embedded)
+        result = asyncio.run(dry_run(wanted, database, settings, room, work))
+    if json:
+        terminal.write_json(_told_of_dry_run(result))
+    else:
+        _show_dry_run(result, wanted)
+    raise typer.Exit(1 if result.conflicts or result.rejected else 0)
 
 
 @app.command("export", rich_help_panel="Events")
@@ -189,18 +226,51 @@ def _told(result: Imported) -> dict[str, object]:
     }
 
 
-def _show(result: Imported, file: Path, took_s: float, rejects: Path | None) -> None:
+def _told_of_dry_run(result: DryRun) -> dict[str, object]:
+    import msgspec
+
+    return {
+        "rows": result.rows,
+        "accepted": result.accepted,
+        "duplicates": {"recorded": result.recorded, "repeated": result.repeated},
+        "conflicts": result.conflicts,
+        "rejected": dict(result.rejected),
+        "skipped": result.skipped,
+        "adjustments": [{"metric": name, "reason": "late", "count": n} for name, n in result.late.items() if n],
+        "inOrder": result.sorted_already,
+        "problems": [msgspec.Raw(problem.encode()) for problem in result.problems],
+    }
+
+
+def _show_dry_run(result: DryRun, wanted: ImportFile) -> None:
+    rejected = sum(result.rejected.values())
+    terminal.show(
+        f"{result.rows:,} rows of {escape(wanted.path.name)}; nothing was recorded. An import would record "
+        f"[green]{result.accepted:,}[/]."
+    )
+    if not wanted.as_is and not result.sorted_already:
+        terminal.show("  The file is not in order of ts: it would be sorted first.")
+    if result.recorded:
+        terminal.show(f"  [yellow]{result.recorded:,} duplicates[/]: recorded already")
+    if result.repeated:
+        terminal.show(f"  [yellow]{result.repeated:,} duplicates[/]: repeated in the file")
+    if result.conflicts:
+        terminal.show(f"  [red]{result.conflicts:,} conflicts[/]: their keys are recorded with other content")
+    for code, count in result.rejected.most_common():
+        terminal.show(f"  [red]{count:,} rejected[/]: {code}")
+    for metric, count in result.late.items():
+        if count:
+            terminal.show(
+                f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: they occurred longer before the latest event "
+                "of their counter than the meter's lateness"
+            )
+    _show_problems(result.problems, rejected + result.conflicts, "an import with --rejects FILE writes all of them")
+
+
+def _show_problems(problems: Sequence[RowProblem], count: int, hint: str) -> None:
     from tidelock.model import Rejected
 
-    rows = result.rows_done - result.resumed_after
-    if result.resumed_after:
-        terminal.say(f"Went on behind row {result.resumed_after:,}, where an earlier run had stopped.")
-    counts = [("accepted", result.accepted, "green"), ("duplicates", result.duplicates, "yellow")]
-    counts += [("conflicts", result.conflicts, "red"), ("rejected", result.rejected, "red")]
-    shown = ", ".join(f"[{colour if count else 'dim'}]{count:,} {name}[/]" for name, count, colour in counts)
-    skipped = f", {result.skipped:,} control events skipped" if result.skipped else ""
-    terminal.show(f"{rows:,} rows of {escape(file.name)} in {took_s:.1f} s: {shown}{skipped}")
-    for problem in result.problems:
+    for problem in problems:
         verdict = problem.verdict
         if isinstance(verdict, Rejected):
             what = f"[red]{verdict.error.code}[/]  {escape(verdict.error.message)}"
@@ -208,9 +278,20 @@ def _show(result: Imported, file: Path, took_s: float, rejects: Path | None) -> 
             what = f"[red]conflict[/]  key {escape(verdict.idempotency_key)} is recorded with other content"
             what += f" as sequence {verdict.ingress_sequence}"
         terminal.show(f"  row {problem.row.number}  {what}")
-    more = result.rejected + result.conflicts - len(result.problems)
-    if more > 0:
-        hint = f"all are in {escape(str(rejects))}" if rejects else "--rejects FILE writes all of them"
-        terminal.show(f"  [dim]and {more:,} more; {hint}[/]")
+    if count > len(problems):
+        terminal.show(f"  [dim]and {count - len(problems):,} more; {hint}[/]")
+
+
+def _show(result: Imported, file: Path, took_s: float, rejects: Path | None) -> None:
+    rows = result.rows_done - result.resumed_after
+    if result.resumed_after:
+        terminal.say(f"Continued after {result.resumed_after:,} rows of an earlier run.")
+    counts = [("accepted", result.accepted, "green"), ("duplicates", result.duplicates, "yellow")]
+    counts += [("conflicts", result.conflicts, "red"), ("rejected", result.rejected, "red")]
+    shown = ", ".join(f"[{colour if count else 'dim'}]{count:,} {name}[/]" for name, count, colour in counts)
+    skipped = f", {result.skipped:,} control events skipped" if result.skipped else ""
+    terminal.show(f"{rows:,} rows of {escape(file.name)} in {took_s:.1f} s: {shown}{skipped}")
+    hint = f"all are in {escape(str(rejects))}" if rejects else "--rejects FILE writes all of them"
+    _show_problems(result.problems, result.rejected + result.conflicts, hint)
     if not result.finished:
-        terminal.say(f"Stopped behind row {result.rows_done:,}. Run it again to go on.")
+        terminal.say(f"Stopped after {result.rows_done:,} rows. Run it again to go on.")

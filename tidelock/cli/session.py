@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     # Only when a command needs them: help must not wait for a database driver.
     from psycopg import AsyncConnection
 
-    from tidelock.app import Ledger
+    from tidelock.ledger.opening import Ledger
     from tidelock.postgres.database import Database
     from tidelock.views.catalog import TableCatalog
 
@@ -48,8 +48,8 @@ def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
 @asynccontextmanager
 async def recording_ledger(settings: Settings) -> AsyncIterator[Ledger]:
     """A ledger that records any stream. What was recorded is in the anchor file when it is left."""
-    from tidelock.app import open_ledger
     from tidelock.ledger.anchor import Anchor
+    from tidelock.ledger.opening import open_ledger
 
     async with open_ledger(settings, streams_open=True) as ledger:
         yield ledger

@@ -141,6 +141,12 @@ class Work:
         )
         self._task = self._bar.add_task(what, total=1.0, done="")
 
+    def begin(self, what: str) -> None:
+        """Another part of the work, with a rate and a bar of its own."""
+        self._what = what
+        self._started = self._told = time.monotonic()
+        self._bar.reset(self._task, description=what, completed=0, done="")
+
     def told(self, done: int, fraction: float) -> None:
         now = time.monotonic()
         rate = done / max(now - self._started, 0.001)

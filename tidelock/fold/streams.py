@@ -80,8 +80,8 @@ class Slots:
         width = max((len(members) for members in self.members.values()), default=0)
         return [f"slot_{number}" for number in range(width)]
 
-    def postgres_sql(self) -> str:
-        """The select list and source of a range, without its bounds."""
+    def postgres_sql(self, events: str = "events") -> str:
+        """The select list and source of a range, without its bounds; `events` is the ledger, or has its columns."""
         slots = [f"{self._slot_sql(number)} AS {name}" for number, name in enumerate(self.columns())]
         names = ["ingress_sequence", "source_timestamp", "tenant_id", "stream", "customer_ref", "resource_id"]
         names += [
@@ -97,7 +97,7 @@ class Slots:
                 f"{self._of_message(self._message_text_sql())} AS message_text",
             ]
         streams = ", ".join(sql_text(stream) for stream in self.streams) or "NULL"
-        return f"SELECT {', '.join(names)} FROM events WHERE stream IN ({streams})"
+        return f"SELECT {', '.join(names)} FROM {events} WHERE stream IN ({streams})"
 
     def _of_message(self, told: str) -> str:
         """What the first message in an event whose stream has event time tells; null in most events.

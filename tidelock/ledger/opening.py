@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from tidelock.clock import Clock, database_clock
 from tidelock.errors import Unreachable
 from tidelock.ingest.identity import Salts
+from tidelock.ingest.intake import Intake
 from tidelock.instants import SECOND
-from tidelock.ledger.losttail import refuse_lost_tail
+from tidelock.ledger.losttail import accept, find_lost_tail, refuse_lost_tail
 from tidelock.ledger.salts import open_salts
 from tidelock.ledger.sequencedatabase import Breaker, SequenceDatabase
 from tidelock.ledger.sequencer import Limits, Sequencer
@@ -60,6 +63,39 @@ async def _prepare(database: Database, settings: Settings) -> Salts:
         salts = await open_salts(connection, settings.salt)
         await ensure_partitions(connection, settings.partition_events)
     return salts
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """An open ledger: everything needed to record events and to read them."""
+
+    settings: Settings
+    database: Database
+    sequencer: Sequencer
+    intake: Intake
+
+
+@asynccontextmanager
+async def open_ledger(
+    settings: Settings, *, streams_open: bool, clock: Clock = database_clock, accept_lost_tail: bool = False
+) -> AsyncIterator[Ledger]:
+    """The ledger, migrated and ready to record. Raises Difference where its tail is gone, unless that is accepted."""
+    async with AsyncExitStack() as stack:
+        database = await asyncio.to_thread(open_database, settings)
+        stack.callback(database.close)
+        await asyncio.to_thread(migrate_ledger, database)
+        lost = await database.patience.insist(lambda: find_lost_tail(database, settings.anchor_path))
+        if lost is not None and not accept_lost_tail:
+            raise lost.refusal()
+        salts = await prepare_ledger(database, settings)
+        sequencer = Sequencer(database, salts, limits_of(settings), clock, numbers=numbers_of(settings))
+        await sequencer.start()
+        stack.push_async_callback(sequencer.close)
+        if lost is not None:
+            await accept(lost, sequencer, settings.anchor_interval)
+        opened = settings.streams_open if settings.streams_open is not None else streams_open
+        intake = Intake(sequencer, settings.definitions, settings, streams_open=opened)
+        yield Ledger(settings, database, sequencer, intake)
 
 
 @contextmanager

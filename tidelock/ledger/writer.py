@@ -108,21 +108,10 @@ class LedgerWriter:
     async def known(self, collections: Sequence[Collection]) -> dict[bytes, Known]:
         """Which identities of the collections are recorded, by digest."""
         assert self._connection is not None, "asked under the lock only"
-        digests = b"".join([digest for collection in collections for digest in collection.digests])
-        if not digests:
-            return {}
         try:
-            cursor = self._connection.cursor(binary=True)
-            await cursor.execute(QUERIES["known_identities"], {"digests": digests})
-            found = {
-                digest: Known(sequence, content, KEY_SOURCES[key_source])
-                for digest, sequence, content, key_source in await cursor.fetchall()
-            }
-            if found:
-                await self._compare(self._connection, found, collections)
+            return await known_identities(self._connection, collections)
         except psycopg.Error as error:
             raise _translated(error) from error
-        return found
 
     async def write(self, commit: Commit, *, control: bool, beside: Beside | None = None) -> None:
         """Make the commit durable, with what is to be written beside it."""
@@ -158,27 +147,6 @@ class LedgerWriter:
 
     async def close(self) -> None:
         await self._drop()
-
-    async def _compare(
-        self, connection: psycopg.AsyncConnection[Any], found: dict[bytes, Known], collections: Sequence[Collection]
-    ) -> None:
-        """Where the content's hash differs, only the recorded event tells whether the content does."""
-        differing: dict[bytes, list[Event]] = {}
-        for collection in collections:
-            for event in collection.events:
-                if type(event) is Event:
-                    for digest in event.digests:
-                        if digest in found and not found[digest].says(event):
-                            differing.setdefault(digest, []).append(event)
-        digests = list(differing)
-        # A few at a time, for each may have a megabyte; and in a thread, for comparing means parsing.
-        for start in range(0, len(digests), _ORIGINALS_AT_ONCE):
-            part = {found[digest].sequence: digest for digest in digests[start : start + _ORIGINALS_AT_ONCE]}
-            cursor = await connection.execute(QUERIES["read_originals"], [list(part)])
-            for row in await cursor.fetchall():
-                digest = part[row[0]]
-                same = await asyncio.to_thread(_saying_the_same, original(row), differing[digest])
-                found[digest] = found[digest]._replace(same=same)
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is not None:
@@ -220,6 +188,46 @@ class LedgerWriter:
             with suppress(psycopg.Error):
                 await self._connection.close()
         self._connection = None
+
+
+async def known_identities(
+    connection: psycopg.AsyncConnection[Any], collections: Sequence[Collection]
+) -> dict[bytes, Known]:
+    """Which identities of the collections are recorded, by digest."""
+    digests = b"".join([digest for collection in collections for digest in collection.digests])
+    if not digests:
+        return {}
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(QUERIES["known_identities"], {"digests": digests})
+    found = {
+        digest: Known(sequence, content, KEY_SOURCES[key_source])
+        for digest, sequence, content, key_source in await cursor.fetchall()
+    }
+    if found:
+        await _compare(connection, found, collections)
+    return found
+
+
+async def _compare(
+    connection: psycopg.AsyncConnection[Any], found: dict[bytes, Known], collections: Sequence[Collection]
+) -> None:
+    """Where the content's hash differs, only the recorded event tells whether the content does."""
+    differing: dict[bytes, list[Event]] = {}
+    for collection in collections:
+        for event in collection.events:
+            if type(event) is Event:
+                for digest in event.digests:
+                    if digest in found and not found[digest].says(event):
+                        differing.setdefault(digest, []).append(event)
+    digests = list(differing)
+    # A few at a time, for each may have a megabyte; and in a thread, for comparing means parsing.
+    for start in range(0, len(digests), _ORIGINALS_AT_ONCE):
+        part = {found[digest].sequence: digest for digest in digests[start : start + _ORIGINALS_AT_ONCE]}
+        cursor = await connection.execute(QUERIES["read_originals"], [list(part)])
+        for row in await cursor.fetchall():
+            digest = part[row[0]]
+            same = await asyncio.to_thread(_saying_the_same, original(row), differing[digest])
+            found[digest] = found[digest]._replace(same=same)
 
 
 def _saying_the_same(first: Event, others: Sequence[Event]) -> frozenset[bytes]:

@@ -257,6 +257,17 @@ class Settings:
         5, "How long an API key that was looked up is remembered, in seconds.", minimum=0, maximum=3_600
     )
     import_chunk_events: int = options.integer(1_000, "Events that `tidelock import` records at a time.", maximum=1_000)
+    import_sort_memory: int = options.size(
+        "256MiB",
+        "Memory that sorting a file for `tidelock import` takes. What does not fit is sorted on disk.",
+        minimum="1MiB",
+        maximum="4GiB",
+    )
+    import_sort_directory: Path | None = options.path(
+        None,
+        "Directory for the parts of a file that is sorted on disk.",
+        unset="`data` where the database is the embedded one, else the system's directory for temporary files",
+    )
     anchor: Path | None = options.path(
         None,
         "File that the ledger's head is written to regularly. Kept away from the database it proves a cut tail.",

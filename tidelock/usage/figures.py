@@ -45,6 +45,8 @@ class Counted:
     until: int | None = None
     #: last sequence
     through: int = 0
+    #: where they are
+    events: str = "events"
 
     @classmethod
     def of(cls, definitions: Definitions, meter: Meter, tenant_id: str, customer_ref: str, through: int) -> Counted:
@@ -89,7 +91,7 @@ class Counted:
                         ({group}) COLLATE "C" AS group_key
                     FROM (
                         SELECT {decoded}
-                        FROM ({slots.postgres_sql()} AND {self.slice_sql()} {order} OFFSET 0) AS slotted
+                        FROM ({slots.postgres_sql(self.events)} AND {self.slice_sql()} {order} OFFSET 0) AS slotted
                         OFFSET 0
                     ) AS decoded
                     OFFSET 0

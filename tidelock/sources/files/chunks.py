@@ -60,28 +60,29 @@ class FileChunk(Chunk):
     skipped: int = 0
 
 
-def chunks(rows: Iterator[Row], size: int, defaults: Defaults) -> Iterator[FileChunk]:
-    """The rows in groups of at most `size`, decoded."""
+def chunks(rows: Iterator[tuple[int, Row]], size: int, defaults: Defaults) -> Iterator[FileChunk]:
+    """The rows in groups of at most `size`, decoded; each comes with its place in the order of this import."""
     group: list[Row] = []
-    held = 0
+    held = last = 0
     try:
-        for row in rows:
+        for place, row in rows:
             group.append(row)
+            last = place
             held += len(row.text) if isinstance(row.text, bytes) else 0
             if len(group) == size or held >= _CHUNK_BYTES_MAX:
-                yield _decoded(group, defaults)
+                yield _decoded(group, last, defaults)
                 group, held = [], 0
     except SettingsError:
         # The file ends in a row that cannot be read: those before it are as good as any.
         if group:
-            yield _decoded(group, defaults)
+            yield _decoded(group, last, defaults)
         raise
     if group:
-        yield _decoded(group, defaults)
+        yield _decoded(group, last, defaults)
 
 
-def _decoded(rows: list[Row], defaults: Defaults) -> FileChunk:
-    chunk = FileChunk(rows[-1].number)
+def _decoded(rows: list[Row], last: int, defaults: Defaults) -> FileChunk:
+    chunk = FileChunk(last)
     # At once, which is fast; those of an export have fields that an event has not.
     plain = [row.text for row in rows if isinstance(row.text, bytes) and _EXPORT_MARK not in row.text]
     decoded = _read(b"\n".join(plain), len(plain), chunk)

@@ -1,4 +1,4 @@
-"""Importing: a file's rows into the ledger, in their order, each once, however often it is stopped and run again."""
+"""Importing: a file's rows into the ledger, in order of time, each once, however often it is stopped and run again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import psycopg
@@ -20,6 +20,7 @@ from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import Steady, database_errors
 from tidelock.sources.fields import ColumnMap
 from tidelock.sources.files.chunks import Defaults, FileChunk, chunks
+from tidelock.sources.files.order import InOrder, SortRoom
 from tidelock.sources.files.plainfile import open_file
 from tidelock.sources.files.rows import Row, RowFile, format_of, open_rows
 from tidelock.sources.sender import Sender
@@ -41,6 +42,61 @@ class ImportFile:
     tenant_id: str | None = None
     #: `column=field`, as on the command line
     mapping: tuple[str, ...] = ()
+    #: in the order of the file instead of that of time
+    as_is: bool = False
+
+    def open(self) -> RowFile:
+        """Its rows. Raises SettingsError for what cannot be read or says no stream."""
+        rows = open_rows(self.path, format_of(self.path, self.format), ColumnMap(self.mapping))
+        if not rows.names_stream and self.stream is None:
+            rows.close()
+            raise SettingsError(f"no column of {self.path} names the stream; give one with --stream or --map")
+        return rows
+
+
+class Progress(Protocol):
+    """Told how far an import is."""
+
+    def begin(self, what: str) -> None:
+        """What is done from now on: sorting, or importing."""
+
+    def told(self, done: int, fraction: float) -> None:
+        """Rows that are done of it, and how much of it that is."""
+
+
+class FileRows:
+    """A file's rows as an import takes them, each with its place: the number of the row, or its place by time."""
+
+    def __init__(self, file: ImportFile, room: SortRoom) -> None:
+        self._file = file
+        self._as_is = file.open() if file.as_is else None
+        self.order = None if file.as_is else InOrder(file.open, room)
+
+    def sort(self, progress: Progress, stopped: Callable[[], bool]) -> bool:
+        """Find the order, where there is one to find; False: it was stopped."""
+        if self.order is None:
+            return True
+        progress.begin("sorting")
+        return self.order.read(progress.told, stopped)
+
+    def behind(self, place: int) -> Iterator[tuple[int, Row]]:
+        if self.order is not None:
+            yield from self.order.rows(place)
+        elif self._as_is is not None:
+            for row in self._as_is.rows(place):
+                yield row.number, row
+
+    def fraction(self, place: int) -> float:
+        """How much of the file lies before it."""
+        if self._as_is is not None:
+            return self._as_is.fraction
+        return place / self.order.count if self.order is not None and self.order.count else 1.0
+
+    def close(self) -> None:
+        if self._as_is is not None:
+            self._as_is.close()
+        if self.order is not None:
+            self.order.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,47 +133,40 @@ class Imported:
 
 
 class Importing:
-    """One run. `told` is called with the rows this run has done and the part of the file that was read."""
+    """One run. `room` is what sorting may take."""
 
     def __init__(
-        self,
-        file: ImportFile,
-        sender: Sender,
-        chunk_events: int,
-        rejects: Path | None,
-        told: Callable[[int, float], None],
+        self, file: ImportFile, sender: Sender, chunk_events: int, room: SortRoom, *, rejects: Path | None = None
     ) -> None:
         self._file = file
         self._sender = sender
         self._chunk_events = chunk_events
+        self._room = room
         self._rejects = rejects
-        self._told = told
         self._digest = ""
         self.result = Imported()
         #: set it to stop behind what is being recorded
         self.stop = sender.stop
 
-    async def run(self, database: Database, *, restart: bool) -> Imported:
+    async def run(self, database: Database, progress: Progress, *, restart: bool) -> Imported:
         """Import what is left of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
-        mapping = ColumnMap(self._file.mapping)
-        file_format = format_of(self._file.path, self._file.format)
         self._digest = await asyncio.to_thread(digest_of, self._file.path)
-        position = ImportPosition(database, self._position_key(file_format, mapping), self._file.path)
-        rows = open_rows(self._file.path, file_format, mapping)
+        position = ImportPosition(database, self._position_key(), self._file.path)
+        rows = FileRows(self._file, self._room)
         try:
-            if not rows.names_stream and self._file.stream is None:
-                raise SettingsError(f"no column of {self._file.path} names the stream; give one with --stream or --map")
             with database_errors("import"):
-                self.result.resumed_after = 0 if restart else await position.read()
-                await self._import(rows, position)
+                done = 0 if restart else await position.read()
+                self.result.resumed_after = self.result.rows_done = done
+                self._start_rejects()
+                if await asyncio.to_thread(rows.sort, progress, self.stop.is_set):
+                    progress.begin("importing")
+                    await self._import(rows, position, progress)
         finally:
             rows.close()
             await position.close()
         return self.result
 
-    async def _import(self, rows: RowFile, position: ImportPosition) -> None:
-        self.result.rows_done = self.result.resumed_after
-        self._start_rejects()
+    async def _import(self, rows: FileRows, position: ImportPosition, progress: Progress) -> None:
         batches = self._batches(rows)
         # The next rows are read while these are being recorded.
         reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
@@ -126,19 +175,20 @@ class Importing:
                 reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
                 for chunk, verdicts in zip(batch, await self._sender.send(batch), strict=True):
                     self._count(chunk, verdicts)
-                await position.move(self.result.rows_done, finished=False)
-                self._told(self.result.rows_done - self.result.resumed_after, rows.fraction)
+                done = self.result.rows_done
+                await position.move(done, finished=False)
+                progress.told(done - self.result.resumed_after, rows.fraction(done))
         finally:
             await asyncio.wait([reading])
         if batch is None:
             self.result.finished = True
             await position.move(self.result.rows_done, finished=True)
 
-    def _batches(self, rows: RowFile) -> Iterator[list[FileChunk]]:
+    def _batches(self, rows: FileRows) -> Iterator[list[FileChunk]]:
         defaults = Defaults(self._digest, self._file.stream, self._file.tenant_id)
         batch: list[FileChunk] = []
         try:
-            for chunk in chunks(rows.rows(self.result.resumed_after), self._chunk_events, defaults):
+            for chunk in chunks(rows.behind(self.result.resumed_after), self._chunk_events, defaults):
                 batch.append(chunk)
                 if len(batch) == _CHUNKS_TOGETHER:
                     yield batch
@@ -183,9 +233,13 @@ class Importing:
         except OSError as error:
             raise SettingsError(f"{self._rejects} cannot be written: {error.strerror}") from None
 
-    def _position_key(self, file_format: str, mapping: ColumnMap) -> str:
-        """The same file, meant to be something else, is another import."""
-        meant = [file_format, self._file.stream, self._file.tenant_id, mapping.canonical]
+    def _position_key(self) -> str:
+        """The same file, meant to be something else or taken in another order, is another import."""
+        file_format = format_of(self._file.path, self._file.format)
+        meant: list[object] = [file_format, self._file.stream, self._file.tenant_id]
+        meant.append(ColumnMap(self._file.mapping).canonical)
+        if not self._file.as_is:
+            meant.append("by time")
         return f"{self._digest}:{sha256(msgspec.json.encode(meant)).hexdigest()[:16]}"
 
 

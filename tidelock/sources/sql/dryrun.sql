@@ -1,0 +1,51 @@
+-- name: make_tables
+-- What a dry run would record, and how far its counters would be; gone with the connection.
+CREATE TEMPORARY TABLE dry_identities (LIKE identities INCLUDING INDEXES);
+CREATE TEMPORARY TABLE dry_events (LIKE events);
+CREATE TEMPORARY TABLE dry_counters (
+    metric text COLLATE "C", tenant_id text COLLATE "C", customer_ref text COLLATE "C", period_start bigint,
+    watermark_ts bigint NOT NULL, PRIMARY KEY (metric, tenant_id, customer_ref, period_start)
+);
+
+-- name: read_stand
+-- The head, the clock, and whether there are counters yet.
+SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version, skipped,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000, to_regclass(%s) IS NOT NULL
+FROM ledger_head;
+
+-- name: known_from_file
+-- Which of these identities, 16 bytes each in one text, earlier rounds would have recorded, and with what content.
+SELECT known.digest, ingress_sequence, content_hash, key_source
+FROM generate_series(1, length(%(digests)b), 16) AS start
+JOIN pg_temp.dry_identities AS known ON known.digest = substr(%(digests)b, start, 16);
+
+-- name: forget_round
+-- The events of a round are needed until the next one.
+TRUNCATE pg_temp.dry_events;
+
+-- name: judge_round
+-- How many of a round's events come too late for their counters of one meter; remembers how far those are. A late event
+-- never raises the maximum, as in the fold. Instants and lateness are subtracted as numerics: bigint ends near the last.
+WITH counted AS MATERIALIZED (
+    SELECT event.tenant_id, event.customer_ref, {start} AS period_start, judged.occurred_at, ingress_sequence
+    FROM ({judged}) AS judged JOIN pg_temp.dry_events AS event USING (ingress_sequence)
+    WHERE aside IS NULL
+), reached AS (
+    SELECT tenant_id, customer_ref, period_start, greatest(stored.watermark_ts, dry.watermark_ts) AS watermark_ts
+    FROM (SELECT DISTINCT tenant_id, customer_ref, period_start FROM counted) AS counter
+    LEFT JOIN (SELECT * FROM {counters} WHERE metric = {metric}) AS stored USING (tenant_id, customer_ref, period_start)
+    LEFT JOIN (SELECT * FROM pg_temp.dry_counters WHERE metric = {metric}) AS dry
+        USING (tenant_id, customer_ref, period_start)
+), decided AS (
+    SELECT counted.*, counted.occurred_at < greatest(watermark_ts, max(occurred_at) OVER before)
+        - {lateness}::numeric AS late
+    FROM counted JOIN reached USING (tenant_id, customer_ref, period_start)
+    WINDOW before AS (PARTITION BY tenant_id, customer_ref, period_start ORDER BY ingress_sequence
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+), moved AS (
+    INSERT INTO pg_temp.dry_counters
+    SELECT {metric}, tenant_id, customer_ref, period_start, max(occurred_at) FROM counted GROUP BY 2, 3, 4
+    ON CONFLICT (metric, tenant_id, customer_ref, period_start)
+    DO UPDATE SET watermark_ts = greatest(dry_counters.watermark_ts, excluded.watermark_ts)
+)
+SELECT count(*) FILTER (WHERE late) FROM decided;
