@@ -280,7 +280,7 @@ def test_cursors_keep_their_names() -> None:
 
 
 def test_channels_keep_their_names() -> None:
-    heard = set(re.findall(r'LISTEN (\w+)|_CHANNEL = "(\w+)"', SOURCES))
+    heard = set(re.findall(r'LISTEN (tidelock_\w+)|_CHANNEL = "(\w+)"', SOURCES))
     told = set(re.findall(r"pg_notify\('(\w+)'", SOURCES))
     assert {name for pair in heard for name in pair if name} == CHANNELS
     assert told == CHANNELS

@@ -9,7 +9,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -17,9 +16,12 @@ from typing import Any
 
 import psycopg
 
-from tidelock.errors import SettingsError, TidelockError
+from tidelock.errors import SettingsError
 from tidelock.model import CONTROL
+from tidelock.postgres.course import IDLE, Turn
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import KEYS_CHANNEL
+from tidelock.postgres.loop import AsyncReaderLoop
 from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.ledger", "sql/apikeys.sql")
@@ -126,6 +128,7 @@ class KeyNews:
         self._database = database
         #: called when keys have changed, or may have
         self.on_change: list[Callable[[], None]] = []
+        self._connection: psycopg.AsyncConnection[Any] | None = None
         self._heard: tuple[Any, ...] | None = None
         self._live_until = 0.0
 
@@ -135,28 +138,34 @@ class KeyNews:
         return time.monotonic() < self._live_until
 
     async def run(self) -> None:
-        while True:
-            with suppress(psycopg.Error, TidelockError, TimeoutError):
-                async with await self._database.connect(name="tidelock keys") as connection:
-                    await connection.execute("LISTEN tidelock_keys")
-                    # What happened before it listened was not heard.
-                    self._heard = None
-                    await self._follow(connection)
-            self._live_until = 0.0
-            self._tell()
-            await asyncio.sleep(_POLL_S)
+        await AsyncReaderLoop(
+            self._turn, what="news of API keys", database=self._database, name="tidelock keys",
+            channels=[KEYS_CHANNEL], opened=self._open, heard=self._hear, failed=self._deaf, poll_s=_POLL_S,
+            pause_max_s=_POLL_S,
+        ).run()  # fmt: skip
 
-    async def _follow(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        while True:
-            asked = time.monotonic()
-            async with asyncio.timeout(_ANSWER_S):
-                found = await (await connection.execute(QUERIES["count_keys"])).fetchone()
-            if found != self._heard:
-                self._heard = found
-                self._tell()
-            self._live_until = asked + _POLL_S + _ANSWER_S
-            async for _ in connection.notifies(timeout=_POLL_S):
-                self._tell()
+    async def _open(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        # What happened before it listened was not heard.
+        self._connection, self._heard = connection, None
+
+    async def _turn(self) -> Turn:
+        assert self._connection is not None
+        asked = time.monotonic()
+        async with asyncio.timeout(_ANSWER_S):
+            found = await (await self._connection.execute(QUERIES["count_keys"])).fetchone()
+        if found != self._heard:
+            self._heard = found
+            self._tell()
+        self._live_until = asked + _POLL_S + _ANSWER_S
+        return IDLE
+
+    def _hear(self, _: psycopg.Notify) -> bool:
+        self._tell()
+        return False
+
+    def _deaf(self, _: Exception) -> None:
+        self._live_until = 0.0
+        self._tell()
 
     def _tell(self) -> None:
         for listener in self.on_change:

@@ -7,15 +7,16 @@ moment has passed a tick is recorded, a control event that every fold and every 
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
 from tidelock.clock import Clock, database_clock
-from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
+from tidelock.postgres.course import MORE, PAUSE_S, Turn
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import DUE_CHANNEL
+from tidelock.postgres.loop import AsyncReaderLoop
 from tidelock.postgres.queries import load
 
 if TYPE_CHECKING:
@@ -24,14 +25,12 @@ if TYPE_CHECKING:
 
 QUERIES = load("tidelock.ledger", "sql/ticks.sql")
 
-logger = logging.getLogger(__name__)
-
 # A notification may be lost with its connection: look this often in any case.
 _POLL_S = 1.0
 # On a busy ledger the next event closes a window just as well, and a tick is a range of the fold by itself: leave it
 # this long to come. Part of what an idle window takes to close.
 _GRACE_NS = SECOND // 10
-_PAUSE_S, _PAUSE_MAX_S = 0.1, 1.0
+_PAUSE_MAX_S = 1.0
 _ANSWER_S = 2.0
 
 
@@ -83,37 +82,30 @@ class Ticker:
         self._poll_s = poll_s
         self._grace_ns = grace_ns
 
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+
     async def run(self) -> None:
         """For as long as the server runs, whatever happens to the database."""
-        pause_s = _PAUSE_S
-        while True:
-            try:
-                async with await self._database.connect(name="tidelock ticks") as connection:
-                    await connection.execute("LISTEN tidelock_due")
-                    while True:
-                        await self._turn(connection)
-                        pause_s = _PAUSE_S
-            except Exception as error:
-                # Nothing may end it: idle windows would stay open for ever.
-                if pause_s == _PAUSE_S:
-                    foreseen = isinstance(error, psycopg.Error | TidelockError | TimeoutError)
-                    logger.warning("ticks are held up: %s", error, exc_info=not foreseen)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        await AsyncReaderLoop(
+            self._turn, what="ticks", database=self._database, name="tidelock ticks", channels=[DUE_CHANNEL],
+            opened=self._open, poll_s=self._poll_s, pause_max_s=_PAUSE_MAX_S,
+        ).run()  # fmt: skip
 
-    async def _turn(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def _open(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    async def _turn(self) -> Turn:
         """One look: a tick when one is due, else a wait until it is, or the fold stores other moments."""
+        assert self._connection is not None
         async with asyncio.timeout(_ANSWER_S):
-            due = await read_due(connection)
-            row = await (await connection.execute(QUERIES["outlook"])).fetchone()
+            due = await read_due(self._connection)
+            row = await (await self._connection.execute(QUERIES["outlook"])).fetchone()
         assert row is not None, "the head is always there"
         head, now = row[0], self._clock(row[1])
         moment = due.next(head)
         # In the ledger's time, which never lies before the head.
         left_ns = self._poll_s * SECOND if moment is None else moment + self._grace_ns - max(now, head + 1)
         if left_ns > 0:
-            async for _ in connection.notifies(timeout=min(self._poll_s, left_ns / SECOND), stop_after=1):
-                pass
-        elif await self._sequencer.tick() is None:
-            # It is only asked for here: under the head's lock another process was first, or the clock was set back.
-            await asyncio.sleep(_PAUSE_S)
+            return Turn(due_s=min(self._poll_s, left_ns / SECOND))
+        # It is only asked for here: under the head's lock another process was first, or the clock was set back.
+        return MORE if await self._sequencer.tick() is not None else Turn(pause_s=PAUSE_S)

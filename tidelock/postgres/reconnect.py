@@ -65,6 +65,13 @@ def reason(error: psycopg.Error) -> str:
     return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
 
 
+def in_words(error: BaseException) -> str:
+    """Any error in one line: the database's by what it said, others by their own words."""
+    if isinstance(error, psycopg.Error):
+        return reason(error)
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def lost(error: BaseException) -> bool:
     """Whether the connection was lost or cannot be had now, so that the same step may work on another one."""
     if isinstance(error, psycopg.OperationalError):

@@ -21,10 +21,13 @@ from typing import Any, NamedTuple
 import psycopg
 
 from tidelock.changes.reader import Change, read_batches
-from tidelock.errors import Unreachable
 from tidelock.postgres import leases
+from tidelock.postgres.course import IDLE, MORE, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import FOLD_CHANNEL
+from tidelock.postgres.loop import Reader, ReaderLoop
 from tidelock.postgres.queries import load
+from tidelock.postgres.reconnect import in_words
 from tidelock.triggers.definition import Deletion, Trigger, read_event, stored
 from tidelock.triggers.outbox import EventType, append
 from tidelock.triggers.past import matching_at, one_moment
@@ -37,12 +40,6 @@ QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
 #: name of its cursor
 CURSOR = "triggers"
-#: the fold announces here how far it is
-_CHANNEL = "tidelock_fold"
-_POLL_S = 2.0
-#: how long it takes at most to see that it should stop
-_PATIENCE_S = 0.25
-_PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 
 # Changes whose memberships are looked up at a time, and crossings that are written at a time.
 _CHANGES = 1_000
@@ -54,7 +51,7 @@ CHANGES_MAX = 20_000
 _MEMBERS = 10_000
 
 
-class Evaluator:
+class Evaluator(Reader):
     """Evaluates triggers until it is told to stop. Sync: to be run on a thread."""
 
     def __init__(self, database: Database, *, changes_max: int = CHANGES_MAX) -> None:
@@ -62,6 +59,7 @@ class Evaluator:
         self._changes_max = changes_max
         self._counted: dict[EventType, int] = {"MATCH": 0, "UNMATCH": 0}
         self._evaluation: Evaluation | None = None
+        self._held_up = False
 
     @property
     def transitions(self) -> Mapping[EventType, int]:
@@ -71,46 +69,34 @@ class Evaluator:
 
     def run(self, stop: threading.Event) -> None:
         """Whatever happens to the database."""
-        failures = 0
-        while not stop.is_set():
-            try:
-                with self._database.connect_sync(name="tidelock triggers") as connection:
-                    connection.execute(f"LISTEN {_CHANNEL}")
-                    while not stop.is_set():
-                        self._turn(connection, stop)
-                        failures = 0
-            except Exception as error:
-                # Nothing may end it: receivers would wait for ever. What is wrong is said, and not over and over.
-                foreseen = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | Unreachable)
-                if failures == 0 or not foreseen:
-                    log.warning("triggers are held up: %s", error, exc_info=not foreseen)
-                stop.wait(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
-                failures += 1
-            finally:
-                self._close()
+        ReaderLoop(self._database, [self], name="tidelock triggers", channels=[FOLD_CHANNEL]).run(stop)
 
-    def _turn(self, connection: psycopg.Connection[Any], stop: threading.Event) -> None:
-        """Evaluate what there is, then wait for more."""
-        if self._evaluation is None:
-            if not leases.hold(connection, leases.TRIGGERS):
-                # Another evaluates. Should it end, its lease ends with its connection.
-                stop.wait(_POLL_S)
-                return
-            self._evaluation = Evaluation(connection, self._second, changes_max=self._changes_max)
-        while not stop.is_set() and self._evaluation.step():
-            pass
-        looks = 0
-        while looks < _POLL_S / _PATIENCE_S and not stop.is_set():
-            looks += 1
-            for _ in connection.notifies(timeout=_PATIENCE_S, stop_after=1):
-                return
+    def open(self, connection: psycopg.Connection[Any]) -> bool:
+        if not leases.hold(connection, leases.TRIGGERS):
+            return False
+        self._evaluation = Evaluation(connection, self._second, changes_max=self._changes_max)
+        return True
+
+    def turn(self) -> Turn:
+        assert self._evaluation is not None
+        moved = self._evaluation.step()
+        self._held_up = False
+        return MORE if moved else IDLE
+
+    def leave(self) -> None:
+        self._counted = dict(self.transitions)
+        self._evaluation = None
+
+    def failed(self, error: Exception) -> Failure:
+        # Nothing may end it: receivers would wait for ever. What is wrong is said, and not over and over.
+        defect = failure_of(error) in (Failure.DEFECT, Failure.FATAL)
+        if defect or not self._held_up:
+            log.warning("triggers are held up: %s", in_words(error), exc_info=defect)
+        self._held_up = True
+        return Failure.DEFECT if defect else Failure.AWAY
 
     def _second(self) -> psycopg.Connection[Any]:
         return self._database.connect_sync(name="tidelock triggers snapshot")
-
-    def _close(self) -> None:
-        self._counted = dict(self.transitions)
-        self._evaluation = None
 
 
 class ControlEvent(NamedTuple):
