@@ -318,3 +318,17 @@ async def test_a_database_that_is_away_is_503_with_retry_after(start: Start) -> 
             administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         errors_of(response, 503, "unavailable")
         assert response.headers["retry-after"]
+
+
+async def test_clients_that_send_a_hash_are_told_to_send_the_document(client: httpx.AsyncClient) -> None:
+    """As Apollo's and urql's do, which look for this code or this message."""
+    extensions = {"persistedQuery": {"version": 1, "sha256Hash": "ecf4"}}
+    for answer in (
+        await client.post("/graphql", json={"operationName": "All", "extensions": extensions}),
+        await client.get("/graphql", params={"operationName": "All", "extensions": json.dumps(extensions)}),
+    ):
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, error["message"]) == (200, "PersistedQueryNotSupported")
+        assert error["extensions"]["code"] == "PERSISTED_QUERY_NOT_SUPPORTED"
+    for text in ("{", "[]", "{}", "5"):
+        assert (await client.get("/graphql", params={"extensions": text})).status_code == 400

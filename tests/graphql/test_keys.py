@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.graphql.served import FOLLOW, Served, serving
 from tests.graphql.sockets import connected, opened
 from tests.graphql.sse import streamed
 from tests.http.test_access import bearer, make_key
+from tests.javascript import CLIENTS, need_javascript
 from tests.serving import Start
 from tidelock.ledger.apikeys import list_keys, revoke_key
 
@@ -38,7 +41,8 @@ def rows(*messages: Any) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     "payload",
     [None, {}, {"authorization": None}, {"authorization": 5}, {"authorization": ""},
-     {"authorization": "Bearer nothing"}, {"authorization": "Basic eDp5"}, {"key": "Bearer x"}],
+     {"authorization": "Bearer nothing"}, {"headers": None}, {"headers": {"authorization": "Bearer nothing"}},
+     {"authorization": "Basic eDp5"}, {"key": "Bearer x"}],
     ids=str,
 )  # fmt: skip
 async def test_who_shows_no_good_key_is_not_let_in(keyed: Served, payload: Any) -> None:
@@ -56,15 +60,27 @@ async def test_a_key_that_may_not_read_does_not_let_in(keyed: Served) -> None:
         assert await socket.closing() == (4403, "this needs an API key with the scope read or triggers")
 
 
-@pytest.mark.parametrize("way", ["header", "init", "Init"])
+async def test_what_graphql_ws_sends_with_the_parameters_of_hasura_is_taken(keyed: Served, tenant: str) -> None:
+    need_javascript()
+    key = await make_key(keyed.server, tenant, ["read"])
+    await keyed.put(tenant, a=1, b=2)
+    query = "subscription ($least: bigint) { others(where: {n: {_gte: $least}}) { data { k } } }"
+    command = ["node", str(CLIENTS / "hasura.mjs"), keyed.url, key, query, "2"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    told, _ = await process.communicate()
+    assert [json.loads(line)["data"]["others"]["data"]["k"] for line in told.splitlines()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("way", ["header", "init", "Init", "Hasura"])
 async def test_a_key_shows_the_rows_of_its_tenant_only(keyed: Served, tenant: str, way: str) -> None:
     other = f"{tenant}-other"
     key = await make_key(keyed.server, tenant, ["read"])
     await keyed.put(other, x=1)
     (first,) = await keyed.put(tenant, a=1)
     async with opened(keyed.url, headers=bearer(key) if way == "header" else None) as socket:
-        name = "Authorization" if way == "Init" else "authorization"
-        await socket.init({} if way == "header" else {name: f"Bearer {key}"})
+        name = "authorization" if way == "init" else "Authorization"
+        shown = {} if way == "header" else {name: f"Bearer {key}"}
+        await socket.init({"headers": shown} if way == "Hasura" else shown)
         await socket.subscribe(FOLLOW, "all")
         await socket.subscribe(FOLLOW, "other", where={"tenant_id": {"_eq": other}})
         await socket.subscribe(FOLLOW, "resumed", after=first)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
-from tests.graphql.answering import read, refused, rows
+from tests.graphql.answering import read, refused, rows, where
 from tidelock.errors import InvalidJson, RequestError
 from tidelock.graphql.requests import RequestRefused, read_request
 from tidelock.where import TRUE
@@ -198,14 +198,41 @@ def test_the_largest_filters_are_taken_and_no_larger_ones() -> None:
     assert "too large" in error["message"]
 
 
-def test_a_condition_on_a_variable_that_is_not_there_is_not_left_out() -> None:
+def test_a_variable_that_is_not_there_leaves_its_member_out() -> None:
     query = "query($b: bigint, $o: Boolean) { kinds(where: {_and: [{b: {_eq: $b}}, {o: {_eq: $o}}]}) { id } }"
-    for given_ in ({}, {"b": 1}, {"o": True}):
-        (error,) = refused(query, given_)
-        assert error["extensions"] == {"code": "invalid_definition", "field": "where"}
-        assert "has no value" in error["message"]
-    assert rows(query, {"b": 1, "o": True}).where != TRUE
+    assert rows(query, {}).where == TRUE
+    assert rows(query, {"b": 1}).where.text == '{"b":{"_eq":1}}'
+    assert rows(query, {"b": 1, "o": True}).where == rows(where("{b: {_eq: 1}, o: {_eq: true}}")).where
     assert rows("query($b: bigint = 5) { kinds(where: {b: {_eq: $b}}) { id } }").where.text == '{"b":{"_eq":5}}'
+    assert rows("query($b: [bigint!]) { kinds(where: {b: {_in: $b}}) { id } }").where == TRUE
+    assert rows("query($w: kinds_bool_exp) { kinds(where: {_not: $w, id: {_gt: 1}}) { id } }").where.text == (
+        '{"id":{"_gt":1}}'
+    )
+    assert rows("query($d: order_by) { kinds(order_by: [{id: $d}, {s: asc}]) { id } }").order[0].column == "s"
+
+
+@pytest.mark.parametrize(
+    ("query", "variables"),
+    [
+        # Null is a value, and one that no condition has.
+        ("query($b: bigint) { kinds(where: {b: {_eq: $b}}) { id } }", {"b": None}),
+        ("query($b: [bigint!]) { kinds(where: {b: {_in: $b}}) { id } }", {"b": None}),
+    ],
+)
+def test_a_variable_that_is_null_is_not_left_out(query: str, variables: Json) -> None:
+    (error,) = refused(query, variables)
+    assert error["extensions"]["code"] == "invalid_definition"
+
+
+def test_clients_that_send_a_hash_are_told_to_send_the_document() -> None:
+    hashed = b'"extensions": {"persistedQuery": {"version": 1, "sha256Hash": "ecf4"}}'
+    with pytest.raises(RequestRefused) as raised:
+        read_request(b'{"operationName": "All", "variables": {}, %b}' % hashed)
+    (error,) = raised.value.errors
+    assert error["message"] == "PersistedQueryNotSupported"
+    assert error["extensions"] == {"code": "PERSISTED_QUERY_NOT_SUPPORTED"}
+    # With the document it need not be remembered.
+    assert read_request(b'{"query": "{ __typename }", %b}' % hashed).query == "{ __typename }"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,9 @@ async def test_one_introduction_is_enough(server: Serving) -> None:
 
 async def test_pings_are_answered(server: Serving) -> None:
     async with connected(server.url) as socket:
-        await socket.say("ping", payload={"any": "thing"})
+        await socket.say("ping", payload={"any": ["thing", "ü"]})
+        assert await socket.hear() == {"type": "pong", "payload": {"any": ["thing", "ü"]}}
+        await socket.say("ping", payload=None)
         assert await socket.hear() == {"type": "pong"}
         await socket.say("pong")
         assert await socket.silent()
@@ -90,6 +92,7 @@ async def test_an_id_is_taken_until_its_operation_is_complete(server: Serving) -
         '{"type":"subscribe","id":"1","payload":{}}', '{"type":"subscribe","id":"1","payload":{"query":5}}',
         '{"type":"subscribe","id":"1","payload":{"query":"{x}","variables":[]}}',
         json.dumps({"type": "subscribe", "id": "i" * 256, "payload": {"query": "{x}"}}),
+        '{"type":"ping","payload":5}', '{"type":"ping","payload":[]}', '{"type":"pong","payload":"text"}',
         '{"type":"complete"}', "[" * 100_000, '{"type":"ping","payload":' + "[" * 100_000,
     ],
     ids=lambda message: str(message)[:60],

@@ -137,7 +137,6 @@ class Arguments:
         if given is None:
             return TRUE
         node = self._argument("where")
-        check_whole(node, self.variables)
         try:
             return parse_where(given, filter_columns(self.table))
         except InvalidFilter as error:
@@ -208,7 +207,9 @@ class Arguments:
         """A value with its members in the order of the document, or of the variable."""
         match node:
             case VariableNode():
-                source = self.variables.sources[node.name.value]
+                source = self.variables.sources.get(node.name.value)
+                if source is None:
+                    return None
                 if source.value is not Undefined:
                     return source.value
                 default = source.signature.default
@@ -224,9 +225,10 @@ class Arguments:
 
 
 def check_whole(argument: ArgumentNode, variables: VariableValues) -> None:
-    """Refuse a filter with a variable inside that has no value.
+    """Refuse a value with a variable inside that has no value, where it is kept and goes on to act.
 
-    GraphQL would leave the condition out, and more rows would match without a word. Raises RequestRefused.
+    GraphQL leaves such a member out. In a query that is a filter's usual way to be optional; in a trigger more rows
+    would match by accident, for as long as there is one. Raises RequestRefused.
     """
     for variable in _variables(argument.value) if not isinstance(argument.value, VariableNode) else ():
         if variable.name.value not in variables.coerced:

@@ -22,7 +22,7 @@ from tidelock.errors import (
     UnsupportedMedia,
 )
 from tidelock.graphql.execution import SCOPES, Answering, GraphQL, check_allowed
-from tidelock.graphql.requests import Request, RequestRefused, errors_of, read_request, read_variables
+from tidelock.graphql.requests import Request, RequestRefused, errors_of, read_request, read_variables, without_query
 from tidelock.http.access import Access, Grant
 from tidelock.http.problems import body_of, headers_of, outages
 from tidelock.where import InvalidFilter
@@ -176,7 +176,7 @@ def _of_url(query: bytes) -> Request:
         if name in PARAMETERS:
             given[name] = value
     if "query" not in given:
-        raise RequestError("there is no query: give a GraphQL document", field="query")
+        raise without_query(given.get("extensions"))
     variables = read_variables(given["variables"]) if given.get("variables") else None
     return Request(given["query"], given.get("operationName") or None, variables, len(query))
 

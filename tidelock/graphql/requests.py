@@ -23,6 +23,8 @@ INVALID_ARGUMENT = "invalid_argument"
 INVALID_FILTER = InvalidFilter.code
 LIMIT_EXCEEDED = "limit_exceeded"
 RESULT_TOO_LARGE = "result_too_large"
+#: code and message that clients know, and send the whole document upon
+PERSISTED = "PERSISTED_QUERY_NOT_SUPPORTED"
 
 
 class SentNumber(float):
@@ -54,13 +56,14 @@ class Request:
 
 
 class _Sent(msgspec.Struct):
-    query: str
+    query: str | msgspec.UnsetType = msgspec.UNSET
     operationName: str | None = None  # noqa: N815
     variables: dict[str, Any] | None = None
     #: for what a client and a server agree on beside the standard; nothing here
     extensions: dict[str, Any] | None = None
 
 
+_decode_extensions = msgspec.json.Decoder(dict[str, Any] | None).decode
 _decode = msgspec.json.Decoder(_Sent, float_hook=SentNumber).decode
 _decode_variables = msgspec.json.Decoder(dict[str, Any] | None, float_hook=SentNumber).decode
 
@@ -75,7 +78,24 @@ def read_request(body: bytes | bytearray | memoryview) -> Request:
         raise InvalidJson(f"this is not a GraphQL request, which is JSON: {error}") from None
     except RecursionError:
         raise InvalidJson("this is nested too deeply") from None
+    if sent.query is msgspec.UNSET:
+        raise without_query(sent.extensions)
     return Request(sent.query, sent.operationName, sent.variables, len(body))
+
+
+def without_query(extensions: dict[str, Any] | str | None) -> RequestError:
+    """What is said to a request that has no document: clients that sent its hash instead can send it whole.
+
+    `extensions`: as they came, in a URL as JSON text.
+    """
+    if isinstance(extensions, str):
+        try:
+            extensions = _decode_extensions(extensions)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            extensions = None
+    if extensions is not None and "persistedQuery" in extensions:
+        return refusal(PERSISTED, "PersistedQueryNotSupported")
+    return RequestError("there is no query: give a GraphQL document", field="query")
 
 
 def read_variables(text: str) -> dict[str, Any] | None:

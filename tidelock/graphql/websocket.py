@@ -49,7 +49,7 @@ _INIT_S = 5.0
 _ID_CHARACTERS_MAX = 255
 
 _ACK = b'{"type":"connection_ack"}'
-_PONG = b'{"type":"pong"}'
+_NULL = b"null"
 
 
 # Stands for a payload that is nested too deep to be read.
@@ -59,7 +59,7 @@ _TOO_DEEP = msgspec.Raw(b"")
 class _Message(msgspec.Struct):
     type: str
     id: str | None = None
-    payload: msgspec.Raw = msgspec.Raw(b"null")
+    payload: msgspec.Raw = msgspec.Raw(_NULL)
 
     @property
     def operation(self) -> str:
@@ -204,9 +204,15 @@ class _Connection(OpenClient):
             raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {error}") from None
 
     async def _answer(self, message: _Message) -> None:
-        if message.type == "ping":
-            await self.write([_PONG])
-        elif message.type != "pong":
+        if message.type in ("ping", "pong"):
+            payload = bytes(message.payload)
+            if payload != _NULL and not payload.startswith(b"{"):
+                raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: the payload of {message.type} is no object")
+            if message.type == "ping":
+                # As it came: clients measure by it how long the way is.
+                more = b"" if payload == _NULL else b',"payload":' + payload
+                await self.write([b'{"type":"pong"%b}' % more])
+        else:
             raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {message.type[:40]!r} is no type of the protocol")
 
     async def _subscribe(self, name: str, payload: msgspec.Raw, grant: Grant) -> None:
@@ -268,14 +274,16 @@ def _request(payload: msgspec.Raw) -> Request:
 
 
 def _authorization(message: _Message) -> bytes | None:
-    """The key in `connection_init`, if there is one."""
+    """The key in `connection_init`, if there is one: among its members, or among `headers` as Hasura's clients send."""
     try:
         sent = _parameters.decode(message.payload)
     except (msgspec.DecodeError, RecursionError):
         raise _Over(CLOSE_BAD_REQUEST, "Invalid message: the payload of connection_init is no object") from None
-    for name, value in (sent or {}).items():
-        if name.lower() == "authorization" and isinstance(value, str):
-            return value.encode()
+    headers = next((value for name, value in (sent or {}).items() if name.lower() == "headers"), None)
+    for members in (sent or {}, headers if isinstance(headers, dict) else {}):
+        for name, value in members.items():
+            if name.lower() == "authorization" and isinstance(value, str):
+                return value.encode()
     return None
 
 
