@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.dropping import dropping
+from tests.dropping import Drop, dropping
 from tests.faults.processes import until
 from tests.mirror.mirrors import consume, first_of_each, mirroring, settings_for
 from tests.mirror.processes import MirrorProcess, mirror_process
 from tests.recording import record, sequencing
+from tidelock.errors import Unreachable
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.mirror.broker import Broker
+from tidelock.mirror.messages import LedgerPages
 from tidelock.mirror.proof import MirrorProof
 from tidelock.mirror.runner import Mirror
 from tidelock.postgres.database import Database
@@ -115,6 +117,18 @@ async def test_connections_to_postgres_that_drop_at_any_moment_leave_nothing_out
         print(f"{made.drops} drops in {commits} commits, {made.moments} moments")
         assert made.drops
     assert_mirrored(database, settings)
+
+
+def test_a_ledger_whose_second_connection_drops_keeps_none_open(database: Database) -> None:
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock mirror source'"
+    with dropping(database, Drop(at=2)) as made:
+        with pytest.raises(Unreachable) as kept:
+            LedgerPages(made.database, 10, 1000)
+        with database.connect_sync() as connection:
+            until(lambda: connection.execute(asked).fetchone() == (0,), "the first is closed")
+        # What failed still holds on to the connection, so that nobody has collected it.
+        assert made.dropped == "connect"
+        assert kept.tb is not None
 
 
 @pytest.mark.parametrize("drops", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])

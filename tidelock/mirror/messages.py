@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -108,9 +109,12 @@ class LedgerPages:
     def __init__(self, database: Database, rows_max: int, bytes_max: int) -> None:
         self._rows_max = min(rows_max, _PAGE_ROWS)
         self._bytes_max = bytes_max
-        self._events = database.connect_sync(name="tidelock mirror source")
-        # One that is free while the other has an open query.
-        self._commits = database.connect_sync(name="tidelock mirror commits")
+        # Where the second cannot be opened, the first is closed again.
+        with ExitStack() as opened:
+            self._events = opened.enter_context(closing(database.connect_sync(name="tidelock mirror source")))
+            # One that is free while the other has an open query.
+            self._commits = opened.enter_context(closing(database.connect_sync(name="tidelock mirror commits")))
+            self._connections = opened.pop_all()
         #: the query that is open, since when, and what was read of it but belongs to the next page
         self._ahead: _Rows | None = None
         self._opened_at = 0.0
@@ -147,9 +151,8 @@ class LedgerPages:
         self._ahead, self._left = None, []
 
     def close(self) -> None:
-        self.rest()
-        self._events.close()
-        self._commits.close()
+        with self._connections:
+            self.rest()
 
     def _rows(self) -> list[Any]:
         """A page of the query that is open, which ends with its last."""
