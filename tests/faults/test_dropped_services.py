@@ -1,12 +1,15 @@
-"""Services go on when a connection drops at any moment, and catch up: nothing is lost, nothing is done twice."""
+"""Services go on when a connection drops at any moment, and catch up: nothing is lost, nothing is done twice.
+
+What all readers share is tried in `tests/postgres/test_loop.py`; here are those whose own steps must not be done twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,13 +33,8 @@ from tests.views.histories import TABLE, Client, comparable, visible
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
 from tidelock.ledger.anchor import Anchor, read_anchors
-from tidelock.ledger.apikeys import KeyNews, create_key
-from tidelock.ledger.feed import Feed
-from tidelock.ledger.routing import Filter
 from tidelock.ledger.sequencer import Sequencer
-from tidelock.ledger.ticks import Ticker
 from tidelock.postgres.database import Database
-from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.settings.groups import ConnectSettings
 from tidelock.sources.connect.connecting import Connecting
@@ -104,18 +102,6 @@ async def until_rows(database: Database, query: str) -> None:
         await asyncio.sleep(0.02)
 
 
-@asynccontextmanager
-async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """What runs for ever, for the time of the block."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-        assert not task.done(), "nothing ends it"
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 @SAMPLED
 def test_a_producer_that_sends_again_has_each_event_recorded_once_and_in_order(
     databases: Databases, sample: int | None
@@ -125,63 +111,6 @@ def test_a_producer_that_sends_again_has_each_event_recorded_once_and_in_order(
             for number in range(1, 4):
                 await sent(sequencer, number)
         assert await recorded(database) == [(1, "1"), (2, "2"), (3, "3")]
-
-    check(databases, sample, service)
-
-
-@SAMPLED
-def test_who_follows_the_feed_gets_each_event_once_and_in_order(databases: Databases, sample: int | None) -> None:
-    async def service(database: Database, made: Dropping) -> None:
-        connections = Connections(made.database, size_max=2)
-        feed = Feed(made.database, connections, queue_events_max=100)
-        await feed.start()
-        found: list[int] = []
-        try:
-            async with sequencing(database) as sequencer:
-                await record(sequencer, {}, {})
-                async with aclosing(feed.follow(Filter(), 0)) as batches:
-                    async for frames in batches:
-                        found += [frame.sequence for frame in frames]
-                        if len(found) >= 6:
-                            break
-                        await record(sequencer, {}, {})
-        finally:
-            await feed.close()
-            await connections.close()
-        assert found == [1, 2, 3, 4, 5, 6]
-
-    check(databases, sample, service)
-
-
-@SAMPLED
-def test_one_tick_is_recorded_when_one_is_due(databases: Databases, sample: int | None) -> None:
-    async def service(database: Database, made: Dropping) -> None:
-        ticks = "SELECT 1 FROM events WHERE tenant_id = '_tidelock'"
-        async with sequencer_over(made, database) as sequencer, sequencing(database) as direct:
-            await record(direct, {})
-            await rows(
-                database, "UPDATE fold_due SET window_due = (SELECT source_timestamp + 1 FROM ledger_head) RETURNING 1"
-            )
-            async with running(Ticker(made.database, sequencer).run()):
-                await until_rows(database, ticks)
-                # What the fold does once it has seen the tick.
-                await rows(database, "UPDATE fold_due SET window_due = NULL RETURNING 1")
-        assert len(await rows(database, ticks)) == 1
-
-    check(databases, sample, service)
-
-
-@SAMPLED
-def test_news_of_a_key_are_heard(databases: Databases, sample: int | None) -> None:
-    async def service(database: Database, made: Dropping) -> None:
-        news, heard = KeyNews(made.database), asyncio.Event()
-        news.on_change.append(heard.set)
-        async with running(news.run()), await database.connect() as connection:
-            await until(lambda: news.live)
-            heard.clear()
-            await create_key(connection, "t", ["read"])
-            await heard.wait()
-            await until(lambda: news.live)
 
     check(databases, sample, service)
 

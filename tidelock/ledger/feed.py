@@ -8,21 +8,21 @@ bounded queue leaves the tail and pages again, so a slow client costs neither me
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import psycopg
 
-from tidelock.errors import TidelockError, Unreachable
+from tidelock.errors import Unreachable
 from tidelock.ledger.reader import Slice, next_sequence, read_head, read_page
 from tidelock.ledger.routing import Filter, FollowerQueue, Frame, Router, frame
 from tidelock.model import Head
+from tidelock.postgres.course import IDLE, Turn
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import LEDGER_CHANNEL
+from tidelock.postgres.loop import AsyncReaderLoop, nothing
 from tidelock.postgres.pool import Connections
-
-logger = logging.getLogger(__name__)
 
 # A notification may be lost with its connection: look at the head this often in any case.
 _POLL_S = 1.0
@@ -70,14 +70,23 @@ class Feed:
         self._position: int | None = None
         #: the last sequence known to be committed
         self._head = 0
-        self._wanted = asyncio.Event()
-        self._wake = asyncio.Event()
+        #: the head is known, or something else asks for a turn
+        self._woken = False
+        wanted = lambda: self._followers > 0  # noqa: E731
+        self._tail = AsyncReaderLoop(
+            self._turn, what="live events", poll_s=poll_s, wanted=wanted, rest=self._forget_position
+        )
+        # Beside it, and not needed: whatever goes wrong there, the poll makes good.
+        self._listening = AsyncReaderLoop(
+            nothing, what="announcements of commits", database=database, name="tidelock feed",
+            channels=[LEDGER_CHANNEL], heard=self._heard, poll_s=poll_s, wanted=wanted,
+        )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self._tasks = [
-            asyncio.create_task(self._tail(), name="feed tail"),
-            asyncio.create_task(self._listen(), name="feed listener"),
+            asyncio.create_task(self._tail.run(), name="feed tail"),
+            asyncio.create_task(self._listening.run(), name="feed listener"),
         ]
 
     async def close(self) -> None:
@@ -93,12 +102,22 @@ class Feed:
     def wake(self, sequence: int) -> None:
         """Everything up to this sequence is committed: no need to wait until the database tells."""
         self._head = max(self._head, sequence)
-        self._wake.set()
+        self._look()
+
+    def _look(self) -> None:
+        self._woken = True
+        self._tail.wake()
+
+    def _heard(self, notification: psycopg.Notify) -> bool:
+        """Of commits of other processes, too."""
+        self.wake(int(notification.payload))
+        return False
 
     async def follow(self, only: Filter, after: int) -> AsyncGenerator[list[Frame], None]:
         """Every event of the filter above `after`, each once, in ledger order, for as long as one asks."""
         self._followers += 1
-        self._wanted.set()
+        self._look()
+        self._listening.wake()
         position = after
         try:
             while True:
@@ -112,7 +131,8 @@ class Feed:
                     self._leave(queue)
         finally:
             self._followers -= 1
-            self._wake.set()
+            self._look()
+            self._listening.wake()
 
     async def _catch_up_and_join(self, queue: FollowerQueue, position: int) -> AsyncGenerator[list[Frame], None]:
         """Pages to near the tail, then to exactly where the queue begins, then the queue until it overflows."""
@@ -121,7 +141,7 @@ class Feed:
             if frames:
                 yield frames
         self._joining.append(queue)
-        self._wake.set()
+        self._look()
         await queue.joined.wait()
         while position < queue.since:
             frames, position = await self._page(queue.only, position, queue.since)
@@ -158,50 +178,34 @@ class Feed:
             reached = page.events[-1].ingress_sequence if page.more else max(after, through)
             return [frame(event) for event in page.events], reached
 
-    async def _tail(self) -> None:
-        pause_s = _PAUSE_S
-        while True:
-            await self._wanted.wait()
-            try:
-                await self._advance()
-                await self._woken()
-                pause_s = _PAUSE_S
-            except Exception as error:
-                # Nothing may end the tail: followers would wait for ever.
-                if pause_s == _PAUSE_S:
-                    logger.warning("the live feed is held up: %s", error, exc_info=not isinstance(error, Unreachable))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-            if not self._followers:
-                self._wanted.clear()
-                self._position = None
-
-    async def _woken(self) -> None:
-        try:
-            async with asyncio.timeout(self._poll_s):
-                await self._wake.wait()
-        except TimeoutError:
-            self.wake((await self._read_head()).ingress_sequence)
-        self._wake.clear()
-
-    async def _advance(self) -> None:
+    async def _turn(self) -> Turn:
         """Route everything that was committed."""
         if self._position is None:
             self._position = (await self._read_head()).ingress_sequence
+        elif not self._woken:
+            self._head = max(self._head, (await self._read_head()).ingress_sequence)
+        self._woken = False
+        await self._advance(self._position)
+        return IDLE
+
+    async def _forget_position(self) -> None:
+        self._position = None
+
+    async def _advance(self, position: int) -> None:
         while True:
-            self._admit(self._position)
-            if self._position >= self._head:
+            self._admit(position)
+            if position >= self._head:
                 return
             wanted = self._router.cover()
             if wanted is None:
-                self._position = self._head
+                position = self._position = self._head
                 continue
             through = self._head
-            wanted = replace(wanted, after=self._position, before=through + 1)
+            wanted = replace(wanted, after=position, before=through + 1)
             async with self._connections.lend() as connection:
                 page = await read_page(connection, wanted, rows_max=self._batch_events, bytes_max=self._page_bytes)
             self._router.route(page.events)
-            self._position = page.events[-1].ingress_sequence if page.more else through
+            position = self._position = page.events[-1].ingress_sequence if page.more else through
 
     def _admit(self, position: int) -> None:
         """Let in who waits. Only here, between two reads: a read under way may lack what a new filter wants."""
@@ -214,15 +218,3 @@ class Feed:
     async def _read_head(self) -> Head:
         async with self._connections.lend() as connection:
             return await read_head(connection)
-
-    async def _listen(self) -> None:
-        """Hear of commits, of other processes too. Whatever goes wrong here, the poll makes good."""
-        while True:
-            await self._wanted.wait()
-            with suppress(psycopg.Error, TidelockError):
-                async with await self._database.connect(name="tidelock feed") as connection:
-                    await connection.execute("LISTEN tidelock_ledger")
-                    while self._followers:
-                        async for notification in connection.notifies(timeout=self._poll_s):
-                            self.wake(int(notification.payload))
-            await asyncio.sleep(self._poll_s)

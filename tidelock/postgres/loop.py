@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from tidelock.postgres.course import PAUSE_MAX_S, Course, Do, Failure, Step, Turn, failure_of
+from tidelock.postgres.course import IDLE, PAUSE_MAX_S, Course, Do, Failure, Step, Turn, failure_of
 from tidelock.postgres.database import Database
 from tidelock.postgres.listener import Listener, listen_to
 from tidelock.postgres.reconnect import in_words
@@ -201,6 +201,11 @@ class ReaderLoop:
                 return
 
 
+async def nothing() -> Turn:
+    """The turn of a loop that only listens, for another that works over connections of its own."""
+    return IDLE
+
+
 class AsyncReaderLoop:
     """Runs one reader on the event loop, until it is cancelled: nothing else ends it.
 
@@ -230,7 +235,7 @@ class AsyncReaderLoop:
         """`what` are held up when it fails, for the log. `heard` says whether an announcement asks for a turn.
 
         While it is not `wanted` it holds no connection and takes no turn, and `rest` is told when that begins.
-        `gather_s`: how long it waits for more after it was woken.
+        `gather_s`: how long it waits for more before each turn.
         """
         self._turn = turn
         self._what = what
@@ -290,6 +295,8 @@ class AsyncReaderLoop:
                         await self._opened(self._connection)
                     self._course.opened()
                 case Do.TURN:
+                    if self._gather_s:
+                        await self._sleep(self._gather_s)
                     if self._listener is not None:
                         self._listener.read()
                     self._course.turning()
@@ -350,8 +357,6 @@ class AsyncReaderLoop:
         if (lost := self._lost) is not None:
             self._lost = None
             raise lost
-        if self._gather_s and self._woken.is_set():
-            await self._sleep(self._gather_s)
 
     def _readable(self, listener: Listener) -> None:
         try:

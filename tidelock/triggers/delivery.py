@@ -9,7 +9,6 @@ anything from being sent. In a server the evaluator runs beside it, on a thread;
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import threading
 import time
@@ -21,7 +20,10 @@ import psycopg
 
 from tidelock.errors import TidelockError
 from tidelock.instants import SECOND
+from tidelock.postgres.course import IDLE, Turn
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import OUTBOX_CHANNEL, TRIGGERS_CHANNEL
+from tidelock.postgres.loop import AsyncReaderLoop
 from tidelock.postgres.pool import Connections
 from tidelock.postgres.queries import load
 from tidelock.settings import Settings
@@ -33,8 +35,6 @@ from tidelock.triggers.outbox import EventType, prune
 from tidelock.triggers.pending import Leases, Pending, read_data
 from tidelock.triggers.registry import ControlRecorder, disable
 
-logger = logging.getLogger(__name__)
-
 QUERIES = load("tidelock.triggers", "sql/delivery.sql")
 
 LEASE_S = 10.0
@@ -42,7 +42,6 @@ POLL_S = 1.0
 # Whatever notifications were lost, triggers are looked at and lanes read anew this often.
 _REFRESH_S, _REWIND_S = 15.0, 300.0
 _TIDY_S = 60.0
-_PAUSE_S, _PAUSE_MAX_S = 0.1, 2.0
 # Attempts that end close to each other are settled together.
 _GATHER_S = 0.004
 _SETTLED_MAX = 500
@@ -142,10 +141,20 @@ class Delivery:
         self.owner = secrets.token_hex(8)
         self._leases = Leases(self.owner, lease_s)
         self._large = Connections(database, size_max=2, name="tidelock webhooks data")
-        self._wake = asyncio.Event()
-        self._halted = asyncio.Event()
         self._settled = asyncio.Event()
-        self.dispatch = Dispatch(sender, self._leases, terms, read=self._read_large, wake=self._wake.set)
+        #: the connection that holds the leases, and what is read and settled over the other one
+        self._listening: psycopg.AsyncConnection[Any] | None = None
+        self._pending: Pending | None = None
+        self._holding = AsyncReaderLoop(
+            self._hold, what="webhook leases", database=database, name="tidelock webhooks leases",
+            channels=[OUTBOX_CHANNEL, TRIGGERS_CHANNEL], opened=self._listen, heard=self._heard, poll_s=self._renew_s,
+        )  # fmt: skip
+        self._working = AsyncReaderLoop(
+            self._turn, what="webhook deliveries", database=database, name="tidelock webhooks deliveries",
+            opened=self._prepare, poll_s=poll_s, gather_s=_GATHER_S,
+        )  # fmt: skip
+        self._tidying = AsyncReaderLoop(self._tidy, what="old webhooks", poll_s=_TIDY_S, pause_max_s=_TIDY_S)
+        self.dispatch = Dispatch(sender, self._leases, terms, read=self._read_large, wake=self._working.wake)
         #: triggers have changed, as far as is known
         self._stale = True
         self._refreshed_at = self._polled_at = self._rewound_at = 0.0
@@ -153,9 +162,9 @@ class Delivery:
 
     async def start(self) -> None:
         self._tasks = [
-            asyncio.create_task(self._keep("leases", self._hold), name="webhook leases"),
-            asyncio.create_task(self._keep("deliveries", self._work), name="webhook deliveries"),
-            asyncio.create_task(self._tidy(), name="webhook retention"),
+            asyncio.create_task(self._holding.run(), name="webhook leases"),
+            asyncio.create_task(self._working.run(), name="webhook deliveries"),
+            asyncio.create_task(self._tidying.run(), name="webhook retention"),
         ]
 
     async def close(self, finish_s: float = _FINISH_S) -> None:
@@ -175,62 +184,44 @@ class Delivery:
             async with await self._database.connect(name="tidelock webhooks") as connection:
                 await self._leases.leave(connection)
 
-    async def _keep(self, what: str, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]) -> None:
-        """Do work over a connection for ever; when it is lost, over a new one."""
-        pause_s = _PAUSE_S
-        while True:
-            started = time.monotonic()
-            try:
-                async with await self._database.connect(name=f"tidelock webhooks {what}") as connection:
-                    await work(connection)
-            except Exception as error:
-                # Nothing may end it: webhooks would wait for ever.
-                known = isinstance(error, psycopg.OperationalError | TidelockError)
-                logger.warning("webhook %s are held up: %s", what, error, exc_info=not known)
-            pause_s = _PAUSE_S if time.monotonic() - started > _PAUSE_MAX_S else min(2 * pause_s, _PAUSE_MAX_S)
-            await asyncio.sleep(pause_s)
+    async def _listen(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._listening, self._stale = connection, True
 
-    async def _hold(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Keep the leases, and listen meanwhile."""
-        await connection.execute("LISTEN tidelock_outbox; LISTEN tidelock_triggers")
-        self._stale = True
-        while True:
-            had = self._leases.shards
-            gained = await self._leases.renew(connection, self.dispatch.busy_shards())
-            if changed := gained | (had - self._leases.shards):
-                self._shards_changed(changed)
-            async for notification in connection.notifies(timeout=self._renew_s):
-                self._heard(notification)
+    async def _hold(self) -> Turn:
+        """Keep the leases."""
+        assert self._listening is not None
+        had = self._leases.shards
+        gained = await self._leases.renew(self._listening, self.dispatch.busy_shards())
+        if changed := gained | (had - self._leases.shards):
+            self._shards_changed(changed)
+        return IDLE
 
     def _shards_changed(self, shards: frozenset[int]) -> None:
         for lane in self.dispatch.lanes.values():
             lane.drop(shards)
             lane.rewind()
-        self._wake.set()
+        self._working.wake()
 
-    def _heard(self, notification: psycopg.Notify) -> None:
-        if notification.channel == "tidelock_triggers":
+    def _heard(self, notification: psycopg.Notify) -> bool:
+        if notification.channel == TRIGGERS_CHANNEL:
             self._stale = True
         elif (lane := self.dispatch.lanes.get(int(notification.payload))) is not None:
             lane.more = True
-        self._wake.set()
+        self._working.wake()
+        # Leases are renewed by time alone.
+        return False
 
-    async def _work(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Settle, read and send, again and again."""
-        pending = Pending(connection)
-        await pending.prepare()
+    async def _prepare(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._pending = Pending(connection)
+        await self._pending.prepare()
         # What was being settled when the last connection was lost is not known to have been.
         for lane in self.dispatch.lanes.values():
             lane.rewind()
-        while True:
-            await self._turn(pending)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_s):
-                    await self._wake.wait()
-            await asyncio.sleep(_GATHER_S)
-            self._wake.clear()
 
-    async def _turn(self, pending: Pending) -> None:
+    async def _turn(self) -> Turn:
+        """Settle, read and send."""
+        pending = self._pending
+        assert pending is not None
         now = time.monotonic()
         # First, so that a receiver that is gone is not taken for one that is there.
         await self._settle(pending)
@@ -238,12 +229,13 @@ class Delivery:
             self._stale, self._refreshed_at = False, now
             self.dispatch.retarget(await pending.targets())
         if self.dispatch.stopping or not self._leases.shards:
-            return
+            return IDLE
         polled = now - self._polled_at >= self._poll_s
         if polled:
             self._polled_at = now
             self._look_around(now)
         await self._read(pending)
+        return IDLE
 
     def _look_around(self, now: float) -> None:
         """What passing time brings."""
@@ -261,7 +253,7 @@ class Delivery:
         if gone := set(self.dispatch.gone):
             await pending.halt(gone)
             self.dispatch.gone -= gone
-            self._halted.set()
+            self._tidying.wake()
         if batch := self.dispatch.done[:_SETTLED_MAX]:
             following = await pending.settle(batch)
             del self.dispatch.done[: len(batch)]
@@ -271,7 +263,7 @@ class Delivery:
             self._take(following)
         if self.dispatch.done:
             # In the next turn: what is new shall not wait for all of them.
-            self._wake.set()
+            self._working.wake()
         else:
             self._settled.set()
 
@@ -295,7 +287,7 @@ class Delivery:
             self.dispatch.start(due)
         self.dispatch.give_up_expired()
         if any((lane.more or lane.more_due) and self._wants(lane, now) for lane in lanes):
-            self._wake.set()
+            self._working.wake()
 
     def _wants(self, lane: Lane, now: float) -> bool:
         """Whether to read for a lane: not while it has much, nor for an endpoint that is left alone."""
@@ -306,16 +298,9 @@ class Delivery:
         async with self._large.lend() as connection:
             return await read_data(connection, row)
 
-    async def _tidy(self) -> None:
+    async def _tidy(self) -> Turn:
         """Remove what is old, and see that the ledger knows of triggers whose receivers are gone."""
-        while True:
-            try:
-                async with await self._database.connect(name="tidelock webhooks tidy") as connection:
-                    await record_halts(connection, self._disable)
-                    await prune(connection, self._retention_ns)
-            except (psycopg.Error, TidelockError) as error:
-                logger.warning("old webhooks are not removed: %s", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TIDY_S):
-                    await self._halted.wait()
-            self._halted.clear()
+        async with await self._database.connect(name="tidelock webhooks tidy") as connection:
+            await record_halts(connection, self._disable)
+            await prune(connection, self._retention_ns)
+        return IDLE

@@ -8,13 +8,11 @@ begins beyond `reach`, the end of what was claimed, and has what lies before fro
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -22,17 +20,18 @@ import pyarrow as pa
 
 from tidelock.changes.log import Frontier, LogCursor, beginning, read_page, read_state
 from tidelock.changes.reader import changes_of, slices
-from tidelock.errors import Closed, ResumeExpired, TidelockError, Unreachable
+from tidelock.errors import Closed, ResumeExpired, Unreachable
+from tidelock.postgres.course import IDLE, Turn
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import FOLD_CHANNEL
+from tidelock.postgres.loop import AsyncReaderLoop, nothing
 from tidelock.views.decoding import fits
 from tidelock.views.prefilter import Prefilter
-from tidelock.views.readers import PAUSE_MAX_S, PAUSE_S, Connection, Readers
+from tidelock.views.readers import Connection, Readers
 from tidelock.views.views import TableViews
 
 if TYPE_CHECKING:
     from tidelock.views.hub import Hub
-
-logger = logging.getLogger(__name__)
 
 # A notification may be lost with its connection: look this often in any case.
 _POLL_S = 1.0
@@ -58,7 +57,6 @@ class Follower:
 
     def __init__(self, database: Database, hub: Hub) -> None:
         """The hub has the views that are told, and hears what the follower learns beside changes."""
-        self._database = database
         self._readers = Readers(database, size_max=1, name="tidelock follower")
         self._hub = hub
         self._prefilters: WeakKeyDictionary[TableViews, tuple[int, Prefilter]] = WeakKeyDictionary()
@@ -68,15 +66,22 @@ class Follower:
         self._claim: _Claim | None = None
         #: of the definitions; below 0 while it is not known
         self._version: int | None = -1
-        self._wanted = asyncio.Event()
-        self._wake = asyncio.Event()
         self._moved = asyncio.Event()
+        wanted = lambda: self._wanting > 0  # noqa: E731
+        self._following = AsyncReaderLoop(
+            self._turn, what="live changes", poll_s=_POLL_S, wanted=wanted, rest=self._left, failed=self._failed
+        )
+        # Beside it, and not needed: whatever goes wrong there, the poll makes good.
+        self._listening = AsyncReaderLoop(
+            nothing, what="announcements of changes", database=database, name="tidelock follower",
+            channels=[FOLD_CHANNEL], opened=self._heard_again, heard=self._heard, poll_s=_POLL_S, wanted=wanted,
+        )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self._tasks = [
-            asyncio.create_task(self._follow(), name="live follower"),
-            asyncio.create_task(self._listen(), name="live listener"),
+            asyncio.create_task(self._following.run(), name="live follower"),
+            asyncio.create_task(self._listening.run(), name="live listener"),
         ]
 
     async def close(self) -> None:
@@ -87,12 +92,15 @@ class Follower:
 
     def want(self) -> None:
         self._wanting += 1
-        self._wanted.set()
+        if self._wanting == 1:
+            self._following.wake()
+            self._listening.wake()
 
     def unwant(self) -> None:
         self._wanting -= 1
         if not self._wanting:
-            self._wake.set()
+            self._following.wake()
+            self._listening.wake()
 
     @property
     def position(self) -> Frontier | None:
@@ -110,36 +118,30 @@ class Follower:
     async def reached(self, source_timestamp: int) -> None:
         """Waits until its reach is known, and at or beyond a time."""
         while self.reach is None or self.reach.source_timestamp < source_timestamp:
-            self._wake.set()
+            self._following.wake()
             await self._moved.wait()
 
-    async def _follow(self) -> None:
-        pause_s = PAUSE_S
-        while True:
-            await self._wanted.wait()
-            try:
-                await self._advance()
-                await self._woken()
-                pause_s = PAUSE_S
-            except Exception as error:
-                # Nothing may end it: subscribers would wait for ever.
-                if pause_s == PAUSE_S:
-                    logger.warning("live changes are held up: %s", error, exc_info=not isinstance(error, Unreachable))
-                if not isinstance(error, Unreachable):
-                    self._give_up(error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
-            if not self._wanting:
-                self._wanted.clear()
-                self._position = self._claim = None
-                await self._readers.rest()
-                await self._hub.left()
+    async def _turn(self) -> Turn:
+        await self._advance()
+        return IDLE
 
-    async def _woken(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_POLL_S):
-                await self._wake.wait()
-        self._wake.clear()
+    async def _left(self) -> None:
+        """Nobody wants it any more."""
+        self._position = self._claim = None
+        await self._readers.rest()
+        await self._hub.left()
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, Unreachable):
+            self._give_up(error)
+
+    async def _heard_again(self, _: psycopg.AsyncConnection[Any]) -> None:
+        # What happened before it listened was not heard.
+        self._following.wake()
+
+    def _heard(self, _: psycopg.Notify) -> bool:
+        self._following.wake()
+        return False
 
     async def _advance(self) -> None:
         """Tell everything that the fold has done."""
@@ -203,20 +205,6 @@ class Follower:
         """After a defect of ours: begin anew, and let nobody believe to have everything."""
         self._position = self._claim = None
         self._hub.missed(2**63 - 1, Closed(f"the server failed: {type(error).__name__}; its log says more"))
-
-    async def _listen(self) -> None:
-        """Hear of what the fold has done. Whatever goes wrong here, the poll makes good."""
-        while True:
-            await self._wanted.wait()
-            with suppress(psycopg.Error, TidelockError):
-                async with await self._database.connect(name="tidelock follower") as connection:
-                    await connection.execute("LISTEN tidelock_fold")
-                    self._wake.set()
-                    while self._wanting:
-                        async for _ in connection.notifies(timeout=_POLL_S):
-                            self._wake.set()
-            if self._wanting:
-                await asyncio.sleep(_POLL_S)
 
 
 def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], LogCursor | None]:
