@@ -18,6 +18,7 @@ from tests.fold import folded
 from tests.http.test_access import bearer, make_key
 from tests.serving import Start
 from tidelock.app import Serving
+from tidelock.definitions import parse_definitions
 from tidelock.instants import format_instant, parse_rfc3339
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
@@ -204,3 +205,61 @@ def test_status_tells_of_windows_and_how_long_readers_have_waited(database: Data
     (found,) = json_lines(run(database, "status", "--json", env={"TIDELOCK_WINDOWS_TOLD_MAX": "1"}))
     assert (found["readers"][0]["lagSeconds"], len(found["windows"]), found["windowsCut"]) == (0.0, 1, True)
     assert "tenant" in run(database, "status").stdout
+
+
+OPENED = parse_definitions(
+    {
+        "streams": {"trades": {"columns": {"symbol": "string", "price": "decimal(10,2)", "day": "date"}}},
+        "windows": {
+            "volume": {
+                "stream": "trades", "window": {"tumbling": "1m"}, "group_by": ["symbol", "day"],
+                "select": {
+                    "n": "count(*)", "mean": "avg(price)", "kinds": "unique_count(symbol)", "open": "first(price)",
+                },
+            },
+            "threes": {"stream": "trades", "window": {"count": 3}, "select": {"total": "sum(price)"}},
+        },
+    }
+)  # fmt: skip
+
+
+async def test_windows_that_are_open_are_listed_and_marked_as_they_would_be_if_they_closed_now(start: Start) -> None:
+    async with (
+        start(definitions=OPENED) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+        await server.ledger.database.connect() as connection,
+    ):
+        path = "/v1/tables/volume"
+        assert (await client.get(path, params={"open": "true"})).json() == {"items": [], "next": None}
+        tables = await folded.define(connection, OPENED)
+        for table in tables.values():
+            if table.name.partition("$")[0] in OPENED.windows:
+                await folded.create(connection, table)
+        begin, end = parse_rfc3339("2026-03-01T10:00:00Z"), parse_rfc3339("2026-03-01T10:01:00Z")
+        for number in range(70):
+            row = {
+                "$group": "[]", "group_0": f"S{number:02}", "group_1": "2026-03-01", "window_start": begin,
+                "window_end": end, "count_0": number, "sum_1": "7", "count_1": 3, "texts_2": "a", "value_3": "1.50",
+                "time_3": begin, "sequence_3": 1,
+            }  # fmt: skip
+            await folded.put(connection, tables["volume$open"], "acme" if number % 2 else "beta", f"{number:03}", row)
+        rows = await listed(client, path, open="true", tenantId="acme", limit=17)
+        assert [row["symbol"] for row in rows] == [f"S{number:02}" for number in range(1, 70, 2)]
+        assert rows[0] == {
+            "tenant_id": "acme", "symbol": "S01", "day": "2026-03-01", "window_start": "2026-03-01T10:00:00Z",
+            "window_end": "2026-03-01T10:01:00Z", "n": 1, "mean": "2.333333333", "kinds": 1,
+            # The window's own column of that name goes before the mark.
+            "open": "1.5",
+        }  # fmt: skip
+        assert len(await listed(client, path, open="true", where='{"n": {"_gte": 60}}', limit=3)) == 10
+        assert await listed(client, path) == await listed(client, path, open="false") == []
+        for rows_so_far in (0, 2):
+            state = {"$group": "[]", "window_ordinal": 4, "rows": rows_so_far, "sum_0": "3", "window_start": begin}
+            key = f"threes {rows_so_far}"
+            await folded.put(connection, tables["threes$open"], "acme", key, state | {"window_end": end})
+        (three,) = await listed(client, "/v1/tables/threes", open="true")
+        assert (three["window_ordinal"], three["total"], three["open"]) == (4, "3", True)
+        refused = await client.get("/v1/tables/counters", params={"open": "true"})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (400, "open")
+        first = (await client.get(path, params={"open": "true", "limit": 1})).json()["next"]
+        assert (await client.get(path, params={"cursor": first})).status_code == 400

@@ -105,6 +105,10 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
     ),
     "groupBy": ({"type": "string", "enum": ["true", "false"], "default": "false"}, "By the meter's groups"),
     "source": ({"type": "string"}, "Only those of this stream or meter"),
+    "open": (
+        {"type": "string", "enum": ["true", "false"], "default": "false"},
+        "Of a window: those not closed yet instead, as they would be if they closed now, each with `open: true`",
+    ),
     "reason": ({"type": "string"}, "Only those with this reason: late or drained"),
     "code": ({"type": "string"}, "Only those with this code"),
     "where": ({"type": "string"}, 'A filter on the columns as JSON text, such as {"value": {"_gt": 10}}'),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ from tidelock.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
 from tidelock.usage.explain import Asked, Explaining, ExplainLimits, parse_period
 from tidelock.usage.usage import Wanted, read_usage
 from tidelock.views.catalog import CatalogReader
+from tidelock.views.openwindows import read_open_rows
 from tidelock.views.rows import RowSelection, SelectedRows, read_rows
 from tidelock.where import TRUE, parse_where
 
@@ -62,7 +63,7 @@ COUNTER_LIST = Listed(COUNTERS.name, _BY_CUSTOMER, "period_start")
 ADJUSTMENT_LIST = Listed(ADJUSTMENTS.name, _BY_CUSTOMER, "period_start")
 ERROR_LIST = Listed(ERROR_ROWS.name, {"source": "source", "code": "code"})
 LATE_LIST = Listed(LATE_ROWS.name, {"window": "window", "reason": "reason"}, "event_time")
-ANY_TABLE = Listed("").parameters
+ANY_TABLE = (*Listed("").parameters, "open")
 
 
 class Tables:
@@ -77,7 +78,7 @@ class Tables:
         self._catalogs = CatalogReader(settings.definitions)
 
     async def table(self, request: Request) -> Response:
-        return await self._list(request, Listed(request.path_params["table"]))
+        return await self._list(request, Listed(request.path_params["table"]), ANY_TABLE)
 
     async def counters(self, request: Request) -> Response:
         return await self._list(request, COUNTER_LIST)
@@ -116,14 +117,14 @@ class Tables:
             )
         return Response(msgspec.json.encode(usage), media_type=JSON)
 
-    async def _list(self, request: Request, listed: Listed) -> Response:
+    async def _list(self, request: Request, listed: Listed, known: Sequence[str] | None = None) -> Response:
         grant = await self._access.reader(request.scope)
-        parameters = Parameters(request.scope["query_string"], listed.parameters)
+        parameters = Parameters(request.scope["query_string"], listed.parameters if known is None else known)
         tenant_id = grant.reads(parameters.name("tenantId"))
         limit = read_limit(parameters, self._settings)
         async with self._connections.lend() as connection:
             page = await self._read(connection, listed, parameters, tenant_id, limit)
-        following = None if page.last is None else key_cursor(listed.table, *page.last)
+        following = None if page.last is None else key_cursor(_cursor_name(listed.table, parameters), *page.last)
         return Response(msgspec.json.encode({"items": page.items, "next": following}), media_type=JSON)
 
     async def _read(
@@ -137,6 +138,8 @@ class Tables:
         catalog = await self._catalogs.read(connection)
         selection = _selection(catalog.table(listed.table), listed, parameters, tenant_id)
         try:
+            if _open(parameters):
+                return await read_open_rows(connection, catalog, selection, rows_max=limit)
             return await read_rows(connection, selection, rows_max=limit, bytes_max=self._settings.page_bytes_max)
         except psycopg.ProgrammingError as error:
             # Declared, and made by the fold when it first runs.
@@ -148,6 +151,16 @@ class Tables:
         return await self._read(connection, listed, parameters, tenant_id, limit)
 
 
+def _open(parameters: Parameters) -> bool:
+    """Whether windows are asked for that are not closed yet; other lists do not know the parameter."""
+    return parameters.choice("open", ("true", "false")) == "true"
+
+
+def _cursor_name(table: str, parameters: Parameters) -> str:
+    """What a cursor is of: open windows are another list than closed ones."""
+    return f"{table}?open" if _open(parameters) else table
+
+
 def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: str | None) -> RowSelection:
     where, cursor = parameters.text("where"), parameters.text("cursor")
     asked = {column: parameters.text(name) for name, column in listed.equal.items()}
@@ -157,7 +170,7 @@ def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: 
         equal={column: value for column, value in asked.items() if value is not None},
         between={listed.time: (parameters.instant("from"), parameters.instant("to"))} if listed.time else {},
         where=TRUE if where is None else parse_where(where, {"tenant_id": STRING, **table.columns}),
-        after=None if cursor is None else read_key_cursor(cursor, table.name),
+        after=None if cursor is None else read_key_cursor(cursor, _cursor_name(table.name, parameters)),
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
 from nicegui import ui
 
 from tidelock.console.api import query
@@ -15,7 +14,7 @@ from tidelock.console.eventtimes import picture
 from tidelock.console.frame import Visit, page
 from tidelock.console.parts.forms import Segments, button, choice
 from tidelock.console.parts.picture import EventTimePicture, LastEvents
-from tidelock.console.parts.tables import Column, Kind, Row, pager, rows_table
+from tidelock.console.parts.tables import Column, PageTurner, Row, cells, column_of, pager, rows_table
 from tidelock.console.parts.texts import empty, grid, panel, row, stat
 from tidelock.console.parts.times import ago, clock_time, since
 from tidelock.definitions.eventtimes import EVENTTIME_ALIASES, EVENTTIME_TYPES
@@ -39,20 +38,12 @@ group_by = ["symbol"]
 select = { volume = "sum(quantity)", trades = "count(*)" }"""
 
 _LATE_COLUMNS = [
-    Column("ingress_sequence", "Sequence", "mono"),
+    Column("ingress_sequence", "Sequence", "number"),
     Column("event_time", "Happened", "time"),
     Column("watermark", "Watermark then", "time"),
     Column("reason", "Reason", "chip"),
 ]
 
-_KINDS: Mapping[str, Kind] = {
-    "int": "number",
-    "bigint": "number",
-    "double": "number",
-    "decimal": "number",
-    "timestamp": "time",
-    "json": "mono",
-}
 _BY_ARRIVAL = (
     "This window goes by when events arrive: nothing is late and nothing is held back, so there is no picture."
 )
@@ -132,6 +123,8 @@ class WindowView:
             with panel():
                 ui.label(self._output.undrawn).classes("tl-about")
         of_tenant = {} if self._tenant is None else {"tenant_id": {"_eq": self._tenant}}
+        if self._output.newest != "position":
+            await OpenRows(self._visit, self._output, self._tenant).show()
         rows = NewestRows(self._visit, self._output.table, self._output.columns, self._output.newest, of_tenant)
         await rows.show("Rows", self._output.rows_about, nothing=self._output.nothing)
         if self._output.tolerance is not None:
@@ -290,11 +283,35 @@ def _ordered(stream: str, form: Json, tables: Json) -> TimedOutput:
 
 def _columns(declared: Mapping[str, str], *, first: list[str]) -> list[Column]:
     names = [*first, *(name for name in declared if name not in first)]
-    return [
-        Column(name, name, _KINDS.get(declared[name].partition("(")[0], "text"), wide=at > 4)
-        for at, name in enumerate(names)
-        if name in declared
-    ]
+    return [column_of(name, declared[name], wide=at > 4) for at, name in enumerate(names) if name in declared]
+
+
+class OpenRows:
+    """Windows that are not closed yet, and move."""
+
+    def __init__(self, visit: Visit, output: TimedOutput, tenant: str | None) -> None:
+        self._visit = visit
+        self._output = output
+        self._tenant = tenant
+        self._turning = PageTurner(visit, self._read)
+
+    async def show(self) -> None:
+        with panel("Open", "Not closed yet: as they would be now. The next event may change them"):
+            columns = [Column("state", "", "chip"), *self._output.columns]
+            self._table = rows_table(columns, [], key="_key", nothing="No window is open.")
+            self._turning.draw()
+        self._visit.every(_EVERY_S, self._read)
+
+    async def _read(self) -> None:
+        path, of_tenant = f"/v1/tables/{self._output.table}", {"tenantId": self._tenant}
+        found = await self._visit.api.exact(path, open="true", limit=_ROWS, cursor=self._turning.cursor, **of_tenant)
+        rows = [
+            {"_key": number, "state": "open", "state_tone": "calm", **cells(self._output.columns, item)}
+            for number, item in enumerate(found["items"])
+        ]
+        if rows != self._table.rows:
+            self._table.rows = rows
+        self._turning.took(found)
 
 
 class NewestRows:
@@ -333,15 +350,7 @@ class NewestRows:
         self._pager.set(text, back=self._page > 0, on=len(rows) > _ROWS and self._page + 1 < _PAGES_MAX)
 
     def _row(self, item: Json, number: int) -> Row:
-        made: Row = {"_key": number}
-        for column in self._columns:
-            value = item[column.name]
-            if column.kind == "time" and value is not None:
-                made[f"{column.name}_title"] = value
-                value = clock_time(value)
-            elif isinstance(value, dict | list):
-                value = msgspec.json.encode(value).decode()
-            made[column.name] = value
+        made: Row = {"_key": number, **cells(self._columns, item)}
         if self._leads is not None:
             made["_href"] = self._leads.format(**item)
         return made

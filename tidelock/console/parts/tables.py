@@ -8,8 +8,11 @@ from typing import Any, Literal
 
 from nicegui import ui
 
+from tidelock.console.exact import write
 from tidelock.console.frame import Visit
 from tidelock.console.icons import svg
+from tidelock.console.parts.numbers import figure
+from tidelock.console.parts.times import clock_time
 
 #: text as it is; words in as many lines as they take; figures, right-aligned; code; an instant, shortened and whole on
 #: hover; a chip
@@ -18,7 +21,8 @@ Kind = Literal["text", "words", "number", "mono", "time", "chip"]
 Row = dict[str, Any]
 
 # One template for every table. A row with `_href` leads somewhere, by a click anywhere on it and as a link in its
-# first cell; `_tone` tints a row, `<column>_tone` a chip, `<column>_title` is what a cell says when pointed at.
+# first cell; `<column>_href` leads from a cell elsewhere; `_tone` tints a row, `<column>_tone` a chip, `<column>_title`
+# is what a cell says when pointed at.
 _BODY = r"""
 <q-tr :props="props" :class="[props.row._tone && 'tl-' + props.row._tone, props.row._href && 'tl-leads']"
       :data-href="props.row._href">
@@ -27,6 +31,7 @@ _BODY = r"""
     <span v-if="col.value === null || col.value === undefined || col.value === ''" class="tl-none">–</span>
     <span v-else-if="col.kind === 'chip'" class="tl-chip" :class="'tl-' + (props.row[col.name + '_tone'] || 'plain')"
       >{{ col.value }}</span>
+    <a v-else-if="props.row[col.name + '_href']" :href="props.row[col.name + '_href']">{{ col.value }}</a>
     <a v-else-if="at === 0 && props.row._href" :href="props.row._href">{{ col.value }}</a>
     <span v-else>{{ col.value }}</span>
   </q-td>
@@ -45,6 +50,44 @@ class Column:
     kind: Kind = "text"
     #: left out where there is little room
     wide: bool = False
+    #: its heading sorts the list
+    sorts: bool = False
+
+
+#: how the values of a declared type are shown
+_KINDS: dict[str, Kind] = {
+    "int": "number",
+    "bigint": "number",
+    "double": "number",
+    "decimal": "number",
+    "timestamp": "time",
+    "json": "mono",
+}
+
+
+def column_of(name: str, declared: str, *, wide: bool = False, sorts: bool = False) -> Column:
+    """The column of a table of the fold. A number that is a name (`trade_id`) is no figure."""
+    kind = _KINDS.get(declared.partition("(")[0], "text")
+    named = name == "id" or name.endswith("_id")
+    return Column(name, name, "mono" if kind == "number" and named else kind, wide, sorts)
+
+
+def cells(columns: Sequence[Column], item: dict[str, Any]) -> Row:
+    """A row of a table of the fold, as it is shown."""
+    made: Row = {}
+    for column in columns:
+        if column.name not in item:
+            continue
+        value = item[column.name]
+        if column.kind == "time" and value is not None:
+            made[f"{column.name}_title"] = value
+            value = clock_time(value)
+        elif column.kind == "number":
+            value = figure(value)
+        elif isinstance(value, dict | list | bool | float):
+            value = write(value)
+        made[column.name] = value
+    return made
 
 
 def rows_table(columns: Sequence[Column], rows: list[Row], *, key: str, nothing: str = "Nothing here.") -> ui.table:
@@ -58,6 +101,7 @@ def rows_table(columns: Sequence[Column], rows: list[Row], *, key: str, nothing:
             "align": "right" if column.kind == "number" else "left",
             "classes": "tl-wide" if column.wide else "",
             "headerClasses": "tl-wide" if column.wide else "",
+            "sortable": column.sorts,
         }
         for column in columns
     ]
