@@ -233,7 +233,7 @@ class _Counted:
             }
         )
         live = np.asarray(self._meters.live)[self._keys.meter[self._key[late]]]
-        return appended(ADJUSTMENTS, rows, live if changes else np.zeros(len(late), np.bool_))
+        return appended(ADJUSTMENTS, rows, live if changes else False)
 
     def _chosen(self) -> Amounts:
         quantities = column(self._entries, "quantity")

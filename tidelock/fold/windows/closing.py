@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidelock.arrow import column
 from tidelock.definitions import Count, Session
 from tidelock.fold.kernel.aggregates import results
-from tidelock.fold.kernel.outcomes import Changes, Outcome, appended, no_keys, row_schema
+from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import (
     gathered,
@@ -98,30 +98,7 @@ def closed(output: Output, windows: pa.Table, at: pa.Array) -> list[Outcome]:
     names = ["window_start", "window_end", *(["window_ordinal"] if counted else [])]
     rows = {"tenant_id": windows["tenant_id"], KEY: keys, "source_timestamp": at}
     rows |= group_values(output, windows) | {name: windows[name] for name in names}
-    return [appended_to(output.table, pa.table(rows | results(window.select, windows)), live=output.live)]
-
-
-def appended_to(table: Table, rows: pa.Table, *, live: bool = True) -> Outcome:
-    """The outcome for rows that were never there before, and are in no certain order."""
-    return appended(table, rows, None if live else np.zeros(rows.num_rows, np.bool_))
-
-
-def appended_in_order(table: Table, rows: pa.Table, *, live: bool = True) -> Outcome:
-    """The outcome for rows that were never there before, and are in the order of their changes."""
-    schema = row_schema(table)
-    rows = rows.select(schema.names).cast(schema).combine_chunks()
-    if not live:
-        return Outcome(table, rows.slice(0, 0), rows, no_keys(), None)
-    columns = rows.select(list(table.columns))
-    changes = Changes(
-        tenant_id=column(rows, "tenant_id"),
-        key=column(rows, KEY),
-        source_timestamp=column(rows, "source_timestamp"),
-        rows=columns,
-        before=np.full(rows.num_rows, -1),
-        old_rows=columns.slice(0, 0),
-    )
-    return Outcome(table, rows.slice(0, 0), rows, no_keys(), changes)
+    return [appended(output.table, pa.table(rows | results(window.select, windows)), output.live)]
 
 
 def _left_open(table: Table, open_: pa.Table, stored: pa.Table, due: Due | None) -> Outcome:

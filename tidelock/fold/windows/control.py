@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from tidelock.definitions import Count
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import keys_of
 from tidelock.fold.kernel.reorder import Released, at_once, counted, ordered_rows
 from tidelock.fold.kernel.watermarks import Progress
 from tidelock.fold.store import Store
-from tidelock.fold.windows.closing import appended_in_order, close, closed, gather, kept
+from tidelock.fold.windows.closing import close, closed, gather, kept
 from tidelock.fold.windows.due import all_due, closes_by_arrival, idle_sql, of_tenants
 from tidelock.fold.windows.progress import furthest, read_standings, standing_keys, tenants_of, watermark_outcome
 from tidelock.tables import GROUP, KEY, WATERMARKS
@@ -80,7 +80,7 @@ class _Drain:
         progress.count("released", counts)
         if output.window is None:
             progress.drained(furthest(released.rows, "event_time", beyond=1))
-            yield appended_in_order(output.table, ordered_rows(released, before), live=output.live)
+            yield appended(output.table, ordered_rows(released, before), output.live, ordered=True)
             return
         assert output.open is not None
         assert self._open is not None

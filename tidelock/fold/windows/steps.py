@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.arrow import column, identities
-from tidelock.fold.kernel.outcomes import Outcome
+from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import keys_of
 from tidelock.fold.kernel.reorder import (
@@ -28,7 +28,7 @@ from tidelock.fold.kernel.takings import Carried, Taking, collections_of, late_r
 from tidelock.fold.kernel.watermarks import Progress, Standing, advanced, arrived, reached
 from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
-from tidelock.fold.windows.closing import appended_in_order, appended_to, close, closed, gather, kept
+from tidelock.fold.windows.closing import close, closed, gather, kept
 from tidelock.fold.windows.due import LedgerTime, all_due, closes_by_arrival, tenants_due
 from tidelock.fold.windows.progress import read_standings, standing_keys, tenants_of, watermark_outcome
 from tidelock.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
@@ -83,7 +83,7 @@ class WindowSteps:
         for (output, progress), taking in zip(progresses.values(), takings, strict=True):
             progress.count("late_dropped_count", count_by_tenant(taking.late))
             yield from self._advanced(output, progress, taking.rows, time)
-        yield appended_to(
+        yield appended(
             LATE_ROWS,
             pa.concat_tables([late_rows(o.name, t.late) for o, t in zip(self.outputs, takings, strict=True)]),
         )
@@ -141,7 +141,7 @@ class WindowSteps:
             yield from self._counted(output, released.table())
         elif len(released.places):
             before = {tenant: standing.released for tenant, standing in progress.before.items()}
-            yield appended_in_order(output.table, ordered_rows(released, before), live=output.live)
+            yield appended(output.table, ordered_rows(released, before), output.live, ordered=True)
 
     def _counted(self, output: Output, released: pa.Table) -> Iterator[Outcome]:
         assert output.open is not None
@@ -165,4 +165,4 @@ def _errors(takings: Sequence[Taking], others: Sequence[Outcome]) -> Outcome:
     if rows.num_rows and told:
         known = pc.is_in(identities(rows, "tenant_id", KEY), value_set=pa.concat_arrays(told))
         rows = rows.filter(pc.invert(known))
-    return appended_to(ERROR_ROWS, rows)
+    return appended(ERROR_ROWS, rows)
