@@ -25,6 +25,8 @@ STAGES = [
 #: above every stage, in this order: what opens them, what people type, what is run with it
 STAGES += ["children", "app", "cli", "demo"]
 TOP = {"client", "reference", "__main__"}
+#: what the API answers and what the client makes of it: one thing, and the client needs nothing of the server's
+ON_BOTH_SIDES = {"ExplainedEvent", "Explanation", "Part", "Usage"}
 #: a module is a chapter
 LINES_MAX = 600
 #: a vendor is imported where its noun lives, and its errors are translated there
@@ -169,6 +171,16 @@ def test_every_module_says_what_it_is_for() -> None:
 def test_modules_are_nouns_of_the_field() -> None:
     vague = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
     nothing_found([f"{own} says nothing" for own, path in NAMED.items() if path.stem in vague])
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for own, path in NAMED.items():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(own)
+    shared = {name: owners for name, owners in found.items() if len(owners) > 1 and name not in ON_BOTH_SIDES}
+    nothing_found([f"{name} is a class of {' and of '.join(owners)}" for name, owners in shared.items()])
 
 
 def test_nothing_points_at_what_stands_beside_the_project() -> None:

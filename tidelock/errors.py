@@ -4,6 +4,7 @@
     ├── SettingsError          wrong use or settings               exit 2
     ├── Difference             a check found a difference          exit 1
     ├── Unreachable            something needed is not there       exit 3, HTTP 503
+    ├── CursorMoved            another process was faster          nobody sees it: the work is read again
     ├── Failed                 what should not happen; see the log HTTP 500 internal_error
     ├── Ended                  a subscription is over by itself
     │   ├── Closed             by its owner, or with the server    closed
@@ -54,6 +55,10 @@ class SettingsError(TidelockError):
 
     code = "invalid_settings"
     exit_code = 2
+
+
+class CursorMoved(TidelockError):
+    """Another process has moved the cursor: nothing was done twice, and nothing is lost. Begin again where it is."""
 
 
 class Difference(TidelockError):

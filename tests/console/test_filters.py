@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.columns import parse_column_type
-from tidelock.console.filters import Built, Condition, Unfilled, Unfit, built_of, literal, read_where, subscription
+from tidelock.console.filters import Built, FormCondition, Unfilled, Unfit, built_of, literal, read_where, subscription
 from tidelock.where import parse_where
 
 Json = dict[str, Any]
@@ -20,21 +20,21 @@ COLUMNS = {name: parse_column_type(text) for name, text in zip(TYPES, DECLARED, 
 
 BUILT = [
     (Built([]), {}),
-    (Built([Condition("lot", "_gte", "100")]), {"lot": {"_gte": 100}}),
-    (Built([Condition("lot", "_gt", "1"), Condition("lot", "_lt", "9")]), {"lot": {"_gt": 1, "_lt": 9}}),
+    (Built([FormCondition("lot", "_gte", "100")]), {"lot": {"_gte": 100}}),
+    (Built([FormCondition("lot", "_gt", "1"), FormCondition("lot", "_lt", "9")]), {"lot": {"_gt": 1, "_lt": 9}}),
     (
-        Built([Condition("lot", "_neq", "1"), Condition("lot", "_neq", "9")]),
+        Built([FormCondition("lot", "_neq", "1"), FormCondition("lot", "_neq", "9")]),
         {"_and": [{"lot": {"_neq": 1}}, {"lot": {"_neq": 9}}]},
     ),
     (
-        Built([Condition("side", "_eq", "buy"), Condition("open", "_eq", "true")], any=True),
+        Built([FormCondition("side", "_eq", "buy"), FormCondition("open", "_eq", "true")], any=True),
         {"_or": [{"side": {"_eq": "buy"}}, {"open": {"_eq": True}}]},
     ),
-    (Built([Condition("side", "_in", "buy, sell")]), {"side": {"_in": ["buy", "sell"]}}),
-    (Built([Condition("price", "_lte", "10.50")]), {"price": {"_lte": "10.50"}}),
-    (Built([Condition("id", "_eq", "9223372036854775807")]), {"id": {"_eq": "9223372036854775807"}}),
-    (Built([Condition("at", "_is_null", "no")]), {"at": {"_is_null": False}}),
-    (Built([Condition("side", "_eq", "")]), {"side": {"_eq": ""}}),
+    (Built([FormCondition("side", "_in", "buy, sell")]), {"side": {"_in": ["buy", "sell"]}}),
+    (Built([FormCondition("price", "_lte", "10.50")]), {"price": {"_lte": "10.50"}}),
+    (Built([FormCondition("id", "_eq", "9223372036854775807")]), {"id": {"_eq": "9223372036854775807"}}),
+    (Built([FormCondition("at", "_is_null", "no")]), {"at": {"_is_null": False}}),
+    (Built([FormCondition("side", "_eq", "")]), {"side": {"_eq": ""}}),
 ]
 
 
@@ -104,10 +104,10 @@ def test_a_form_never_changes_a_filter(where: Json) -> None:
 
 def test_what_is_not_filled_in_is_told_apart_from_what_is_wrong() -> None:
     with pytest.raises(Unfilled, match="lot has no value yet"):
-        Built([Condition("lot")]).where(TYPES)
+        Built([FormCondition("lot")]).where(TYPES)
     for column, value in (("lot", "many"), ("price", "1e"), ("open", "perhaps")):
         with pytest.raises(Unfit, match=column) as refused:
-            Built([Condition(column, "_eq", value)]).where(TYPES)
+            Built([FormCondition(column, "_eq", value)]).where(TYPES)
         assert not isinstance(refused.value, Unfilled)
     for text in ("{", "[]", "7"):
         with pytest.raises(Unfit):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.client.scripted import says, scripted
 from tidelock.cli.main import app
-from tidelock.demo.feed import Feed
+from tidelock.demo.feed import DemoFeed
 
 _SAID = """
 from tidelock.cli import terminal
@@ -53,7 +53,7 @@ async def test_a_feed_without_a_key_says_so_once_and_goes_on_when_none_is_needed
     refused = says({"error": {"code": "unauthorized", "message": "this needs an API key", "field": None}}, 401)
     taken = says({"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": 0, "results": []})
     async with scripted([refused, refused, taken]) as (url, asked), aiohttp.ClientSession(url) as client:
-        await Feed(client, url, 0.0)._post([{"stream": "s"}])
+        await DemoFeed(client, url, 0.0)._post([{"stream": "s"}])
     assert asked == [[{"stream": "s"}]] * 3, "it is sent until it is taken"
     assert capsys.readouterr().err.count("this needs an API key") == 1
 

@@ -17,7 +17,7 @@ from tests.ledgers import write_ledger
 from tests.model import Event, State, fold
 from tests.model.cases import CASES, case_events, check, meter_of
 from tests.model.samples import alone, at, counter, errors, recorded
-from tidelock.fold.store import CursorMoved
+from tidelock.errors import CursorMoved
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 

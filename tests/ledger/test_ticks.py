@@ -12,7 +12,7 @@ from tests.budgets import HANG_S
 from tests.recording import record, rows, sequencing, until_waited_for
 from tidelock.clock import Clock, database_clock
 from tidelock.ledger.sequencer import Sequencer
-from tidelock.ledger.ticks import Due, Ticker
+from tidelock.ledger.ticks import DueTimes, Ticker
 from tidelock.model import Accepted
 from tidelock.postgres.database import Database
 
@@ -85,28 +85,28 @@ async def until_ticked(database: Database, count: int = 1, seconds: float = HANG
 @pytest.mark.parametrize(
     ("due", "head", "moment"),
     [
-        (Due(None, None, 0), 5, None),
-        (Due(10, None, 0), 5, 10),
-        (Due(10, None, 0), 10, None),  # a row at the window's end has closed it, or will
-        (Due(10, None, 0), 11, None),
-        (Due(None, 10, 0), 11, 10),  # rows do not tell that nothing came
-        (Due(None, 10, 9), 11, 10),
-        (Due(None, 10, 10), 11, None),
-        (Due(10, 20, 0), 5, 10),
-        (Due(10, 20, 0), 12, 20),
-        (Due(20, 10, 0), 5, 10),
-        (Due(20, 10, 12), 12, 20),
+        (DueTimes(None, None, 0), 5, None),
+        (DueTimes(10, None, 0), 5, 10),
+        (DueTimes(10, None, 0), 10, None),  # a row at the window's end has closed it, or will
+        (DueTimes(10, None, 0), 11, None),
+        (DueTimes(None, 10, 0), 11, 10),  # rows do not tell that nothing came
+        (DueTimes(None, 10, 9), 11, 10),
+        (DueTimes(None, 10, 10), 11, None),
+        (DueTimes(10, 20, 0), 5, 10),
+        (DueTimes(10, 20, 0), 12, 20),
+        (DueTimes(20, 10, 0), 5, 10),
+        (DueTimes(20, 10, 12), 12, 20),
     ],
 )
-def test_the_next_tick_is_for_what_nothing_has_told_yet(due: Due, head: int, moment: int | None) -> None:
+def test_the_next_tick_is_for_what_nothing_has_told_yet(due: DueTimes, head: int, moment: int | None) -> None:
     assert due.next(head) == moment
 
 
 def test_a_tick_is_wanted_from_its_moment_on_in_the_ledgers_time() -> None:
-    due = Due(10, None, 0)
+    due = DueTimes(10, None, 0)
     assert [now for now in range(8, 12) if due.wants_tick(5, now)] == [10, 11]
     # The clock was set back: a tick would be recorded right behind the head all the same.
-    assert Due(None, 10, 0).wants_tick(head=30, now=1)
+    assert DueTimes(None, 10, 0).wants_tick(head=30, now=1)
 
 
 async def test_no_tick_is_recorded_when_nothing_is_due(database: Database) -> None:

@@ -12,7 +12,7 @@ from tests.recording import judged, record, rows, sequencing
 from tidelock.errors import Unreachable
 from tidelock.ledger.anchor import Anchor
 from tidelock.ledger.rows import event_row, event_tail, numeric_text, raw_rows
-from tidelock.ledger.verify import Verification, verify
+from tidelock.ledger.verify import VerifyResult, verify
 from tidelock.model import Event
 from tidelock.postgres.database import Database
 from tidelock.quantities import numeric_binary
@@ -34,11 +34,11 @@ async def fill(database: Database) -> None:
         await record(sequencer, {"ts": DAY, "customerRef": "last"})
 
 
-async def check(database: Database, anchor: Path = Path("no-anchor.jsonl")) -> Verification:
+async def check(database: Database, anchor: Path = Path("no-anchor.jsonl")) -> VerifyResult:
     return await asyncio.to_thread(verify, database, anchor, lambda done, total: None)
 
 
-def failed(found: Verification) -> set[str]:
+def failed(found: VerifyResult) -> set[str]:
     assert found.report.ok == (found.first is None)
     return {each.name for each in found.report.checks if not each.ok}
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from tidelock.errors import Difference, SettingsError, Unreachable
-from tidelock.postgres.course import IDLE, MORE, Course, CursorMoved, Do, Failure, Step, Turn, failure_of
+from tidelock.errors import CursorMoved, Difference, SettingsError, Unreachable
+from tidelock.postgres.course import IDLE, MORE, Action, Course, Do, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
 from tidelock.postgres.loop import Reader, ReaderLoop, Saying
 from tidelock.postgres.reconnect import Away
@@ -24,7 +24,7 @@ def opened(now: float = 0.0, **options: Any) -> Course:
     course = Course(poll_s=POLL_S, **options)
     course.connected()
     course.opened()
-    assert course.next(now) == Step(Do.TURN)
+    assert course.next(now) == Action(Do.TURN)
     return course
 
 
@@ -46,7 +46,7 @@ def test_it_connects_opens_turns_and_waits_for_the_poll_at_most() -> None:
         course.turning()
         course.turned(MORE, 0)
     course.turned(IDLE, 0)
-    assert course.next(0.5) == Step(Do.WAIT, 1.5)
+    assert course.next(0.5) == Action(Do.WAIT, 1.5)
     assert course.next(2.0).do is Do.TURN, "an announcement may have been lost"
 
 
@@ -67,7 +67,7 @@ def test_what_is_announced_during_a_pause_is_remembered_and_ends_no_pause() -> N
     course.turning()
     course.turned(Turn(pause_s=1.0), 0)
     course.heard()
-    assert course.next(0.5) == Step(Do.PAUSE, 0.5)
+    assert course.next(0.5) == Action(Do.PAUSE, 0.5)
     assert course.next(1.0).do is Do.TURN
 
 
@@ -93,7 +93,7 @@ def test_a_year_of_failures_is_no_number_too_large() -> None:
     course = Course(poll_s=POLL_S)
     course.failures = 3_000_000
     course.failed(Failure.AWAY, 0)
-    assert course.next(0) == Step(Do.PAUSE, 10.0)
+    assert course.next(0) == Action(Do.PAUSE, 10.0)
 
 
 def test_one_whose_cursor_was_moved_opens_again_at_once_and_over_the_same_connection() -> None:
@@ -108,7 +108,7 @@ def test_one_that_stands_by_asks_for_the_lease_again_and_not_at_every_announceme
     course.connected()
     course.stands_by(0)
     course.heard()
-    assert course.next(0) == Step(Do.PAUSE, 0.25)
+    assert course.next(0) == Action(Do.PAUSE, 0.25)
     assert course.next(0.25).do is Do.OPEN
 
 
@@ -123,11 +123,11 @@ def test_a_lost_connection_costs_the_lease_wherever_it_is_lost() -> None:
 @pytest.mark.parametrize("jump", [-(10.0**9), 10.0**9])
 def test_a_clock_that_jumps_neither_hangs_nor_hurries_a_reader(jump: float) -> None:
     course = idle(now=100.0)
-    assert course.next(101.0) == Step(Do.WAIT, 1.0)
+    assert course.next(101.0) == Action(Do.WAIT, 1.0)
     if jump > 0:
         assert course.next(101.0 + jump).do is Do.TURN
     else:
-        assert course.next(101.0 + jump) == Step(Do.WAIT, 1.0), "what was to come in a second comes in a second"
+        assert course.next(101.0 + jump) == Action(Do.WAIT, 1.0), "what was to come in a second comes in a second"
         assert course.next(102.0 + jump).do is Do.TURN
     course.failed(Failure.AWAY, 101.0 + jump)
     assert course.next(101.0 + jump).seconds <= 0.1 + 1e-6

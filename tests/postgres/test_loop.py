@@ -19,8 +19,9 @@ import pytest
 from tests.budgets import HANG_S
 from tests.conftest import Databases
 from tests.dropping import Drop, Dropping, dropping, sweep
+from tidelock.errors import CursorMoved
 from tidelock.postgres import leases
-from tidelock.postgres.course import IDLE, MORE, CursorMoved, Failure, Turn
+from tidelock.postgres.course import IDLE, MORE, Failure, Turn
 from tidelock.postgres.database import Database
 from tidelock.postgres.listener import LEDGER_CHANNEL
 from tidelock.postgres.loop import AsyncReaderLoop, Reader, ReaderLoop

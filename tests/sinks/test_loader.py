@@ -24,8 +24,8 @@ from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import ClickHouseSettings, LoadSettings
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
-from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
-from tidelock.sinks.loader import Lane, Loader, Loading, Sink
+from tidelock.sinks.clickhouse import _StagedRows as ClickHouseStaged
+from tidelock.sinks.loader import Loader, Loading, Sink, StoreLoad
 from tidelock.sinks.source import LedgerSource
 from tidelock.spark.runtime import Spark
 from tidelock.tables import SCHEMA
@@ -175,7 +175,7 @@ def test_who_asks_for_once_is_told_at_once_of_a_store_that_is_away(spark: Spark,
 
 
 def test_steps_that_fail_become_small_and_the_size_that_works_is_kept_for_a_while() -> None:
-    lane = Lane(Loading(ClickHouseSink(ClickHouseSettings(url="chdb:/x")), None, None), LoadSettings())  # type: ignore[arg-type]
+    lane = StoreLoad(Loading(ClickHouseSink(ClickHouseSettings(url="chdb:/x")), None, None), LoadSettings())  # type: ignore[arg-type]
     sizes = [lane.events_max]
     while lane.shrink():
         sizes.append(lane.events_max)

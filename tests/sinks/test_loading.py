@@ -9,12 +9,11 @@ import pytest
 
 from tests.recording import rows
 from tests.sinks.stores import AnyStore, TestClickHouse, TestLake, fill, loading, proven
-from tidelock.errors import Unreachable
-from tidelock.fold.store import CursorMoved
+from tidelock.errors import CursorMoved, Unreachable
 from tidelock.postgres.database import Database
 from tidelock.sinks import proof
 from tidelock.sinks.clickhouse import ClickHouseStore
-from tidelock.sinks.clickhouse import _Staged as ClickHouseStaged
+from tidelock.sinks.clickhouse import _StagedRows as ClickHouseStaged
 from tidelock.sinks.columns import NAMES
 from tidelock.sinks.files import LocalFiles
 from tidelock.sinks.lakereader import LakeReader

@@ -12,7 +12,7 @@ from tests.sources.materialize import StandIn, standing_in
 from tidelock.columns import ColumnType
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.sources.connect.connector import Change, Connector, KeyViolation, Part, PositionLost
+from tidelock.sources.connect.connector import Connector, KeyViolation, MomentPart, PositionLost, RowChange
 from tidelock.sources.connect.materialize import Materialize
 
 #: what every source has: rows {"id": bigint, "v": text} by id
@@ -69,7 +69,7 @@ class ListSource:
 
     def __init__(self) -> None:
         self.now = int(time.time() * 1000) - 1_000_000
-        self.moments: list[tuple[int, list[Change], bool]] = []
+        self.moments: list[tuple[int, list[RowChange], bool]] = []
         self.rows: dict[int, bytes] = {}
         self.kept_from = 0
         self.cuts = 0
@@ -80,8 +80,8 @@ class ListSource:
     def commit(self, upserts: Mapping[int, str], deletes: Sequence[int] = (), violations: Sequence[int] = ()) -> int:
         self.now += 7
         made = {number: b'{"id":%d,"v":"%s"}' % (number, text.encode()) for number, text in upserts.items()}
-        changes = [Change("upsert", row) for row in made.values()]
-        changes += [Change("delete", b'{"id":%d}' % number) for number in deletes]
+        changes = [RowChange("upsert", row) for row in made.values()]
+        changes += [RowChange("delete", b'{"id":%d}' % number) for number in deletes]
         self.moments.append((self.now, changes, bool(violations)))
         self.rows = {number: row for number, row in (self.rows | made).items() if number not in deletes}
         return self.now
@@ -109,11 +109,11 @@ class ListConnector:
         if set(stream.columns) - {"id", "v"}:
             raise SettingsError(f"the list has no column {set(stream.columns) - {'id', 'v'}}")
 
-    async def parts(self, after: str | None, not_before_ms: int | None = None) -> AsyncGenerator[Part, None]:
+    async def parts(self, after: str | None, not_before_ms: int | None = None) -> AsyncGenerator[MomentPart, None]:
         source, cuts = self._source, self._source.cuts
         if after is None:
             told = max(source.now, not_before_ms or 0)
-            for part in self._split(told, [Change("upsert", row) for row in source.rows.values()], whole=True):
+            for part in self._split(told, [RowChange("upsert", row) for row in source.rows.values()], whole=True):
                 yield part
         elif int(after) < source.kept_from:
             raise PositionLost(f"what came after {after} is forgotten")
@@ -130,7 +130,7 @@ class ListConnector:
                 told = at
             if now > told:
                 told = now
-                yield Part(told, (), str(told))
+                yield MomentPart(told, (), str(told))
             await asyncio.sleep(0.001)
             if source.cuts != cuts:
                 raise Unreachable("cut")
@@ -138,12 +138,12 @@ class ListConnector:
     async def close(self) -> None:
         pass
 
-    def _split(self, at: int, changes: list[Change], *, whole: bool = False) -> Iterator[Part]:
+    def _split(self, at: int, changes: list[RowChange], *, whole: bool = False) -> Iterator[MomentPart]:
         size = self._part_rows_max
         while len(changes) > size:
-            yield Part(at, changes[:size], None, whole)
+            yield MomentPart(at, changes[:size], None, whole)
             changes = changes[size:]
-        yield Part(at, changes, str(at), whole)
+        yield MomentPart(at, changes, str(at), whole)
 
 
 @contextmanager

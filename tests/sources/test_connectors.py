@@ -16,7 +16,7 @@ import pytest
 from tests.budgets import HANG_S
 from tests.sources.connectors import SOURCES, STREAM, UNFIT, Source, sourcing
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.sources.connect.connector import Connector, KeyViolation, Part, PositionLost
+from tidelock.sources.connect.connector import Connector, KeyViolation, MomentPart, PositionLost
 
 pytestmark = pytest.mark.check
 
@@ -57,7 +57,7 @@ class Listening:
             assert not part.changes
             self.position = part.position
 
-    async def _part(self) -> Part:
+    async def _part(self) -> MomentPart:
         async with asyncio.timeout(HANG_S):
             return await anext(self._parts)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidelock.errors import SettingsError
 from tidelock.model import Recorded, Rejected
-from tidelock.sources.fields import ColumnMap, Target, event_text
+from tidelock.sources.fields import ColumnMap, FieldTarget, event_text
 from tidelock.sources.files.exporting import event_writer
 from tidelock.sources.files.rows import format_of, open_rows
 
@@ -97,14 +97,12 @@ def test_columns_are_fields_in_either_spelling_and_else_members_of_data() -> Non
     found = ColumnMap(["when=ts", "x=data.y", "z=-"]).targets(
         ["customer_ref", "tenantId", "when", "x", "z", "w"], NOWHERE
     )
-    assert found == [
-        Target("customerRef", False), Target("tenantId", False), Target("ts", False), Target("y", True), None,
-        Target("w", True),
-    ]  # fmt: skip
+    fields = [FieldTarget(name, is_member=False) for name in ("customerRef", "tenantId", "ts")]
+    assert found == [*fields, FieldTarget("y", is_member=True), None, FieldTarget("w", is_member=True)]
 
 
 def test_the_extra_columns_of_an_export_are_ones_own_unless_all_are_there() -> None:
-    assert ColumnMap([]).targets(["receivedAt"], NOWHERE) == [Target("receivedAt", True)]
+    assert ColumnMap([]).targets(["receivedAt"], NOWHERE) == [FieldTarget("receivedAt", True)]
     every = ["ingressSequence", "commitId", "source_timestamp", "receivedAt", "key_source"]
     assert all(target and not target.is_member for target in ColumnMap([]).targets(every, NOWHERE))
 
@@ -116,7 +114,7 @@ def test_a_mapping_that_says_nothing_is_refused(pairs: list[str]) -> None:
 
 
 def test_json_text_in_a_data_column_cannot_reach_beyond_it() -> None:
-    found = event_text(['1, "tenantId": "other"'], [Target("data", False)])
+    found = event_text(['1, "tenantId": "other"'], [FieldTarget("data", False)])
     assert isinstance(found, Rejected)
     assert found.error.code == "invalid_json"
 

@@ -21,7 +21,7 @@ from tests.faults.processes import until
 from tidelock.model import Problem, Rejected
 from tidelock.postgres.database import Database
 from tidelock.sources.files.order import NEVER, InOrder, SortRoom, time_of
-from tidelock.sources.files.rows import Row
+from tidelock.sources.files.rows import FileRow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _REFUSED = Rejected(Problem("invalid_json", "not JSON"))
@@ -43,7 +43,7 @@ class _Rows:
     fraction = 1.0
     names_stream = True
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[FileRow]) -> None:
         self._rows = rows
 
     def rows(self, after: int) -> Any:
@@ -71,7 +71,7 @@ def test_rows_come_by_time_and_where_that_is_equal_as_the_file_has_them_whatever
     # Small parts, so that a short list has many runs, and more of them than are merged at a time.
     monkeypatch.setattr("tidelock.sources.files.runs._WAITING_ROWS", 3)
     monkeypatch.setattr("tidelock.sources.files.runs._RUNS_MAX", 4)
-    rows = [Row(number, text) for number, text in enumerate(found, 1)]
+    rows = [FileRow(number, text) for number, text in enumerate(found, 1)]
     order = InOrder(lambda: _Rows(rows), SortRoom(memory, tmp_path))
     try:
         assert order.read(lambda *_: None, lambda: False)
@@ -85,7 +85,7 @@ def test_rows_come_by_time_and_where_that_is_equal_as_the_file_has_them_whatever
 
 def test_the_time_of_a_row_is_that_of_its_event_and_what_has_none_comes_last() -> None:
     known = [b'{"ts":1}', b'{"occurredAt":"1970-01-01T00:00:00.001Z","data":{"ts":7}}', b'{"ts":null,"occurredAt":1}']
-    assert {time_of(Row(1, text)) for text in known} == {1_000_000}
+    assert {time_of(FileRow(1, text)) for text in known} == {1_000_000}
     unknown: list[bytes | Rejected] = [
         b"{}",
         b"not json",
@@ -96,7 +96,7 @@ def test_the_time_of_a_row_is_that_of_its_event_and_what_has_none_comes_last() -
         b"\xff",
         _REFUSED,
     ]
-    assert {time_of(Row(1, text)) for text in unknown} == {NEVER}
+    assert {time_of(FileRow(1, text)) for text in unknown} == {NEVER}
 
 
 def test_a_file_is_recorded_in_order_of_time_and_as_it_is_when_that_is_asked_for(

@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelock.errors import Unreachable
-from tidelock.sources.connect.connector import Change, Part
+from tidelock.sources.connect.connector import MomentPart, RowChange
 from tidelock.sources.connect.materialize import Moments
 
 pytestmark = pytest.mark.check
 
 
-def change(number: int) -> Change:
-    return Change("upsert", b"%d" % number)
+def change(number: int) -> RowChange:
+    return RowChange("upsert", b"%d" % number)
 
 
-def told(moments: Moments, *words: int | tuple[int, int]) -> list[Part]:
+def told(moments: Moments, *words: int | tuple[int, int]) -> list[MomentPart]:
     """What comes of progress (a number) and rows (time, number)."""
-    parts: list[Part] = []
+    parts: list[MomentPart] = []
     for word in words:
         if isinstance(word, int):
             parts += moments.progressed(word)
@@ -29,35 +29,35 @@ def told(moments: Moments, *words: int | tuple[int, int]) -> list[Part]:
 def test_a_snapshot_is_complete_when_its_time_has_passed() -> None:
     moments = Moments(None, 100)
     assert told(moments, 10, (10, 1), (10, 2), 10) == []
-    assert told(moments, 11) == [Part(10, [change(1), change(2)], "10", whole=True)]
+    assert told(moments, 11) == [MomentPart(10, [change(1), change(2)], "10", whole=True)]
 
 
 def test_a_snapshot_without_rows_is_one_too() -> None:
-    assert told(Moments(None, 100), 10, 15) == [Part(10, [], "14", whole=True)]
+    assert told(Moments(None, 100), 10, 15) == [MomentPart(10, [], "14", whole=True)]
 
 
 def test_a_later_row_completes_what_is_earlier_without_a_word_of_progress() -> None:
     moments = Moments(5, 100)
-    assert told(moments, (7, 1), (8, 2)) == [Part(7, [change(1)], "7")]
-    assert told(moments, 9) == [Part(8, [change(2)], "8")]
+    assert told(moments, (7, 1), (8, 2)) == [MomentPart(7, [change(1)], "7")]
+    assert told(moments, 9) == [MomentPart(8, [change(2)], "8")]
 
 
 def test_progress_alone_moves_the_position() -> None:
     moments = Moments(5, 100)
     assert told(moments, 5, 6) == []
-    assert told(moments, 9, 9) == [Part(8, (), "8")]
+    assert told(moments, 9, 9) == [MomentPart(8, (), "8")]
 
 
 def test_a_large_moment_comes_in_parts() -> None:
     moments = Moments(5, 2)
     parts = told(moments, (7, 1), (7, 2), (7, 3), 8)
-    assert parts == [Part(7, [change(1), change(2)], None), Part(7, [change(3)], "7")]
+    assert parts == [MomentPart(7, [change(1), change(2)], None), MomentPart(7, [change(3)], "7")]
 
 
 def test_the_end_completes_what_is_open() -> None:
     moments = Moments(5, 2)
     assert told(moments, (7, 1)) == []
-    assert list(moments.ended()) == [Part(7, [change(1)], "7")]
+    assert list(moments.ended()) == [MomentPart(7, [change(1)], "7")]
 
 
 def test_time_that_goes_back_is_a_subscription_not_to_rely_on() -> None:

@@ -122,7 +122,7 @@ class _Wanted(NamedTuple):
         return cls(only, parameters.sequence("after"))
 
 
-class _Client(NamedTuple):
+class _Admitted(NamedTuple):
     """Who was let in, and for what."""
 
     #: with the key it showed
@@ -178,15 +178,15 @@ class TailRoute:
         except Overloaded as error:
             await _close_for(error, send)
 
-    async def _let_in(self, wanted: _Wanted, headers: Mapping[bytes, bytes]) -> _Client:
+    async def _let_in(self, wanted: _Wanted, headers: Mapping[bytes, bytes]) -> _Admitted:
         grant = (await self._access.grant(headers)).need("read")
         asked = wanted.only.tenant_id
         only = wanted.only._replace(tenant_id=grant.reads(asked))
         # Read in any case: a client is told now that the ledger is away, not later by silence.
         head = await self._connections.ask(read_head)
-        return _Client(headers, asked, only, head.ingress_sequence if wanted.after is None else wanted.after)
+        return _Admitted(headers, asked, only, head.ingress_sequence if wanted.after is None else wanted.after)
 
-    async def _serve(self, client: _Client, receive: Receive, send: Send) -> None:
+    async def _serve(self, client: _Admitted, receive: Receive, send: Send) -> None:
         """Send until the client goes, may no longer read, or the server stops."""
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChangedRange:
     """The changes of one range of the fold."""
 
     #: sequence that the range ends with: who has these is complete through it
@@ -112,7 +112,7 @@ def changes_after(
 
 def read_batches(
     connection: psycopg.Connection[Any], *, after: int, tables: Collection[str] | None = None
-) -> Iterator[Batch]:
+) -> Iterator[ChangedRange]:
     """Changes of the ranges that end after a sequence of the ledger, range by range: for readers with a cursor.
 
     Ranges that changed none of the tables are left out. Raises ResumeExpired.
@@ -123,7 +123,7 @@ def read_batches(
         found = _next(connection, "range_after_sequence", position, wanted, complete_through=time)
         if found is None:
             return
-        yield Batch(found.last_sequence, _merged(connection, found))
+        yield ChangedRange(found.last_sequence, _merged(connection, found))
         position, time = found.last_sequence, found.last_source_timestamp
 
 

@@ -62,7 +62,7 @@ class SequenceStatus(SequenceHealth, frozen=True, rename="camel"):
     problem: str | None = None
 
 
-class Reader(msgspec.Struct, frozen=True, rename="camel"):
+class ReaderLag(msgspec.Struct, frozen=True, rename="camel"):
     """A reader of the ledger and how far it is."""
 
     name: str
@@ -72,7 +72,7 @@ class Reader(msgspec.Struct, frozen=True, rename="camel"):
     lag_seconds: float
 
 
-class Partition(msgspec.Struct, frozen=True, rename="camel"):
+class EventsPartition(msgspec.Struct, frozen=True, rename="camel"):
     """A part of the events' table."""
 
     name: str
@@ -103,13 +103,13 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     database: DatabaseStatus
     head: HeadStatus
     sequence: SequenceStatus
-    readers: list[Reader]
+    readers: list[ReaderLag]
     #: where in Kafka the ledger is
     kafka: list[MirroredPartition]
     windows: list[WindowHealth]
     #: there are more than are shown
     windows_cut: bool
-    partitions: list[Partition]
+    partitions: list[EventsPartition]
     identities_estimate: int
     identities_bytes: int
     salts: int
@@ -141,13 +141,13 @@ def read_status(database: Database, settings: Settings) -> Status:
         head=_head_status(head),
         sequence=_sequence_status(settings, *sequence),
         readers=[
-            Reader(name, sequence, lag(head, sequence, skipped), max(0, waited_ns or 0) / SECOND)
+            ReaderLag(name, sequence, lag(head, sequence, skipped), max(0, waited_ns or 0) / SECOND)
             for name, sequence, skipped, waited_ns in cursors
         ],
         kafka=[MirroredPartition(*row) for row in mirrored],
         windows=[state.health() for state in windows.states],
         windows_cut=windows.cut,
-        partitions=[Partition(*row) for row in partitions],
+        partitions=[EventsPartition(*row) for row in partitions],
         identities_estimate=identities,
         identities_bytes=identities_bytes,
         salts=salts,

@@ -39,7 +39,7 @@ class Unfilled(Unfit):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FormCondition:
     """A comparison as it was filled in."""
 
     column: str
@@ -51,7 +51,7 @@ class Condition:
 class Built:
     """Conditions of which all must be true, or any."""
 
-    conditions: Sequence[Condition]
+    conditions: Sequence[FormCondition]
     any: bool = False
 
     def where(self, types: Mapping[str, str]) -> Json:
@@ -83,7 +83,7 @@ def built_of(where: Json) -> Built | None:
     # Nothing to choose from is never true, and a form without conditions always is.
     if "_or" in where and not parts:
         return None
-    conditions: list[Condition] = []
+    conditions: list[FormCondition] = []
     for part in parts:
         if not isinstance(part, dict):
             return None
@@ -135,7 +135,7 @@ def subscription(table: str, columns: Sequence[str], where: Json, after: str | N
     )
 
 
-def _operand(condition: Condition, type_: str) -> Any:
+def _operand(condition: FormCondition, type_: str) -> Any:
     if condition.operator == "_is_null":
         return condition.value.strip().lower() not in ("no", "false")
     if condition.operator in _LISTS:
@@ -158,7 +158,7 @@ def _value(text: str, column: str, type_: str) -> Any:
     return text
 
 
-def _conditions(part: Json) -> Iterator[Condition | None]:
+def _conditions(part: Json) -> Iterator[FormCondition | None]:
     """The comparisons of a part; None for what is no comparison that a form can show."""
     for column, comparison in part.items():
         if column.startswith("_") or not isinstance(comparison, dict):
@@ -166,7 +166,7 @@ def _conditions(part: Json) -> Iterator[Condition | None]:
             continue
         for operator, operand in comparison.items():
             text = _shown(operator, operand) if operator in OPERATORS else None
-            yield None if text is None else Condition(column, operator, text)
+            yield None if text is None else FormCondition(column, operator, text)
 
 
 def _shown(operator: str, operand: Any) -> str | None:

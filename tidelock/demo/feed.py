@@ -55,7 +55,7 @@ curl -sN {url}/graphql -H 'accept: text/event-stream' -H 'content-type: applicat
 curl -s {url}/v1/triggers/large_trade/deliveries"""
 
 
-class Feed:
+class DemoFeed:
     """Sends turn after turn; what cannot be sent now is sent again, which the ledger knows for a repeat."""
 
     def __init__(self, client: aiohttp.ClientSession, url: str, started_s: float, turn_s: float = TURN_S) -> None:
@@ -211,7 +211,7 @@ async def follow(url: str, started_s: float, turn_s: float) -> None:
     """Until standard input ends, which is when the server does."""
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(url, timeout=timeout) as client:
-        running = asyncio.create_task(Feed(client, url, started_s, turn_s).run())
+        running = asyncio.create_task(DemoFeed(client, url, started_s, turn_s).run())
         ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
         done, _ = await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
         running.cancel()

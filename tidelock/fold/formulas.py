@@ -64,7 +64,7 @@ _WORDS |= {"case", "when", "then", "else", "end", "cast", "try_cast"}
 TypeOf = Callable[[str], str]
 
 
-class Refused(ValueError):
+class FormulaRefused(ValueError):
     """A formula that cannot be used, with the reason for people."""
 
 
@@ -95,7 +95,7 @@ _TEXT = "string"
 def read_formula(text: str, column: Callable[[str], str | None], type_of: TypeOf) -> Formula:
     """The formula of a text; `column` gives the SQL of a name, None where there is no such column. Raises Refused."""
     if len(text) > _LENGTH_MAX:
-        raise Refused(f"is longer than {_LENGTH_MAX} characters")
+        raise FormulaRefused(f"is longer than {_LENGTH_MAX} characters")
     reader = _Reader(_tokens(text), column, type_of)
     reader.formula.sql = reader.any_of(0)
     if reader.next is not _END:
@@ -109,7 +109,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             hint = " (texts have no backslashes)" if "\\" in text else ""
-            raise Refused(f"{text[at:].strip()[:20]!r} is not understood{hint}")
+            raise FormulaRefused(f"{text[at:].strip()[:20]!r} is not understood{hint}")
         kind = match.lastgroup or ""
         found.append(_Token(kind, match[kind]))
         at = match.end()
@@ -132,8 +132,8 @@ class _Reader:
     def next(self) -> _Token:
         return self._tokens[self._at] if self._at < len(self._tokens) else _END
 
-    def unexpected(self) -> Refused:
-        return Refused(f"{self.next.text!r} is not expected there")
+    def unexpected(self) -> FormulaRefused:
+        return FormulaRefused(f"{self.next.text!r} is not expected there")
 
     def any_of(self, level: int) -> str:
         """An expression of operators that bind at least so much: OR, AND, NOT, comparison, sum, product, sign."""
@@ -155,7 +155,7 @@ class _Reader:
     def _deeper(self, level: int) -> str:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise Refused(f"is nested more than {_DEPTH_MAX} deep")
+            raise FormulaRefused(f"is nested more than {_DEPTH_MAX} deep")
         try:
             return self.any_of(level)
         finally:
@@ -172,7 +172,7 @@ class _Reader:
     def _count(self) -> None:
         self._operators += 1
         if self._operators > _OPERATORS_MAX:
-            raise Refused(f"has more than {_OPERATORS_MAX} operators")
+            raise FormulaRefused(f"has more than {_OPERATORS_MAX} operators")
 
     def _operation(self, sign: str, left: str, right: str) -> str:
         if sign == "||":
@@ -197,7 +197,7 @@ class _Reader:
                 negated = "NOT " if self._took("not") else ""
                 what = self._take()
                 if not what.is_("null", "true", "false"):
-                    raise Refused("after IS only NULL, TRUE and FALSE can stand")
+                    raise FormulaRefused("after IS only NULL, TRUE and FALSE can stand")
                 left = f"({left} IS {negated}{what.text.upper()})"
             elif self.next.is_("not", "in", "between", "like"):
                 self._count()
@@ -216,7 +216,7 @@ class _Reader:
             return f"BETWEEN {low} AND {self.any_of(3)}"
         self._expect("like")
         if self.next.kind != "text":
-            raise Refused("LIKE needs a text in quotes")
+            raise FormulaRefused("LIKE needs a text in quotes")
         self._demand(left, _TEXT, "for LIKE")
         return f"LIKE {self._text(self._take())}"
 
@@ -275,7 +275,7 @@ class _Reader:
     def _named(self, name: str) -> str:
         found = self._column(name)
         if found is None:
-            raise Refused(f'there is no column "{name}"')
+            raise FormulaRefused(f'there is no column "{name}"')
         return found
 
     def _case(self) -> str:
@@ -289,7 +289,7 @@ class _Reader:
             sql += f"ELSE {self._deeper(0)} "
         self._expect("end")
         if not sql.startswith("WHEN"):
-            raise Refused("CASE needs WHEN")
+            raise FormulaRefused("CASE needs WHEN")
         return f"CASE {subject}{sql}END"
 
     def _cast(self) -> str:
@@ -316,10 +316,10 @@ class _Reader:
             if not (
                 all(map(_DIGITS.fullmatch, digits)) and 0 < int(digits[0]) <= 38 and int(digits[1]) <= int(digits[0])
             ):
-                raise Refused("a decimal has the type decimal(p,s) with p from 1 to 38 and s from 0 to p")
+                raise FormulaRefused("a decimal has the type decimal(p,s) with p from 1 to 38 and s from 0 to p")
             return f"DECIMAL({int(digits[0])},{int(digits[1])})"
         if token.kind != "word" or name not in _TYPES:
-            raise Refused(f"{token.text!r} is no type to cast to; there are: {' '.join(_TYPES)} decimal(p,s)")
+            raise FormulaRefused(f"{token.text!r} is no type to cast to; there are: {' '.join(_TYPES)} decimal(p,s)")
         return name
 
     def _call(self, name: str) -> str:
@@ -327,9 +327,9 @@ class _Reader:
         arguments = [] if self._took(")") else self._arguments()
         least, most = _FUNCTIONS.get(name) or _GUARDED.get(name) or (0, -1)
         if most < 0:
-            raise Refused(f"the function {name} is not allowed")
+            raise FormulaRefused(f"the function {name} is not allowed")
         if not least <= len(arguments) <= most:
-            raise Refused(f"{name} takes {least if least == most else f'{least} to {most}'} arguments")
+            raise FormulaRefused(f"{name} takes {least if least == most else f'{least} to {most}'} arguments")
         return self._guarded(name, arguments) if name in _GUARDED else f"{name}({', '.join(arguments)})"
 
     def _guarded(self, name: str, arguments: list[str]) -> str:
@@ -347,11 +347,11 @@ class _Reader:
             case "round" | "bround":
                 self._demand(first, NUMERIC, f"for {name}")
                 if others and not (others[0].isdigit() and int(others[0]) <= _ROUND_MAX):
-                    raise Refused(f"{name} takes a number of digits from 0 to {_ROUND_MAX}")
+                    raise FormulaRefused(f"{name} takes a number of digits from 0 to {_ROUND_MAX}")
                 return f"{name}({', '.join(arguments)})"
             case "replace" | "translate":
                 if any(token.kind != "text" for token in self._tokens[self._at - 4 : self._at - 1 : 2]):
-                    raise Refused(f"{name} needs texts in quotes as its second and third argument")
+                    raise FormulaRefused(f"{name} needs texts in quotes as its second and third argument")
                 return f"{name}({', '.join(arguments)})"
         self._demand(others[0], "tinyint|smallint|int", f"for {name}")
         self._demand(first, "date", f"for {name}")
@@ -385,7 +385,7 @@ class _Reader:
 
     def _expect(self, text: str) -> None:
         if not self._took(text):
-            raise Refused(f"{text.upper()} is expected before {self.next.text!r}")
+            raise FormulaRefused(f"{text.upper()} is expected before {self.next.text!r}")
 
 
 def _let(value: str, body: str) -> str:

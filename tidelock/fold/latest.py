@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from tidelock.columns import STRING, ColumnType, table_column
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
-from tidelock.fold.formulas import ALLOWED, NUMERIC, Formula, Refused, read_formula
+from tidelock.fold.formulas import ALLOWED, NUMERIC, Formula, FormulaRefused, read_formula
 from tidelock.fold.kernel.latest import VALUE, LatestTable
 from tidelock.fold.streams import WHOLE, Reading, Slots, by_stream, readings
 from tidelock.sections import Section
@@ -126,7 +126,7 @@ def compile_calculations(
     for name, text in stream.calculated.items():
         try:
             found[name] = _Compiler(session, stream).compiled(text, column)
-        except Refused as refused:
+        except FormulaRefused as refused:
             raise _error(section, name, text, stream, str(refused)) from None
     return found
 
@@ -177,7 +177,7 @@ class _Compiler:
         try:
             return self._session.sql(f"SELECT {columns} FROM (SELECT named_struct({', '.join(nulls)}) AS row)")
         except PySparkException as error:
-            raise Refused(_reason(error)) from None
+            raise FormulaRefused(_reason(error)) from None
 
     def _type_of(self, sql: str) -> str:
         return str(self._analyzed(sql).schema[0].dataType.simpleString())
@@ -189,7 +189,7 @@ class _Compiler:
             type_ = field.dataType.simpleString()
             if re.fullmatch(types, type_) is None:
                 wanted = "a number" if types == NUMERIC else types.replace("|", " or ")
-                raise Refused(f"{type_} was given where {wanted} is needed {purpose}; CAST it")
+                raise FormulaRefused(f"{type_} was given where {wanted} is needed {purpose}; CAST it")
         expressions = frame._jdf.queryExecution().analyzed().expressions()
         self._check_casts(expressions.apply(0))
 
@@ -202,7 +202,7 @@ class _Compiler:
             jvm: Any = self._session._jvm
             cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
             if not (constant or _total(given, wanted) or cast.canUpCast(child.dataType(), node.dataType())):
-                raise Refused(f"{given} stands where {wanted} is needed; write CAST(... AS {wanted})")
+                raise FormulaRefused(f"{given} stands where {wanted} is needed; write CAST(... AS {wanted})")
         children = node.children()
         for number in range(children.size()):
             self._check_casts(children.apply(number))
@@ -219,7 +219,7 @@ def _result(type_: str) -> tuple[ColumnType, str]:
     if decimal := _DECIMAL.fullmatch(type_):
         return ColumnType("decimal", int(decimal[1]), int(decimal[2])), "v"
     if type_ not in _RESULTS:
-        raise Refused(f"gives {type_}, which no column can hold; {_HINT}")
+        raise FormulaRefused(f"gives {type_}, which no column can hold; {_HINT}")
     name, checked = _RESULTS[type_]
     return ColumnType(name), checked
 

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from tidelock.definitions import Definitions
-from tidelock.errors import SettingsError, Unreachable
+from tidelock.errors import CursorMoved, SettingsError, Unreachable
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
 from tidelock.fold.redefine.catalog import (
@@ -31,7 +31,7 @@ from tidelock.fold.redefine.shadow import Plan, Shadow
 from tidelock.fold.redefine.swap import swap
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.statements import drop, reshape
-from tidelock.fold.store import CursorMoved, Store
+from tidelock.fold.store import Store
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark, reason

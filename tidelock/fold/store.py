@@ -16,7 +16,7 @@ from adbc_driver_postgresql import dbapi
 from tidelock.arrow import column, typed
 from tidelock.changes.segments import Segment, encode
 from tidelock.columns import STRING
-from tidelock.errors import TidelockError, Unreachable
+from tidelock.errors import CursorMoved, Unreachable
 from tidelock.fold import statements
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
 from tidelock.postgres.database import Database
@@ -35,10 +35,6 @@ _COPIED_ROWS = 1_000
 _LOCKED = "55P03"
 #: SQLSTATEs of what no waiting mends: data, constraints, syntax, limits
 _OBJECTIONS = ("22", "23", "42", "54")
-
-
-class CursorMoved(TidelockError):
-    """Another fold has applied the range: nothing was done twice, and nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class _Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, grant = self._route, self._grant
-        client = _Client(send)
+        client = _SseClient(send)
         with (
             route.places.take(grant.tenant_id),
             route.watch.over(dict(scope["headers"]), grant.reads(None), client.end),
@@ -81,7 +81,7 @@ class _Stream(Response):
                 await client.finish(errors[0] if errors else None)
 
 
-class _Client(OpenClient):
+class _SseClient(OpenClient):
     still_here = b":\n\n"
 
     def __init__(self, send: Send) -> None:

@@ -71,7 +71,7 @@ class _Watched:
 
 
 @dataclass(eq=False, slots=True)
-class _Group:
+class _KeyGroup:
     """Clients that showed the same key."""
 
     headers: Mapping[bytes, bytes]
@@ -84,7 +84,7 @@ class AccessWatch:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._groups: dict[tuple[bytes | None, ...], _Group] = {}
+        self._groups: dict[tuple[bytes | None, ...], _KeyGroup] = {}
 
     @contextmanager
     def over(
@@ -97,7 +97,7 @@ class AccessWatch:
     ) -> Iterator[None]:
         """Calls `refuse` when the client may no longer read that tenant (None: all), as it might when it came."""
         shown = tuple(headers.get(name) for name in _JUDGED)
-        group = self._groups.setdefault(shown, _Group({name: headers[name] for name in _JUDGED if name in headers}))
+        group = self._groups.setdefault(shown, _KeyGroup({name: headers[name] for name in _JUDGED if name in headers}))
         client = _Watched(asked_tenant_id, tenant_id, refuse)
         group.clients.add(client)
         if group.task is None:
@@ -110,7 +110,7 @@ class AccessWatch:
                 group.task.cancel()
                 self._groups.pop(shown, None)
 
-    async def _look(self, group: _Group) -> None:
+    async def _look(self, group: _KeyGroup) -> None:
         while True:
             await self._access.changed(_RECHECK_S)
             try:

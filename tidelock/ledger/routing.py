@@ -84,7 +84,7 @@ class FollowerQueue:
         return len(self._frames)
 
 
-class _Group:
+class _FilterGroup:
     """All followers with one filter, and what the current batch has for them."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Router:
 
     def __init__(self) -> None:
         #: per combination of filtered fields: how to read them off an event's names, and the groups by those values
-        self._groups: dict[tuple[int, ...], tuple[Callable[[Filter], Hashable], dict[Hashable, _Group]]] = {}
+        self._groups: dict[tuple[int, ...], tuple[Callable[[Filter], Hashable], dict[Hashable, _FilterGroup]]] = {}
 
     def __len__(self) -> int:
         return sum(len(group.queues) for _, groups in self._groups.values() for group in groups.values())
@@ -105,7 +105,7 @@ class Router:
     def add(self, queue: FollowerQueue) -> None:
         fields = _fields(queue.only)
         values, groups = self._groups.setdefault(fields, (_reader(fields), {}))
-        groups.setdefault(values(queue.only), _Group()).queues.add(queue)
+        groups.setdefault(values(queue.only), _FilterGroup()).queues.add(queue)
 
     def remove(self, queue: FollowerQueue) -> None:
         fields = _fields(queue.only)
@@ -122,7 +122,7 @@ class Router:
 
     def route(self, events: Sequence[Recorded]) -> None:
         """Offer the events, in their order, to everybody they match."""
-        touched: dict[_Group, None] = {}
+        touched: dict[_FilterGroup, None] = {}
         for event in events:
             names = Filter(event.tenant_id, event.stream, event.customer_ref, event.causality_key)
             encoded: Frame | None = None
@@ -149,7 +149,7 @@ class Router:
                     wanted[name] = tuple(str(value) for value in values)
         return Slice(**wanted)
 
-    def _all_groups(self) -> list[_Group]:
+    def _all_groups(self) -> list[_FilterGroup]:
         return [group for _, groups in self._groups.values() for group in groups.values()]
 
 

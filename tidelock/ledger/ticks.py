@@ -34,7 +34,7 @@ _PAUSE_MAX_S = 1.0
 _ANSWER_S = 2.0
 
 
-class Due(NamedTuple):
+class DueTimes(NamedTuple):
     """Moments that the fold waits for, in nanoseconds, and the last tick it was or will be told of."""
 
     #: the end of the next window by arrival; any event at or after it closes that window
@@ -59,9 +59,9 @@ class Due(NamedTuple):
         return moment is not None and max(now, head + 1) >= moment
 
 
-async def read_due(connection: psycopg.AsyncConnection[Any]) -> Due:
+async def read_due(connection: psycopg.AsyncConnection[Any]) -> DueTimes:
     row = await (await connection.execute(QUERIES["due"])).fetchone()
-    return Due(None, None, 0) if row is None else Due(*row)
+    return DueTimes(None, None, 0) if row is None else DueTimes(*row)
 
 
 class Ticker:

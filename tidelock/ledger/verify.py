@@ -65,7 +65,7 @@ class Link(NamedTuple):
 _BEFORE_FIRST = Link(commit_id=0, first=0, last=0, source_timestamp=0, control=False, digest=bytes(32), skipped=0)
 
 
-class Verification(NamedTuple):
+class VerifyResult(NamedTuple):
     """What `verify` found."""
 
     report: Report
@@ -73,7 +73,7 @@ class Verification(NamedTuple):
     first: str | None
 
 
-def verify(database: Database, anchor: Path, progress: Progress) -> Verification:
+def verify(database: Database, anchor: Path, progress: Progress) -> VerifyResult:
     """Check everything."""
     anchors = AnchorProof(anchor)
     with (
@@ -90,7 +90,7 @@ def verify(database: Database, anchor: Path, progress: Progress) -> Verification
     checks = [*walk.checks(), identity_proof.check(), anchors.check()]
     # At one place the check that names a row tells more than the one that names a commit.
     by_precision = [walk.content, walk.density, identity_proof.findings, walk.order, walk.chain, anchors.findings]
-    return Verification(Report.of(checks), first_difference(by_precision))
+    return VerifyResult(Report.of(checks), first_difference(by_precision))
 
 
 class _Walk:

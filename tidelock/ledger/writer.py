@@ -23,7 +23,7 @@ from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known
 from tidelock.ledger.rows import KEY_SOURCES, original
 from tidelock.ledger.salts import read_salts
-from tidelock.ledger.ticks import Due, read_due
+from tidelock.ledger.ticks import DueTimes, read_due
 from tidelock.model import Event, Head
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
@@ -97,7 +97,7 @@ class LedgerWriter:
         except psycopg.Error as error:
             raise _translated(error) from error
 
-    async def due(self) -> Due:
+    async def due(self) -> DueTimes:
         """What the fold waits for."""
         assert self._connection is not None, "asked under the lock only"
         try:

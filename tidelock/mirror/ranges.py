@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from tidelock.errors import Unreachable
+from tidelock.errors import CursorMoved, Unreachable
 from tidelock.postgres.queries import load
 
 QUERIES = load("tidelock.mirror", "sql/ranges.sql")
@@ -52,7 +52,7 @@ class Offsets:
 
 
 @dataclass(slots=True)
-class Batch:
+class InFlight:
     """Events of the ledger one after another."""
 
     first_sequence: int
@@ -79,7 +79,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class MirroredRange:
     """Whole commits that are in Kafka, and where."""
 
     first_sequence: int
@@ -90,30 +90,26 @@ class Range:
     def events(self) -> int:
         return sum(span.count for span in self.spans.values())
 
-    def joined(self, following: Range) -> Range:
+    def joined(self, following: MirroredRange) -> MirroredRange:
         spans = dict(self.spans)
         for place, span in following.spans.items():
             spans[place] = spans[place].joined(span) if place in spans else span
-        return Range(self.first_sequence, following.last_sequence, spans)
+        return MirroredRange(self.first_sequence, following.last_sequence, spans)
 
-    def before(self, following: Range) -> bool:
+    def before(self, following: MirroredRange) -> bool:
         """Whether offsets go on where they ended; they do not in a topic that was deleted and made anew."""
         return all(
             span.before(following.spans[place]) for place, span in self.spans.items() if place in following.spans
         )
 
 
-def range_of(batches: Iterable[Batch]) -> Range:
+def range_of(batches: Iterable[InFlight]) -> MirroredRange:
     """The range of batches one after another, all acknowledged."""
-    ranges = [Range(batch.first_sequence, batch.last_sequence, batch.spans) for batch in batches]
+    ranges = [MirroredRange(batch.first_sequence, batch.last_sequence, batch.spans) for batch in batches]
     whole = ranges[0]
     for following in ranges[1:]:
         whole = whole.joined(following)
     return whole
-
-
-class CursorMoved(Exception):
-    """Another has moved the cursor: a second mirror, or a repair."""
 
 
 class Ranges:
@@ -124,15 +120,15 @@ class Ranges:
         connection.execute(QUERIES["begin"])
         self.position = read_position(connection)
         #: the last one recorded, while it is small
-        self._last: Range | None = None
+        self._last: MirroredRange | None = None
 
-    def record(self, found: Range) -> None:
+    def record(self, found: MirroredRange) -> None:
         """Raises CursorMoved when this is not the next one."""
         before, joined = self._last, found
         with self._connection.transaction():
             moved = self._connection.execute(QUERIES["move"], {"before": self.position, "after": found.last_sequence})
             if moved.rowcount != 1:
-                raise CursorMoved
+                raise CursorMoved(f"the mirror's cursor is not at {self.position} any more")
             if before is not None and before.before(found):
                 self._connection.execute(QUERIES["forget"], (before.last_sequence,))
                 joined = before.joined(found)
@@ -140,7 +136,7 @@ class Ranges:
         self.position = found.last_sequence
         self._last = joined if joined.events < _JOINED_EVENTS else None
 
-    def _write(self, found: Range) -> None:
+    def _write(self, found: MirroredRange) -> None:
         places, spans = list(found.spans), list(found.spans.values())
         given = {
             "first": found.first_sequence,

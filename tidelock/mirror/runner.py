@@ -16,12 +16,12 @@ from typing import Any
 
 import psycopg
 
-from tidelock.errors import Unreachable
+from tidelock.errors import CursorMoved, Unreachable
 from tidelock.instants import SECOND
 from tidelock.mirror.cluster import KafkaCluster
 from tidelock.mirror.messages import LedgerPages, MessagePage
-from tidelock.mirror.ranges import Batch, CursorMoved, Ranges, range_of, read_ledger_end, read_position
-from tidelock.mirror.sender import Sender
+from tidelock.mirror.ranges import InFlight, Ranges, range_of, read_ledger_end, read_position
+from tidelock.mirror.sender import KafkaSender
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import lost
@@ -72,10 +72,10 @@ class Mirror:
         self._leased = False
         self._source: LedgerPages | None = None
         self._cluster: KafkaCluster | None = None
-        self._sender: Sender | None = None
+        self._sender: KafkaSender | None = None
         self._ranges: Ranges | None = None
         #: under way, in ledger order
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[InFlight] = deque()
         #: sent, acknowledged or not
         self._sent = 0
         #: what is waited for, once it has been told
@@ -137,7 +137,7 @@ class Mirror:
         self._cluster = KafkaCluster(self._kafka, self._settings.event_bytes_max)
         self._cluster.look()
         self._source = LedgerPages(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)
-        self._sender = Sender(self._kafka, careful=self._failures > 0)
+        self._sender = KafkaSender(self._kafka, careful=self._failures > 0)
         self._told = ""
         self._tell(f"mirroring to {', '.join(self._kafka.brokers)} from sequence {self._sent}")
 
@@ -222,7 +222,7 @@ class Mirror:
         assert self._listener is not None
         # Whoever has nothing to record would not see it otherwise.
         if read_position(self._listener) != self.position:
-            raise CursorMoved
+            raise CursorMoved(f"the mirror's cursor is not at {self.position} any more")
         looks = 0
         while looks < _POLL_S / _PATIENCE_S and not self._stop.is_set():
             looks += 1

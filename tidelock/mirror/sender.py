@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tidelock.errors import Unreachable
 from tidelock.mirror.cluster import BATCH_BYTES, brokers_of, open_client, reason
 from tidelock.mirror.messages import Message
-from tidelock.mirror.ranges import Batch, Offsets, Partition
+from tidelock.mirror.ranges import InFlight, Offsets, Partition
 from tidelock.settings.groups import KafkaSettings
 
 _ROOM_S = 0.05
@@ -26,7 +26,7 @@ _Topics = Mapping[str, tuple[str, int]]
 _Report = Callable[[KafkaError | None, Any], None]
 
 
-class Sender:
+class KafkaSender:
     """A producer whose messages arrive in order or not at all: what is behind one that is lost is not sent."""
 
     def __init__(self, kafka: KafkaSettings, *, careful: bool) -> None:
@@ -54,9 +54,9 @@ class Sender:
         given = {name: value for name, value in usual.items() if name not in kafka.options}
         self._producer: Producer = open_client(Producer, kafka, {**given, **own})
 
-    def send(self, messages: Sequence[Message], topics: _Topics, *, whole: bool, room: Callable[[], None]) -> Batch:
+    def send(self, messages: Sequence[Message], topics: _Topics, *, whole: bool, room: Callable[[], None]) -> InFlight:
         """Queue messages; `room` is called again and again while the queue is full, and may raise."""
-        batch = Batch(messages[0].sequence, messages[-1].sequence, whole)
+        batch = InFlight(messages[0].sequence, messages[-1].sequence, whole)
         ways = _ways(messages, topics)
         reports = self._reports(batch, ways)
         produce = self._producer.produce
@@ -98,7 +98,7 @@ class Sender:
             size = f"sequence {message.sequence} has {len(message.value)} bytes"
             raise Unreachable(f"{size}, more than the queue; raise kafka.queue_bytes_max")
 
-    def _reports(self, batch: Batch, ways: Sequence[_Way]) -> dict[int, _Report]:
+    def _reports(self, batch: InFlight, ways: Sequence[_Way]) -> dict[int, _Report]:
         """Who is told of which message."""
         reports: dict[int, _Report] = {}
         for way in dict.fromkeys(ways):
@@ -114,7 +114,7 @@ class Sender:
         batch.waiting = len(reports)
         return reports
 
-    def _report(self, batch: Batch, place: Partition, span: Offsets, *, first: bool) -> _Report:
+    def _report(self, batch: InFlight, place: Partition, span: Offsets, *, first: bool) -> _Report:
         def report(error: KafkaError | None, sent: Any) -> None:
             if error is not None:
                 batch.refusal = f"{place.topic} did not take a message: {error.str()}"

@@ -24,7 +24,7 @@ from enum import Enum, auto
 
 import psycopg
 
-from tidelock.errors import SettingsError, TidelockError, Unreachable
+from tidelock.errors import CursorMoved, SettingsError, Unreachable
 
 #: how long the first pause is; each is twice as long as the one before
 PAUSE_S = 0.1
@@ -32,10 +32,6 @@ PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
 #: how often one that stands by asks whether it may work
 STAND_BY_S = 0.25
-
-
-class CursorMoved(TidelockError):
-    """Another process has moved the cursor: nothing was done twice, and nothing is lost. Begin again where it is."""
 
 
 class Failure(Enum):
@@ -99,7 +95,7 @@ class Do(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Action:
     """What to do, and of waiting how long at most."""
 
     do: Do
@@ -125,7 +121,7 @@ class Course:
         """It is the one that works, at a position that it knows."""
         return self._open
 
-    def next(self, now: float) -> Step:
+    def next(self, now: float) -> Action:
         """What to do at this time."""
         if now < self._last:
             # The clock was set back: what was to come in a second comes in a second.
@@ -133,14 +129,14 @@ class Course:
             self._not_before -= self._last - now
         self._last = now
         if now < self._not_before:
-            return Step(Do.PAUSE, self._not_before - now)
+            return Action(Do.PAUSE, self._not_before - now)
         if not self._connected:
-            return Step(Do.CONNECT)
+            return Action(Do.CONNECT)
         if not self._open:
-            return Step(Do.OPEN)
+            return Action(Do.OPEN)
         if self._heard or now >= self._due:
-            return Step(Do.TURN)
-        return Step(Do.WAIT, self._due - now)
+            return Action(Do.TURN)
+        return Action(Do.WAIT, self._due - now)
 
     def connected(self) -> None:
         """The connection is there, and listens."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from tidelock.postgres.course import IDLE, PAUSE_MAX_S, Course, Do, Failure, Step, Turn, failure_of
+from tidelock.postgres.course import IDLE, PAUSE_MAX_S, Action, Course, Do, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
 from tidelock.postgres.listener import Listener, listen_to
 from tidelock.postgres.reconnect import in_words
@@ -109,7 +109,7 @@ class ReaderLoop:
                 reader.leave()
             self._disconnect()
 
-    def _step(self, reader: Reader, course: Course) -> Step | None:
+    def _step(self, reader: Reader, course: Course) -> Action | None:
         """Do what comes next for one reader, unless that is to wait."""
         step = course.next(self._clock())
         if step.do in (Do.WAIT, Do.PAUSE):
@@ -183,7 +183,7 @@ class ReaderLoop:
                 course.heard()
         return heard
 
-    def _wait(self, steps: Sequence[Step], stop: threading.Event) -> None:
+    def _wait(self, steps: Sequence[Action], stop: threading.Event) -> None:
         """Until something is announced to a reader that waits for it, or the next is due."""
         waiting = any(step.do is Do.WAIT for step in steps)
         until = self._clock() + min(step.seconds for step in steps)

@@ -147,7 +147,7 @@ class ClickHouseStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
+class _StagedRows:
     """Rows of a range, ready to be inserted."""
 
     store: ClickHouseStore
@@ -199,14 +199,14 @@ class ClickHouseSink:
         found = self.store.last()
         return 0 if found is None else found[0]
 
-    def stage(self, lo: int, hi: int, source: EventSource) -> _Staged:
-        return _Staged(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()))
+    def stage(self, lo: int, hi: int, source: EventSource) -> _StagedRows:
+        return _StagedRows(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()))
 
     def widened(self, lo: int, hi: int) -> tuple[int, int]:
         return lo, hi
 
-    def stage_repair(self, lo: int, hi: int, source: EventSource) -> _Staged:
-        return _Staged(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()), anew=True)
+    def stage_repair(self, lo: int, hi: int, source: EventSource) -> _StagedRows:
+        return _StagedRows(self.store, lo, hi, conformed(source.read([(lo, hi)]).select(*NAMES).toArrow()), anew=True)
 
 
 def _within(lo: int, hi: int) -> str:

@@ -14,7 +14,7 @@ _QUANTITY = pa.decimal128(38, 9)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class StoreColumn:
     """One column of every store."""
 
     name: str
@@ -28,21 +28,21 @@ class Column:
         return self.clickhouse.startswith("Nullable")
 
 
-def _number(name: str, postgres: str | None = None) -> Column:
-    return Column(name, pa.int64(), "Int64", postgres or name)
+def _number(name: str, postgres: str | None = None) -> StoreColumn:
+    return StoreColumn(name, pa.int64(), "Int64", postgres or name)
 
 
-def _text(name: str, postgres: str | None = None) -> Column:
-    return Column(name, pa.string(), "String", postgres or name)
+def _text(name: str, postgres: str | None = None) -> StoreColumn:
+    return StoreColumn(name, pa.string(), "String", postgres or name)
 
 
-def _word(name: str) -> Column:
+def _word(name: str) -> StoreColumn:
     """A text of which there are few."""
-    return Column(name, pa.string(), "LowCardinality(String)", name)
+    return StoreColumn(name, pa.string(), "LowCardinality(String)", name)
 
 
-def _optional(name: str, postgres: str | None = None) -> Column:
-    return Column(name, pa.string(), "Nullable(String)", postgres or name)
+def _optional(name: str, postgres: str | None = None) -> StoreColumn:
+    return StoreColumn(name, pa.string(), "Nullable(String)", postgres or name)
 
 
 #: of one ledger: which events they are
@@ -58,7 +58,7 @@ LEDGER = (
     _word("op"),
     _number("occurred_at"),
     _number("ingested_at", "received_at"),
-    Column("quantity", _QUANTITY, "Nullable(Decimal(38, 9))", "quantity::numeric(38,9)"),
+    StoreColumn("quantity", _QUANTITY, "Nullable(Decimal(38, 9))", "quantity::numeric(38,9)"),
     _optional("data", "data::text"),
     _optional("causality_key"),
     _optional("correlation_id"),
@@ -70,8 +70,8 @@ LEDGER = (
 )
 #: of its mirror: where they are in Kafka; -1 where they were loaded from the ledger
 MIRROR = (
-    Column("kafka_partition", pa.int32(), "Int32", "-1"),
-    Column("kafka_offset", pa.int64(), "Int64", "-1::bigint"),
+    StoreColumn("kafka_partition", pa.int32(), "Int32", "-1"),
+    StoreColumn("kafka_offset", pa.int64(), "Int64", "-1::bigint"),
 )
 COLUMNS = (*LEDGER, *MIRROR)
 NAMES = tuple(column.name for column in COLUMNS)
@@ -82,7 +82,7 @@ _SPARK = {pa.int64(): "BIGINT", pa.int32(): "INT", pa.string(): "STRING", _QUANT
 SPARK_SCHEMA = ", ".join(f"{column.name} {_SPARK[column.arrow]}" for column in COLUMNS)
 
 
-def select_sql(columns: tuple[Column, ...] = COLUMNS, *, exact: bool = False) -> str:
+def select_sql(columns: tuple[StoreColumn, ...] = COLUMNS, *, exact: bool = False) -> str:
     """The ledger as a store has it. `exact`: quantities as texts, because Arrow knows no numeric of Postgres."""
     listed = ", ".join(
         f"({column.postgres}){'::text' if exact and column.arrow == _QUANTITY else ''} AS {column.name}"
@@ -91,7 +91,7 @@ def select_sql(columns: tuple[Column, ...] = COLUMNS, *, exact: bool = False) ->
     return f"SELECT {listed} FROM events JOIN commits ON commits.commit_id = events.commit_id"
 
 
-def conformed(rows: pa.Table, columns: tuple[Column, ...] = COLUMNS) -> pa.Table:
+def conformed(rows: pa.Table, columns: tuple[StoreColumn, ...] = COLUMNS) -> pa.Table:
     """Rows from anywhere, in the types and the order of the columns; quantities may be texts."""
     arrays = [rows[column.name].cast(column.arrow) for column in columns]
     return pa.table(arrays, schema=pa.schema([pa.field(column.name, column.arrow) for column in columns]))

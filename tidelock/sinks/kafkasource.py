@@ -22,7 +22,7 @@ from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
 from tidelock.settings.groups import KafkaSettings, SparkSettings
-from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE, Column
+from tidelock.sinks.columns import LEDGER, NAMES, SEQUENCE, StoreColumn
 from tidelock.sinks.source import QUERIES, LedgerSource, Range
 from tidelock.spark.java import java_home
 from tidelock.spark.jvm import SUBMIT
@@ -148,7 +148,7 @@ class KafkaSource(LedgerSource):
                 found.setdefault(part, number)
         return [found[part] for part in range(count)]
 
-    def _between(self, lo: int, hi: int, part: Column) -> DataFrame:
+    def _between(self, lo: int, hi: int, part: StoreColumn) -> DataFrame:
         spans = self._store.query(QUERIES.text("mirrored").format(lo=lo, hi=hi))
         self._store.rollback()
         if not spans.num_rows:
@@ -164,11 +164,11 @@ class KafkaSource(LedgerSource):
         )
 
 
-def _part(ranges: Sequence[Range], keys: Sequence[int]) -> Column:
+def _part(ranges: Sequence[Range], keys: Sequence[int]) -> StoreColumn:
     """Which of the ranges an event is in, as the key of its partition."""
     starts = ", ".join(str(lo + 1) for lo, _ in ranges)
     place = f"width_bucket({SEQUENCE}, ARRAY[{starts}]::bigint[])"
-    return Column(_PART, pa.int64(), "Int64", f"(ARRAY[{', '.join(map(str, keys))}]::bigint[])[{place}]")
+    return StoreColumn(_PART, pa.int64(), "Int64", f"(ARRAY[{', '.join(map(str, keys))}]::bigint[])[{place}]")
 
 
 def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:

@@ -22,7 +22,7 @@ _FRESH, _MERGED = "fresh", "merged"
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
+class _StagedFiles:
     """Files that are written aside: by directory, which of its parts is which file."""
 
     files: LocalFiles | SparkFiles
@@ -68,7 +68,7 @@ class LakeSink:
                 return int(row[0])
         return 0
 
-    def stage(self, lo: int, hi: int, source: EventSource) -> _Staged:
+    def stage(self, lo: int, hi: int, source: EventSource) -> _StagedFiles:
         """Files with the events of a range beside those that they have already."""
         spans = self._spans()
         cut = list(pieces(lo, hi, spans, self._file_events, source.following))
@@ -83,7 +83,7 @@ class LakeSink:
         parts: dict[str, dict[int, str]] = {}
         for piece in merged:
             parts |= self._merge(_aside(_MERGED), piece, source)
-        return _Staged(self.files, parts | self._write(_aside(_FRESH), fresh, source))
+        return _StagedFiles(self.files, parts | self._write(_aside(_FRESH), fresh, source))
 
     def widened(self, lo: int, hi: int) -> tuple[int, int]:
         """A range as a repair takes it: whole files, whatever is in them."""
@@ -92,13 +92,13 @@ class LakeSink:
         last = next((span.last for span in spans if span.first <= hi <= span.last), hi)
         return first - 1, last
 
-    def stage_repair(self, lo: int, hi: int, source: EventSource) -> _Staged:
+    def stage_repair(self, lo: int, hi: int, source: EventSource) -> _StagedFiles:
         """Files with nothing but what the source has; those that are damaged need not be read for that."""
         spans = self._spans()
         cut = list(pieces(lo, hi, spans, self._file_events, source.following))
         filled = {piece.span for piece in cut}
         stale = [span.file for span in spans if lo < span.first <= hi and span not in filled]
-        return _Staged(self.files, self._write(_aside(_FRESH), cut, source), stale)
+        return _StagedFiles(self.files, self._write(_aside(_FRESH), cut, source), stale)
 
     def _spans(self) -> list[Span]:
         spans = sorted(filter(None, map(span_of, self.files.names())))

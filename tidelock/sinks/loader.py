@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import psycopg
 
-from tidelock.errors import SettingsError, TidelockError, Unreachable
-from tidelock.fold.store import CursorMoved, Store
+from tidelock.errors import CursorMoved, SettingsError, TidelockError, Unreachable
+from tidelock.fold.store import Store
 from tidelock.instants import SECOND
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
@@ -152,7 +152,7 @@ class Loading:
         self._store.commit()
 
 
-class Lane:
+class StoreLoad:
     """One store on its way."""
 
     def __init__(self, loading: Loading, settings: LoadSettings) -> None:
@@ -214,7 +214,7 @@ class Loader:
         self._poll_s = poll_s
         self._database = database
         self._settings = settings
-        self._lanes = [Lane(loading, settings) for loading in loadings]
+        self._lanes = [StoreLoad(loading, settings) for loading in loadings]
         self._tell = tell
         self._listener: psycopg.Connection[Any] | None = None
         self._once = False
@@ -246,7 +246,7 @@ class Loader:
             if self._listener is not None:
                 self._listener.close()
 
-    def _turn(self, lane: Lane, stop: threading.Event, through: int | None, repairs: dict[str, int]) -> bool:
+    def _turn(self, lane: StoreLoad, stop: threading.Event, through: int | None, repairs: dict[str, int]) -> bool:
         """One step of one store; False: there was nothing to do."""
         if stop.is_set() or time.monotonic() < lane.not_before:
             return False
@@ -261,7 +261,7 @@ class Loader:
             self._recover(lane, error)
             return False
 
-    def _step(self, lane: Lane, through: int | None) -> bool:
+    def _step(self, lane: StoreLoad, through: int | None) -> bool:
         started = time.monotonic()
         done = lane.loading.step(lane.events_max, through)
         if done:
@@ -273,7 +273,7 @@ class Loader:
             lane.grow()
         return bool(done)
 
-    def _repair(self, lane: Lane, repairs: dict[str, int]) -> bool:
+    def _repair(self, lane: StoreLoad, repairs: dict[str, int]) -> bool:
         since = repairs[lane.name]
         if lane.loading.position < lane.loaded:
             # A repair failed amid, and has moved the cursor back.
@@ -286,7 +286,7 @@ class Loader:
             self._tell(f"{lane.name}: what was loaded through sequence {lane.loading.position} is the ledger's again")
         return True
 
-    def _prepare(self, lane: Lane, repairs: Mapping[str, int]) -> bool:
+    def _prepare(self, lane: StoreLoad, repairs: Mapping[str, int]) -> bool:
         """Whether this process is the one that loads the store; it stands by while another does."""
         if self._lost:
             self._spark.restart()
@@ -313,12 +313,12 @@ class Loader:
             self._tell(f"{lane.name}: loading from sequence {position}{again}")
         return True
 
-    def _stand_by(self, lane: Lane, waiting_for: str, text: str) -> None:
+    def _stand_by(self, lane: StoreLoad, waiting_for: str, text: str) -> None:
         self._tell_once(lane, waiting_for, text)
         lane.loading.look()
         lane.not_before = time.monotonic() + self._poll_s
 
-    def _let_go(self, lane: Lane) -> None:
+    def _let_go(self, lane: StoreLoad) -> None:
         """Of a store that a repair asks for, until that has ended."""
         assert self._listener is not None
         if lane.ready:
@@ -327,7 +327,7 @@ class Loader:
             lane.loading.close()
         self._stand_by(lane, "a repair", "a repair asks for it; standing by")
 
-    def _ask(self, lane: Lane) -> None:
+    def _ask(self, lane: StoreLoad) -> None:
         """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
         assert self._listener is not None
         if not leases.hold(self._listener, leases.REPAIRS[lane.name]):
@@ -351,7 +351,7 @@ class Loader:
             except psycopg.Error:
                 self._listener.close()
 
-    def _recover(self, lane: Lane, error: Exception) -> None:
+    def _recover(self, lane: StoreLoad, error: Exception) -> None:
         """Leave everything half done, and be ready to try again; raises what trying again does not mend."""
         lane.failed()
         if isinstance(error, SettingsError):
@@ -380,7 +380,7 @@ class Loader:
         log.warning("%s: the step after %d failed, trying again: %s", lane.name, lane.loading.position, reason(error))
         log.debug("it failed so", exc_info=error)
 
-    def _tell_once(self, lane: Lane, waiting_for: str, text: str) -> None:
+    def _tell_once(self, lane: StoreLoad, waiting_for: str, text: str) -> None:
         if lane.told != waiting_for:
             self._tell(f"{lane.name}: {text}")
             lane.told = waiting_for

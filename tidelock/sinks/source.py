@@ -13,7 +13,7 @@ from tidelock.ledger.losttail import QUERIES as LOSSES
 from tidelock.ledger.losttail import Loss, losses_of
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
-from tidelock.sinks.columns import COLUMNS, SEQUENCE, Column, conformed, select_sql
+from tidelock.sinks.columns import COLUMNS, SEQUENCE, StoreColumn, conformed, select_sql
 from tidelock.spark.configuration import jdbc_options
 from tidelock.spark.runtime import Spark
 
@@ -74,20 +74,20 @@ class LedgerSource:
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         return self.read_ledger(ranges, COLUMNS)
 
-    def read_ledger(self, ranges: Sequence[Range], columns: tuple[Column, ...]) -> DataFrame:
+    def read_ledger(self, ranges: Sequence[Range], columns: tuple[StoreColumn, ...]) -> DataFrame:
         options = jdbc_options(self._database.url) if self._spark.jdbc else None
         if options is None or (len(ranges) == 1 and ranges[0][1] - ranges[0][0] <= self._small_events):
             return self._driver_read(ranges, columns)
         return self._executor_read(ranges, columns, options)
 
-    def _driver_read(self, ranges: Sequence[Range], columns: tuple[Column, ...]) -> DataFrame:
+    def _driver_read(self, ranges: Sequence[Range], columns: tuple[StoreColumn, ...]) -> DataFrame:
         select = select_sql(columns, exact=True)
         found = [self._store.query(f"{select} WHERE {_within(*each)}") for each in ranges]
         self._store.rollback()
         return joined([single_partition(self._spark.session, conformed(rows, columns)) for rows in found])
 
     def _executor_read(
-        self, ranges: Sequence[Range], columns: tuple[Column, ...], options: dict[str, str]
+        self, ranges: Sequence[Range], columns: tuple[StoreColumn, ...], options: dict[str, str]
     ) -> DataFrame:
         properties = {name: value for name, value in options.items() if name != "url"}
         rows = self._spark.session.read.jdbc(

@@ -36,7 +36,7 @@ _SPELLINGS = {
 }
 
 
-class Target(NamedTuple):
+class FieldTarget(NamedTuple):
     """Where a column's values go: a field of the event, or a member of its data."""
 
     name: str
@@ -66,7 +66,7 @@ class ColumnMap:
     def canonical(self) -> dict[str, str]:
         return dict(sorted(self._targets.items()))
 
-    def targets(self, columns: Sequence[str], path: Path) -> list[Target | None]:
+    def targets(self, columns: Sequence[str], path: Path) -> list[FieldTarget | None]:
         """The target of each column, None for those left out. Raises SettingsError when they do not go together."""
         if unknown := [name for name in self._targets if name not in columns]:
             raise SettingsError(f"{path} has no column {unknown[0]!r}; it has {', '.join(map(repr, columns))}")
@@ -86,17 +86,17 @@ class ColumnMap:
             if self._targets.get(name) != NOWHERE
         }
 
-    def _target(self, column: str, exported: bool) -> Target | None:
+    def _target(self, column: str, exported: bool) -> FieldTarget | None:
         name = self._targets.get(column)
         if name == NOWHERE:
             return None
         if name is not None:
-            return Target(name.removeprefix(_DATA), True) if name.startswith(_DATA) else Target(name, False)
+            return FieldTarget(name.removeprefix(_DATA), True) if name.startswith(_DATA) else FieldTarget(name, False)
         field = _SPELLINGS.get(column)
         # A column called receivedAt is the user's own, unless all of them are there.
         if field is None or (field in EXPORT_FIELDS and not exported):
-            return Target(column, True)
-        return Target(field, False)
+            return FieldTarget(column, True)
+        return FieldTarget(field, False)
 
 
 def _known(target: str) -> str:
@@ -112,7 +112,7 @@ def _known(target: str) -> str:
     return field
 
 
-def event_text(values: Sequence[object], targets: Sequence[Target | None]) -> bytes | Rejected:
+def event_text(values: Sequence[object], targets: Sequence[FieldTarget | None]) -> bytes | Rejected:
     """The JSON text of an event from the values of its columns; None is left out."""
     event: dict[str, object] = {}
     members: dict[str, object] = {}

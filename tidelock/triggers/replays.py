@@ -66,7 +66,7 @@ class WholePast(KeptPast):
         yield from sorted(found.items())
 
 
-class _Part(NamedTuple):
+class _Phase(NamedTuple):
     """What a trigger was for a while, as one control event says."""
 
     event: ControlEvent
@@ -104,7 +104,7 @@ class Replay:
                 yield builder.transition(crossing)
 
 
-def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int) -> Iterator[_Part]:
+def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int) -> Iterator[_Phase]:
     rows = connection.execute(QUERIES["history"], {"name": name, "through": last}).fetchall()
     if not rows:
         raise NotFound(f"the ledger knows no trigger {name} up to sequence {last}")
@@ -125,10 +125,10 @@ def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int
         if watch.leaving is None:
             since = max(event.sequence, first - 1), max(event.source_timestamp, begin - 1)
         # Otherwise, who is in depends on everything since the beginning.
-        yield _Part(event, watch, begin, until, since)
+        yield _Phase(event, watch, begin, until, since)
 
 
-def _crossings(past: Past, part: _Part) -> Iterator[Crossing]:
+def _crossings(past: Past, part: _Phase) -> Iterator[Crossing]:
     """What a trigger told while it was as one control event says."""
     event, watch, members = part.event, part.watch, set[str]()
     told = watch.trigger.snapshot and event.source_timestamp >= part.first

@@ -203,7 +203,7 @@ class Backlog:
         return events
 
 
-class Taking:
+class BacklogCursor:
     """How far one subscriber is in a backlog."""
 
     def __init__(self, backlog: Backlog, *, after: int) -> None:

@@ -17,7 +17,7 @@ from tidelock.changes.log import Frontier, LogCursor, beginning, expired
 from tidelock.errors import Closed, Overflowed, TidelockError
 from tidelock.views.follower import Follower
 from tidelock.views.queues import SubscriberQueue
-from tidelock.views.snapshots import Catchups, Caught, Share, Snapshot, Snapshots, Taking
+from tidelock.views.snapshots import BacklogCursor, Catchups, Caught, Share, Snapshot, Snapshots
 from tidelock.views.views import TableViews, View, ViewEvent
 from tidelock.where import Expression
 
@@ -66,7 +66,7 @@ class Subscription:
         self._gap: _Gap | None = None
         self._caught: Share[Caught] | None = None
         #: what was read and is being taken
-        self._taking: Taking | None = None
+        self._taking: BacklogCursor | None = None
         #: it has taken all there was before it joined its view, and now takes what waits
         self.follows = False
         #: events taken since it joined its view, and between the two times that it did before; None: a first time
@@ -185,7 +185,7 @@ class Subscription:
             await self._unless_ended(follower.reached(0))
             snapshot = await self._read_snapshot()
             self._position = snapshot.frontier.source_timestamp
-            self._taking = Taking(snapshot.rows, after=-1)
+            self._taking = BacklogCursor(snapshot.rows, after=-1)
         while (reach := follower.reach) is None:
             await self._unless_ended(follower.reached(0))
         self._join(self._position, reach)
@@ -234,7 +234,7 @@ class Subscription:
         caught = await self._unless_ended(self._caught.result())
         self._caught.leave()
         self._caught = None
-        self._taking = Taking(caught.events, after=gap.after)
+        self._taking = BacklogCursor(caught.events, after=gap.after)
         self._gap = None if caught.cursor is None else replace(gap, cursor=caught.cursor)
 
     async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:

@@ -13,7 +13,7 @@ from tests.cli.commandline import run
 from tests.fold.redefine.definition_changes import catalog, change, changed, fold_all, ledger, leftovers, lend, send
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold.redefine import recomputation
-from tidelock.fold.redefine.recomputation import CHECK, Finding, Recomputation
+from tidelock.fold.redefine.recomputation import CHECK, Mismatch, Recomputation
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
@@ -184,7 +184,7 @@ def test_the_command_and_verify_tell_what_differs(
 
 
 def test_a_finding_says_what_is_wrong() -> None:
-    changed_cell = Finding("counters", "t", '["m"]', "value", "1", None)
+    changed_cell = Mismatch("counters", "t", '["m"]', "value", "1", None)
     assert str(changed_cell) == 'counters, tenant t, key ["m"]: value is 1, the ledger gives null'
-    missing = Finding("counters", "t", '["m"]', None, None, "{}")
+    missing = Mismatch("counters", "t", '["m"]', None, None, "{}")
     assert str(missing) == 'counters, tenant t, key ["m"]: the row is missing, the ledger gives {}'

@@ -39,12 +39,12 @@ _STRETCH, _STRETCHES = 250_000, 4
 async def events(visit: Visit) -> None:
     if await nothing_recorded(visit):
         return
-    board = _Board(visit)
+    board = _EventsBoard(visit)
     await board.newest()
     board.timer = visit.every(_LIVE_S, board.turn)
 
 
-class _Board:
+class _EventsBoard:
     """The list with its filters."""
 
     timer: ui.timer

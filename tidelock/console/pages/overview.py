@@ -33,13 +33,13 @@ _VERDICTS = {
 async def overview(visit: Visit) -> None:
     if await nothing_recorded(visit):
         return
-    board = _Board(visit)
+    board = _OverviewBoard(visit)
     await board.move()
     visit.every(_MOVING_S, board.move)
     visit.every(_SLOW_S, board.look_around)
 
 
-class _Board:
+class _OverviewBoard:
     """Everything on the page that changes."""
 
     def __init__(self, visit: Visit) -> None:

@@ -59,10 +59,10 @@ async def verify(visit: Visit) -> None:
                 "shield", "This needs another key", text, "tidelock keys create --tenant '*' --scope admin --scope read"
             )
         return
-    _Board(visit, state)
+    _VerifyBoard(visit, state)
 
 
-class _Board:
+class _VerifyBoard:
     """The run, as it is."""
 
     def __init__(self, visit: Visit, state: Json) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from nicegui import ui
 
 from tidelock.console.api import Columns
-from tidelock.console.filters import OPERATORS, Built, Condition, Json, Unfilled, Unfit, built_of, read_where
+from tidelock.console.filters import OPERATORS, Built, FormCondition, Json, Unfilled, Unfit, built_of, read_where
 from tidelock.console.icons import svg
 from tidelock.console.parts.forms import Segments, button, choice, field
 
@@ -31,7 +31,7 @@ class WhereField:
         built = built_of(where)
         if built is not None and self._unknown(built):
             built = None
-        self._conditions: list[Condition] = list(built.conditions) if built else []
+        self._conditions: list[FormCondition] = list(built.conditions) if built else []
         self._any = built.any if built else False
         self._text = _pretty(where)
         with ui.element("div").classes("tl-where"):
@@ -118,11 +118,11 @@ class WhereField:
                 joined = choice("Rows where", _JOINED, "any" if self._any else "all")
                 joined.on_value_change(lambda event: self._join(event.value))
 
-    def _draw_condition(self, at: int, condition: Condition) -> None:
+    def _draw_condition(self, at: int, condition: FormCondition) -> None:
         type_ = self._columns.types[condition.column]
         with ui.element("div").classes("tl-condition"):
             column = choice("Column", list(self._columns.types), condition.column)
-            column.on_value_change(lambda event: self._set(at, Condition(event.value), drawn=True))
+            column.on_value_change(lambda event: self._set(at, FormCondition(event.value), drawn=True))
             operators = {"_is_null": OPERATORS["_is_null"]} if type_ == "json" else OPERATORS
             operator = choice("Is", operators, condition.operator if condition.operator in operators else "_is_null")
             operator.on_value_change(lambda event: self._operate(at, event.value))
@@ -132,7 +132,7 @@ class WhereField:
                 ui.html(svg("close"), sanitize=False)
             remove.on("click", partial(self._remove, at))
 
-    def _draw_value(self, at: int, condition: Condition, type_: str) -> None:
+    def _draw_value(self, at: int, condition: FormCondition, type_: str) -> None:
         made: Any
         if condition.operator == "_is_null" or type_ == "json":
             made = choice("", _MISSING, condition.value if condition.value in _MISSING else "yes")
@@ -147,7 +147,7 @@ class WhereField:
     def _add(self) -> None:
         first = next((name for name in self._columns.types if name != "tenant_id"), None)
         if first is not None:
-            self._conditions.append(Condition(first, "_is_null" if self._columns.types[first] == "json" else "_eq"))
+            self._conditions.append(FormCondition(first, "_is_null" if self._columns.types[first] == "json" else "_eq"))
             self._draw()
             self._changed()
 
@@ -162,7 +162,7 @@ class WhereField:
         kept = "" if "_is_null" in (operator, before.operator) else before.value
         self._set(at, replace(before, operator=operator, value=kept), drawn=True)
 
-    def _set(self, at: int, condition: Condition, *, drawn: bool = False) -> None:
+    def _set(self, at: int, condition: FormCondition, *, drawn: bool = False) -> None:
         if self._columns.types[condition.column] == "json":
             condition = replace(condition, operator="_is_null")
         self._conditions[at] = condition

@@ -29,7 +29,7 @@ _SHOWN_MAX = 20
 _LEASE = int.from_bytes(b"tidechck")
 
 
-class Finding(msgspec.Struct, frozen=True, rename="camel"):
+class Mismatch(msgspec.Struct, frozen=True, rename="camel"):
     """A value that is not what the ledger gives."""
 
     table: str
@@ -60,7 +60,7 @@ class Recomputation(msgspec.Struct, frozen=True, rename="camel"):
     rows: int
     #: rows that differ, some of which are told of
     differing: int
-    differences: list[Finding]
+    differences: list[Mismatch]
 
     def summary(self) -> str:
         rows = f"{self.rows:,} rows, folded anew through sequence {self.through_sequence:,}"
@@ -70,7 +70,7 @@ class Recomputation(msgspec.Struct, frozen=True, rename="camel"):
 class _Compared(NamedTuple):
     rows: int
     differing: int
-    findings: list[Finding]
+    findings: list[Mismatch]
 
 
 def recompute(
@@ -216,12 +216,12 @@ def _compare(connection: psycopg.Connection[Any], table: Table, scope: str) -> _
 
 def _findings(
     table: Table, tenant: str, key: str, stored: list[str | None] | None, recomputed: list[str | None] | None
-) -> list[Finding]:
+) -> list[Mismatch]:
     if stored is None or recomputed is None:
         shown = [None if row is None else _row_text(table, row) for row in (stored, recomputed)]
-        return [Finding(table.name, tenant, key, None, *shown)]
+        return [Mismatch(table.name, tenant, key, None, *shown)]
     return [
-        Finding(table.name, tenant, key, name, own, other)
+        Mismatch(table.name, tenant, key, name, own, other)
         for name, own, other in zip(table.stored, stored, recomputed, strict=True)
         if own != other
     ]

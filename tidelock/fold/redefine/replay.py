@@ -6,14 +6,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from tidelock.definitions import Definitions
-from tidelock.errors import SettingsError
+from tidelock.errors import CursorMoved, SettingsError
 from tidelock.fold.ranges import Pace, ledger_end
 from tidelock.fold.redefine.catalog import Catalog, changed_units, check_columns, unit_hashes
 from tidelock.fold.redefine.proposals import definition_event
 from tidelock.fold.redefine.shadow import Plan, Shadow
 from tidelock.fold.runner import RANGE_EVENTS_START, SHADOW_LAG_EVENTS, Control
 from tidelock.fold.source import Elsewhere
-from tidelock.fold.store import CursorMoved
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 

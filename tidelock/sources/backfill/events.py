@@ -17,13 +17,13 @@ from tidelock.model import Event, Problem, Rejected
 from tidelock.settings import Settings
 from tidelock.sources.backfill.mapping import ID, TableMap
 from tidelock.sources.backfill.oldtable import OldRow, OldTable, SortKey
-from tidelock.sources.fields import Target, event_text
+from tidelock.sources.fields import FieldTarget, event_text
 from tidelock.sources.sender import Chunk
 
 # Together no more than a request may carry; one row alone may be larger and is then refused by itself.
 _CHUNK_BYTES_MAX = 16 * 2**20
 _MICROSECOND = 1_000
-_TS, _KEY = Target("ts", False), Target("idempotencyKey", False)
+_TS, _KEY = FieldTarget("ts", False), FieldTarget("idempotencyKey", False)
 _ROWS_SHOWN = 5
 
 
@@ -41,7 +41,7 @@ class EventMaker:
 
     def __init__(self, columns: TableMap, table: str) -> None:
         carried = columns.carried
-        self._targets: list[Target | None] = [each.target for each in carried] + [_TS]
+        self._targets: list[FieldTarget | None] = [each.target for each in carried] + [_TS]
         self._keyed = columns.column("idempotencyKey") is not None
         # Numbers begin at 1 in every table, so they say which one they are of.
         self._prefix = "" if columns.needed(ID).is_text or columns.needed(ID).type == "uuid" else f"{table}:"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tidelock.errors import SettingsError
 from tidelock.ingest.wire import ALIASES, FIELDS
-from tidelock.sources.fields import NOWHERE, Target
+from tidelock.sources.fields import NOWHERE, FieldTarget
 
 #: what a row is ordered and identified by, beside the fields of an event
 ID, RECEIVED_AT = "id", "receivedAt"
@@ -41,7 +41,7 @@ _IDS = {"uuid", "numeric"} | _TEXT | _WHOLE
 _NUMBERS = {"numeric", "real", "double precision"} | _TEXT | _WHOLE
 
 
-class Column(NamedTuple):
+class OldColumn(NamedTuple):
     """A column of the older table, with its type as Postgres writes it."""
 
     name: str
@@ -55,8 +55,8 @@ class Column(NamedTuple):
 class Assigned(NamedTuple):
     """A column and what it is; None: it is left out."""
 
-    column: Column
-    target: Target | None
+    column: OldColumn
+    target: FieldTarget | None
     #: who says so
     by: str
 
@@ -70,11 +70,11 @@ class TableMap:
     stream: str | None
     tenant_id: str | None
 
-    def column(self, field: str) -> Column | None:
-        wanted = Target(field, False)
+    def column(self, field: str) -> OldColumn | None:
+        wanted = FieldTarget(field, False)
         return next((each.column for each in self.assigned if each.target == wanted), None)
 
-    def needed(self, field: str) -> Column:
+    def needed(self, field: str) -> OldColumn:
         column = self.column(field)
         assert column is not None, "checked when it was made"
         return column
@@ -82,7 +82,7 @@ class TableMap:
     @property
     def carried(self) -> list[Assigned]:
         """What becomes part of the event itself."""
-        ordering = (Target(ID, False), Target(RECEIVED_AT, False), Target("ts", False))
+        ordering = (FieldTarget(ID, False), FieldTarget(RECEIVED_AT, False), FieldTarget("ts", False))
         return [each for each in self.assigned if each.target is not None and each.target not in ordering]
 
     @property
@@ -92,7 +92,7 @@ class TableMap:
 
 
 def make_map(
-    columns: Sequence[Column],
+    columns: Sequence[OldColumn],
     told: Mapping[str, tuple[str, str]],
     table: str,
     *,
@@ -148,8 +148,8 @@ def _field(text: str, by: str) -> str:
     return known[text]
 
 
-def _target(field: str) -> Target:
-    return Target(field.removeprefix(_DATA), True) if field.startswith(_DATA) else Target(field, False)
+def _target(field: str) -> FieldTarget:
+    return FieldTarget(field.removeprefix(_DATA), True) if field.startswith(_DATA) else FieldTarget(field, False)
 
 
 def _snake(name: str) -> str:

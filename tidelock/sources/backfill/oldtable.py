@@ -13,7 +13,7 @@ from psycopg import sql
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import Patience, lost, reason
-from tidelock.sources.backfill.mapping import ID, RECEIVED_AT, Column, TableMap, make_map
+from tidelock.sources.backfill.mapping import ID, RECEIVED_AT, OldColumn, TableMap, make_map
 from tidelock.sources.foreign import Address, address
 
 QUERIES = load("tidelock.sources", "sql/oldtable.sql")
@@ -133,7 +133,7 @@ class OldTable:
         assert self._statements is not None, "a table is chosen first"
         return self._statements
 
-    def _find(self, connection: psycopg.Connection[Any], table: str) -> tuple[str, str, list[Column]]:
+    def _find(self, connection: psycopg.Connection[Any], table: str) -> tuple[str, str, list[OldColumn]]:
         found = connection.execute(QUERIES["find_table"], {"name": table}).fetchone()
         if found is None:
             names = [row[0] for row in connection.execute(QUERIES["table_names"]).fetchall()]
@@ -142,7 +142,7 @@ class OldTable:
             raise SettingsError(f"--table: {self.place} has no table {table!r}{hint}")
         oid, schema, name = found
         columns = connection.execute(QUERIES["columns"], [oid]).fetchall()
-        return schema, name, [Column(*row) for row in columns]
+        return schema, name, [OldColumn(*row) for row in columns]
 
 
 def _connected(found: Address) -> psycopg.Connection[Any]:
@@ -244,12 +244,12 @@ class Statements:
         return sql.SQL("{}, {}, {}").format(self._received, self._happened, self._id)
 
 
-def _name(column: Column) -> sql.Identifier:
+def _name(column: OldColumn) -> sql.Identifier:
     """With its table: a bare name in ORDER BY could be that of a text in the SELECT."""
     return sql.Identifier(_ALIAS, column.name)
 
 
-def _instant(column: Column) -> sql.Composable:
+def _instant(column: OldColumn) -> sql.Composable:
     """As a timestamp with time zone, exactly."""
     if column.type in _WHOLE:
         return sql.SQL("(timestamptz 'epoch' + {} * interval '1 millisecond')").format(_name(column))
@@ -258,7 +258,7 @@ def _instant(column: Column) -> sql.Composable:
     return _name(column)
 
 
-def _ordered_id(column: Column) -> sql.Composable:
+def _ordered_id(column: OldColumn) -> sql.Composable:
     """Texts by code point, as everywhere: the order must not depend on the older server's language."""
     return sql.SQL('({}::text COLLATE "C")').format(_name(column)) if column.is_text else _name(column)
 
@@ -267,7 +267,7 @@ def _microseconds(instant: sql.Composable) -> sql.Composed:
     return sql.SQL("CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint END").format(instant)
 
 
-def _value(column: Column, *, as_json: bool) -> sql.Composed:
+def _value(column: OldColumn, *, as_json: bool) -> sql.Composed:
     if as_json and column.type not in ("json", "jsonb"):
         return sql.SQL("to_json({})::text").format(_name(column))
     return sql.SQL("{}::text").format(_name(column))

@@ -19,9 +19,9 @@ from tidelock.instants import MILLISECOND, SECOND, format_instant
 from tidelock.model import Accepted, Conflict, Duplicate, Rejected, Verdict
 from tidelock.postgres.reconnect import database_errors
 from tidelock.settings.groups import ConnectSettings
-from tidelock.sources.connect.connector import Connector, Part, PositionLost, Unrecordable
+from tidelock.sources.connect.connector import Connector, MomentPart, PositionLost, Unrecordable
 from tidelock.sources.connect.memory import EVENTS_MAX, Memory, ViewFeed
-from tidelock.sources.connect.rows import Row, chunk, pages, rows
+from tidelock.sources.connect.rows import KeyedChange, chunk, pages, rows
 from tidelock.sources.sender import Sender
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Connected:
     position: str | None = None
 
 
-class _Stopped(Exception):
+class _EndWanted(Exception):
     """Somebody wants it to end."""
 
 
@@ -98,7 +98,7 @@ class Connecting:
                     await self._forget(str(lost))
                 except Unreachable as error:
                     await self._wait(error)
-        except _Stopped:
+        except _EndWanted:
             with _outage():
                 await self._memory.insist(lambda: self._move(force=True))
         finally:
@@ -137,7 +137,7 @@ class Connecting:
             await parts.aclose()
         await self._move(force=True)
 
-    async def _take(self, part: Part) -> None:
+    async def _take(self, part: MomentPart) -> None:
         told = rows(self._feed.stream, self._feed.view, part.changes)
         if part.position is None or part.whole or self._spooled:
             self._spooled = True
@@ -160,7 +160,7 @@ class Connecting:
         await self._move(force=part.whole)
         self._report(force=part.whole)
 
-    async def _record(self, page: Sequence[Row], part: Part) -> None:
+    async def _record(self, page: Sequence[KeyedChange], part: MomentPart) -> None:
         """One collection, durable when this returns."""
         feed = self._feed
         made = chunk(
@@ -171,9 +171,9 @@ class Connecting:
             self._count(row, verdict, part)
         if self.stop.is_set():
             # The moment is not complete, so that its position is not stored: it is told again.
-            raise _Stopped
+            raise _EndWanted
 
-    def _count(self, row: Row, verdict: Verdict, part: Part) -> None:
+    def _count(self, row: KeyedChange, verdict: Verdict, part: MomentPart) -> None:
         match verdict:
             case Accepted():
                 self.result.accepted += 1
@@ -248,7 +248,7 @@ class Connecting:
             await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise _Stopped
+            raise _EndWanted
         finally:
             task.cancel()
             stopping.cancel()
@@ -268,7 +268,7 @@ def _outage() -> Iterator[None]:
         raise
 
 
-async def _next(parts: AsyncGenerator[Part, None]) -> Part | None:
+async def _next(parts: AsyncGenerator[MomentPart, None]) -> MomentPart | None:
     return await anext(parts, None)
 
 

@@ -13,7 +13,7 @@ from tidelock.errors import SettingsError
 from tidelock.model import Op
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """What became of one row."""
 
     op: Op
@@ -21,12 +21,12 @@ class Change(NamedTuple):
     data: bytes
 
 
-class Part(NamedTuple):
+class MomentPart(NamedTuple):
     """Changes of one moment, or a part of them, in any order."""
 
     #: by the foreign system's clock, in milliseconds since 1970
     at_ms: int
-    changes: Sequence[Change]
+    changes: Sequence[RowChange]
     #: where to go on once all that was told so far is recorded; None: more of this moment follows
     position: str | None = None
     #: the changes of this moment are all the rows that there are: any other was deleted
@@ -67,6 +67,6 @@ class Connector(Protocol):
     async def open(self, stream: Stream) -> None:
         """Connect, and see that the view's rows can be rows of the stream. Raises SettingsError, Unreachable."""
 
-    def parts(self, after: str | None, not_before_ms: int | None = None) -> AsyncGenerator[Part, None]: ...
+    def parts(self, after: str | None, not_before_ms: int | None = None) -> AsyncGenerator[MomentPart, None]: ...
 
     async def close(self) -> None: ...

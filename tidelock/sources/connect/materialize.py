@@ -20,7 +20,7 @@ from psycopg import sql
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError, TidelockError, Unreachable
 from tidelock.postgres.reconnect import reason
-from tidelock.sources.connect.connector import Change, KeyViolation, Part, PositionLost
+from tidelock.sources.connect.connector import KeyViolation, MomentPart, PositionLost, RowChange
 from tidelock.sources.connect.viewcolumns import ViewColumns, declaration, view_columns
 from tidelock.sources.foreign import Address, address
 
@@ -83,7 +83,7 @@ class Materialize:
             await self.close()
             raise
 
-    async def parts(self, after: str | None, not_before_ms: int | None = None) -> AsyncGenerator[Part, None]:
+    async def parts(self, after: str | None, not_before_ms: int | None = None) -> AsyncGenerator[MomentPart, None]:
         assert self._connection is not None, "it is opened first"
         moments = Moments(None if after is None else int(after), self._part_rows_max)
         begun = False
@@ -150,7 +150,7 @@ class Materialize:
             as_of=_as_of(after, not_before_ms),
         )
 
-    def _read(self, line: bytes, moments: Moments) -> Iterator[Part]:
+    def _read(self, line: bytes, moments: Moments) -> Iterator[MomentPart]:
         """What a line completes."""
         assert self._columns is not None
         texts = fields(line)
@@ -217,9 +217,9 @@ class Moments:
         self._told_ms = after_ms
         #: of the moment whose rows are coming in
         self._at_ms: int | None = None
-        self._changes: list[Change] = []
+        self._changes: list[RowChange] = []
 
-    def reached(self, at_ms: int) -> Iterator[Part]:
+    def reached(self, at_ms: int) -> Iterator[MomentPart]:
         """A row of that time came: what is earlier is complete."""
         if self._at_ms is not None and at_ms > self._at_ms:
             yield self._completed(self._at_ms)
@@ -228,14 +228,14 @@ class Moments:
             raise Unreachable(f"a row at {at_ms} came after word of {latest}: the subscription cannot be relied on")
         self._at_ms = at_ms
 
-    def row(self, change: Change) -> Iterator[Part]:
+    def row(self, change: RowChange) -> Iterator[MomentPart]:
         """A row of the time that was reached."""
         assert self._at_ms is not None, "a time is reached before its rows"
         self._changes.append(change)
         if len(self._changes) >= self._part_rows_max:
-            yield Part(self._at_ms, self._taken(), None, self._whole)
+            yield MomentPart(self._at_ms, self._taken(), None, self._whole)
 
-    def progressed(self, frontier_ms: int) -> Iterator[Part]:
+    def progressed(self, frontier_ms: int) -> Iterator[MomentPart]:
         """Nothing follows that is earlier than the frontier; there may be more at it."""
         if self._at_ms is None and self._whole:
             # The first word of a subscription is the time of its snapshot, which may have no rows at all.
@@ -244,20 +244,20 @@ class Moments:
             yield self._completed(frontier_ms - 1)
         elif self._at_ms is None and (self._told_ms is None or frontier_ms - 1 > self._told_ms):
             self._told_ms = frontier_ms - 1
-            yield Part(self._told_ms, (), str(self._told_ms))
+            yield MomentPart(self._told_ms, (), str(self._told_ms))
 
-    def ended(self) -> Iterator[Part]:
+    def ended(self) -> Iterator[MomentPart]:
         """Nothing follows at all."""
         if self._at_ms is not None:
             yield self._completed(self._at_ms)
 
-    def _completed(self, through_ms: int) -> Part:
+    def _completed(self, through_ms: int) -> MomentPart:
         assert self._at_ms is not None
-        part = Part(self._at_ms, self._taken(), str(through_ms), self._whole)
+        part = MomentPart(self._at_ms, self._taken(), str(through_ms), self._whole)
         self._at_ms, self._whole, self._told_ms = None, False, through_ms
         return part
 
-    def _taken(self) -> list[Change]:
+    def _taken(self) -> list[RowChange]:
         taken, self._changes = self._changes, []
         return taken
 

@@ -23,7 +23,7 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import Away, lost
 from tidelock.sources.connect.connector import Connector, KeyViolation
-from tidelock.sources.connect.rows import Row, key_members
+from tidelock.sources.connect.rows import KeyedChange, key_members
 
 QUERIES = load("tidelock.sources", "sql/connections.sql")
 
@@ -133,7 +133,7 @@ class Memory:
     async def clear(self) -> None:
         await self._run("clear_spool")
 
-    async def add(self, rows: Sequence[Row]) -> None:
+    async def add(self, rows: Sequence[KeyedChange]) -> None:
         """Keep rows of a moment that is not complete. Raises KeyViolation for a key that is there already."""
         assert self._connection is not None
         try:
@@ -156,7 +156,7 @@ class Memory:
                 "the stream is what the view is. Otherwise name another stream or tenant"
             )
 
-    async def pages(self, *, differences: bool) -> AsyncIterator[list[Row]]:
+    async def pages(self, *, differences: bool) -> AsyncIterator[list[KeyedChange]]:
         """The rows of the moment, or where the ledger differs from it, by key, as many as a collection has."""
         after: str | None = None
         while True:
@@ -167,11 +167,11 @@ class Memory:
             yield [self._row(*row) for row in found]
             after = found[-1][0]
 
-    def _row(self, key: str, op: str, data: str) -> Row:
+    def _row(self, key: str, op: str, data: str) -> KeyedChange:
         raw = data.encode()
         if op == "delete":
-            return Row(key, "delete", key_members(raw, self._feed.stream.key))
-        return Row(key, "upsert", raw)
+            return KeyedChange(key, "delete", key_members(raw, self._feed.stream.key))
+        return KeyedChange(key, "upsert", raw)
 
     @property
     def _slice(self) -> dict[str, str]:

@@ -12,14 +12,14 @@ from tidelock.definitions import Stream
 from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
 from tidelock.ingest.body import JSON, decode
 from tidelock.model import Op
-from tidelock.sources.connect.connector import Change, KeyViolation, Unrecordable
+from tidelock.sources.connect.connector import KeyViolation, RowChange, Unrecordable
 from tidelock.sources.sender import Chunk
 
 _encode = msgspec.json.Encoder().encode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class Row(NamedTuple):
+class KeyedChange(NamedTuple):
     """A change with the text of its key, which orders the rows of a moment and identifies them."""
 
     key: str
@@ -27,10 +27,10 @@ class Row(NamedTuple):
     data: bytes
 
 
-def rows(stream: Stream, view: str, changes: Sequence[Change]) -> list[Row]:
+def rows(stream: Stream, view: str, changes: Sequence[RowChange]) -> list[KeyedChange]:
     """The rows that changes tell of, by key. Raises Unrecordable."""
     try:
-        made = sorted(Row(row_key(stream, {}, change.data), change.op, change.data) for change in changes)
+        made = sorted(KeyedChange(row_key(stream, {}, change.data), change.op, change.data) for change in changes)
     except MissingKeyColumn as missing:
         raise Unrecordable(
             f'view {view} has a row without a value in "{missing.column}", which is part of the key of stream '
@@ -48,7 +48,7 @@ def key_members(data: bytes, key: Sequence[str]) -> bytes:
     return _encode({name: found[name] for name in key if name in found})
 
 
-def chunk(rows: Sequence[Row], at_ms: int, *, stream: str, tenant_id: str, view: str, source: str) -> Chunk:
+def chunk(rows: Sequence[KeyedChange], at_ms: int, *, stream: str, tenant_id: str, view: str, source: str) -> Chunk:
     """A collection. The identity of an event is its view, key and moment: told again it is a duplicate."""
     sent = [
         {
@@ -67,6 +67,6 @@ def chunk(rows: Sequence[Row], at_ms: int, *, stream: str, tenant_id: str, view:
     return Chunk(0, events=list(body.events), escapes=body.escapes)
 
 
-def pages(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+def pages(rows: Sequence[KeyedChange], size: int) -> Iterator[Sequence[KeyedChange]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]

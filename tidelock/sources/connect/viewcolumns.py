@@ -13,7 +13,7 @@ from tidelock.columns import ColumnType, is_column_name
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
 from tidelock.model import Op
-from tidelock.sources.connect.connector import Change
+from tidelock.sources.connect.connector import RowChange
 
 #: text of a value as Materialize writes it -> its JSON
 _Writer = Callable[[str], bytes]
@@ -65,14 +65,14 @@ class ViewColumns:
     key: tuple[str, ...]
     writers: tuple[_Writer, ...]
 
-    def change(self, op: Op, values: Sequence[str | None]) -> Change:
+    def change(self, op: Op, values: Sequence[str | None]) -> RowChange:
         """The change that a row's texts tell. The same row has the same text every time: snapshots compare them."""
         count = len(self.key) if op == "delete" else len(self.names)
         members = [
             b'"%s":%s' % (name.encode(), b"null" if value is None else write(value))
             for name, value, write in zip(self.names[:count], values, self.writers, strict=False)
         ]
-        return Change(op, b"{%s}" % b",".join(members))
+        return RowChange(op, b"{%s}" % b",".join(members))
 
 
 def view_columns(stream: Stream, view: str, found: Mapping[str, str]) -> ViewColumns:

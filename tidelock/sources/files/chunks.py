@@ -12,7 +12,7 @@ from tidelock.errors import SettingsError
 from tidelock.ingest.body import NDJSON, decode
 from tidelock.ingest.wire import WireEvent, long_number, long_number_in
 from tidelock.model import CONTROL, Rejected
-from tidelock.sources.files.rows import Row
+from tidelock.sources.files.rows import FileRow
 from tidelock.sources.sender import Chunk
 
 # Together no more than a request may carry; one row alone may be larger and is then refused by itself.
@@ -55,14 +55,14 @@ class Defaults:
 class FileChunk(Chunk):
     """`events[i]` is of `rows[i]`."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[FileRow] = field(default_factory=list)
     #: rows that are not events of a producer
     skipped: int = 0
 
 
-def chunks(rows: Iterator[tuple[int, Row]], size: int, defaults: Defaults) -> Iterator[FileChunk]:
+def chunks(rows: Iterator[tuple[int, FileRow]], size: int, defaults: Defaults) -> Iterator[FileChunk]:
     """The rows in groups of at most `size`, decoded; each comes with its place in the order of this import."""
-    group: list[Row] = []
+    group: list[FileRow] = []
     held = last = 0
     try:
         for place, row in rows:
@@ -81,7 +81,7 @@ def chunks(rows: Iterator[tuple[int, Row]], size: int, defaults: Defaults) -> It
         yield _decoded(group, last, defaults)
 
 
-def _decoded(rows: list[Row], last: int, defaults: Defaults) -> FileChunk:
+def _decoded(rows: list[FileRow], last: int, defaults: Defaults) -> FileChunk:
     chunk = FileChunk(last)
     # At once, which is fast; those of an export have fields that an event has not.
     plain = [row.text for row in rows if isinstance(row.text, bytes) and _EXPORT_MARK not in row.text]
@@ -102,12 +102,12 @@ def _read(lines: bytes, count: int, chunk: FileChunk) -> Iterator[WireEvent | Re
     return iter(body.events)
 
 
-def _add(chunk: FileChunk, row: Row, event: WireEvent | Rejected) -> None:
+def _add(chunk: FileChunk, row: FileRow, event: WireEvent | Rejected) -> None:
     chunk.rows.append(row)
     chunk.events.append(event)
 
 
-def _add_exported(chunk: FileChunk, row: Row, text: bytes, defaults: Defaults) -> None:
+def _add_exported(chunk: FileChunk, row: FileRow, text: bytes, defaults: Defaults) -> None:
     found = _place_in_export(text)
     if found is None:
         # It only looked like one: some data mentions the mark.

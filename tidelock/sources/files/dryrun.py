@@ -33,7 +33,7 @@ from tidelock.sources.files.importing import (
     PROBLEMS_SHOWN,
     FileRows,
     ImportFile,
-    Progress,
+    ImportProgress,
     RowProblem,
     digest_of,
 )
@@ -79,7 +79,7 @@ class _OfAll(Counted):
 
 
 async def dry_run(
-    file: ImportFile, database: Database, settings: Settings, room: SortRoom, progress: Progress
+    file: ImportFile, database: Database, settings: Settings, room: SortRoom, progress: ImportProgress
 ) -> DryRun:
     """Raises SettingsError for a file that cannot be read, and Unreachable."""
     digest = await asyncio.to_thread(digest_of, file.path)

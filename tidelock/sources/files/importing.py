@@ -22,7 +22,7 @@ from tidelock.sources.fields import ColumnMap
 from tidelock.sources.files.chunks import Defaults, FileChunk, chunks
 from tidelock.sources.files.order import InOrder, SortRoom
 from tidelock.sources.files.plainfile import open_file
-from tidelock.sources.files.rows import Row, RowFile, format_of, open_rows
+from tidelock.sources.files.rows import FileRow, RowFile, format_of, open_rows
 from tidelock.sources.sender import Sender
 
 QUERIES = load("tidelock.sources", "sql/imports.sql")
@@ -54,7 +54,7 @@ class ImportFile:
         return rows
 
 
-class Progress(Protocol):
+class ImportProgress(Protocol):
     """Told how far an import is."""
 
     def begin(self, what: str) -> None:
@@ -72,14 +72,14 @@ class FileRows:
         self._as_is = file.open() if file.as_is else None
         self.order = None if file.as_is else InOrder(file.open, room)
 
-    def sort(self, progress: Progress, stopped: Callable[[], bool]) -> bool:
+    def sort(self, progress: ImportProgress, stopped: Callable[[], bool]) -> bool:
         """Find the order, where there is one to find; False: it was stopped."""
         if self.order is None:
             return True
         progress.begin("sorting")
         return self.order.read(progress.told, stopped)
 
-    def behind(self, place: int) -> Iterator[tuple[int, Row]]:
+    def behind(self, place: int) -> Iterator[tuple[int, FileRow]]:
         if self.order is not None:
             yield from self.order.rows(place)
         elif self._as_is is not None:
@@ -103,7 +103,7 @@ class FileRows:
 class RowProblem:
     """A row that is not in the ledger as the file has it."""
 
-    row: Row
+    row: FileRow
     verdict: Rejected | Conflict
 
     def encode(self) -> bytes:
@@ -148,7 +148,7 @@ class Importing:
         #: set it to stop behind what is being recorded
         self.stop = sender.stop
 
-    async def run(self, database: Database, progress: Progress, *, restart: bool) -> Imported:
+    async def run(self, database: Database, progress: ImportProgress, *, restart: bool) -> Imported:
         """Import what is left of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
         self._digest = await asyncio.to_thread(digest_of, self._file.path)
         position = ImportPosition(database, self._position_key(), self._file.path)
@@ -166,7 +166,7 @@ class Importing:
             await position.close()
         return self.result
 
-    async def _import(self, rows: FileRows, position: ImportPosition, progress: Progress) -> None:
+    async def _import(self, rows: FileRows, position: ImportPosition, progress: ImportProgress) -> None:
         batches = self._batches(rows)
         # The next rows are read while these are being recorded.
         reading = asyncio.create_task(asyncio.to_thread(next, batches, None))

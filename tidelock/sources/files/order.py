@@ -17,10 +17,10 @@ import msgspec
 from tidelock.instants import parse_epoch_ms, parse_rfc3339
 from tidelock.model import Rejected
 from tidelock.settings import Settings
-from tidelock.sources.files.rows import Row, RowFile
+from tidelock.sources.files.rows import FileRow, RowFile
 
 if TYPE_CHECKING:
-    from tidelock.sources.files.runs import Runs
+    from tidelock.sources.files.runs import SortedRuns
 
 #: what has no time, or none that can be read, comes last: it counts as of now, and would make all others late
 NEVER = 2**63 - 1
@@ -38,7 +38,7 @@ class _Moment(msgspec.Struct, rename="camel", gc=False):
 _moment = msgspec.json.Decoder(_Moment).decode
 
 
-def time_of(row: Row) -> int:
+def time_of(row: FileRow) -> int:
     """When the row's event occurred, as far as that can be told without judging it."""
     if isinstance(row.text, Rejected):
         return NEVER
@@ -76,7 +76,7 @@ class InOrder:
     def __init__(self, opened: Callable[[], RowFile], room: SortRoom) -> None:
         self._opened = opened
         self._room = room
-        self._runs: Runs | None = None
+        self._runs: SortedRuns | None = None
         #: rows at the beginning of the file that are in order
         self._prefix = 0
         #: all rows there are
@@ -107,7 +107,7 @@ class InOrder:
             rows.close()
         return True
 
-    def rows(self, after: int) -> Iterator[tuple[int, Row]]:
+    def rows(self, after: int) -> Iterator[tuple[int, FileRow]]:
         """The rows behind the first so many, each with its place in the order, from 1 on."""
         yield from islice(enumerate(self._ordered(), 1), after, None)
 
@@ -115,18 +115,18 @@ class InOrder:
         if self._runs is not None:
             self._runs.close()
 
-    def _sorting(self) -> Runs:
+    def _sorting(self) -> SortedRuns:
         if self._runs is None:
             # Here, because a file that is in order needs no Arrow, which takes a while to import.
-            from tidelock.sources.files.runs import Runs
+            from tidelock.sources.files.runs import SortedRuns
 
-            self._runs = Runs(self._room.memory_bytes, self._room.directory)
+            self._runs = SortedRuns(self._room.memory_bytes, self._room.directory)
         return self._runs
 
-    def _ordered(self) -> Iterator[Row]:
+    def _ordered(self) -> Iterator[FileRow]:
         return self._first() if self._runs is None else self._runs.merged((time_of(row), row) for row in self._first())
 
-    def _first(self) -> Iterator[Row]:
+    def _first(self) -> Iterator[FileRow]:
         rows = self._opened()
         try:
             yield from islice(rows.rows(0), self._prefix)

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND, format_instant
-from tidelock.sources.fields import ColumnMap, Target, event_text
+from tidelock.sources.fields import ColumnMap, FieldTarget, event_text
 from tidelock.sources.files.plainfile import open_file
-from tidelock.sources.files.rows import Row
+from tidelock.sources.files.rows import FileRow
 
 _BATCH_ROWS = 1000
 _UNITS = {"s": SECOND, "ms": SECOND // 1000, "us": SECOND // 1_000_000, "ns": 1}
@@ -46,9 +46,9 @@ class ParquetRows:
 
     @property
     def names_stream(self) -> bool:
-        return any(target in (Target("stream", False), Target("metric", False)) for target in self._targets)
+        return any(target in (FieldTarget("stream", False), FieldTarget("metric", False)) for target in self._targets)
 
-    def rows(self, after: int) -> Iterator[Row]:
+    def rows(self, after: int) -> Iterator[FileRow]:
         number, groups = self._groups_behind(after)
         try:
             for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=groups, use_threads=False) if groups else ():
@@ -56,7 +56,7 @@ class ParquetRows:
                 for position in range(batch.num_rows):
                     number += 1
                     if number > after:
-                        yield Row(number, event_text([column[position] for column in columns], self._targets))
+                        yield FileRow(number, event_text([column[position] for column in columns], self._targets))
                 self._done = number
         except (pa.ArrowException, OSError, UnicodeDecodeError, TypeError, OverflowError) as error:
             raise SettingsError(f"{self._path} cannot be read behind row {number}: {_first_line(error)}") from None
@@ -76,7 +76,7 @@ class ParquetRows:
         return skipped, []
 
 
-def _values(column: pa.Array, target: Target | None) -> list[Any]:
+def _values(column: pa.Array, target: FieldTarget | None) -> list[Any]:
     if target is None:
         return [None] * len(column)
     values = _plain(column)

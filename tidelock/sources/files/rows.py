@@ -12,7 +12,7 @@ import msgspec
 
 from tidelock.errors import SettingsError
 from tidelock.model import Problem, Rejected
-from tidelock.sources.fields import ColumnMap, Target, encode, event_text
+from tidelock.sources.fields import ColumnMap, FieldTarget, encode, event_text
 from tidelock.sources.files.plainfile import COMPRESSED, PlainFile
 
 FORMATS = {"csv": (".csv", ".tsv"), "jsonl": (".jsonl", ".ndjson"), "parquet": (".parquet", ".pq")}
@@ -27,7 +27,7 @@ _BOM = b"\xef\xbb\xbf"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """A row by its number in the file, from 1 on."""
 
     number: int
@@ -46,7 +46,7 @@ class RowFile(Protocol):
     def names_stream(self) -> bool:
         """Whether rows can say their stream."""
 
-    def rows(self, after: int) -> Iterator[Row]:
+    def rows(self, after: int) -> Iterator[FileRow]:
         """The rows behind the one with this number."""
 
     def close(self) -> None: ...
@@ -108,16 +108,16 @@ class CsvRows:
 
     @property
     def names_stream(self) -> bool:
-        return any(target in (Target("stream", False), Target("metric", False)) for target in self._targets)
+        return any(target in (FieldTarget("stream", False), FieldTarget("metric", False)) for target in self._targets)
 
-    def rows(self, after: int) -> Iterator[Row]:
+    def rows(self, after: int) -> Iterator[FileRow]:
         number = 0
         while (record := self._record(number + 1)) is not None:
             if not record:
                 continue  # A blank line is no record.
             number += 1
             if number > after:
-                yield Row(number, self._event_text(record))
+                yield FileRow(number, self._event_text(record))
 
     def close(self) -> None:
         self._file.close()
@@ -184,7 +184,7 @@ class JsonRows:
     def fraction(self) -> float:
         return self._file.fraction
 
-    def rows(self, after: int) -> Iterator[Row]:
+    def rows(self, after: int) -> Iterator[FileRow]:
         number = 0
         while line := self._file.readline(ROW_BYTES_MAX):
             number += 1
@@ -193,7 +193,7 @@ class JsonRows:
             if number == 1:
                 line = line.removeprefix(_BOM)
             if number > after and not line.isspace():
-                yield Row(number, self._renamed(line) if self._mapping else line)
+                yield FileRow(number, self._renamed(line) if self._mapping else line)
 
     def close(self) -> None:
         self._file.close()

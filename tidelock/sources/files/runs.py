@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidelock.errors import SettingsError
 from tidelock.model import Rejected
-from tidelock.sources.files.rows import Row
+from tidelock.sources.files.rows import FileRow
 
 _SCHEMA = pa.schema([("time", pa.int64()), ("number", pa.int64()), ("text", pa.binary()), ("refused", pa.bool_())])
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -29,7 +29,7 @@ _WAITING_BYTES = 2 * 2**20
 _rejected = msgspec.json.Decoder(Rejected).decode
 
 
-class Runs:
+class SortedRuns:
     """Takes rows in the order of a file and gives them in order of time, those of one time as they came.
 
     A part of the memory is for the rows that are collected, the rest for the copies that sorting makes of them; merging
@@ -47,7 +47,7 @@ class Runs:
         self._blocks_bytes = 0
         self._files: list[IO[bytes]] = []
 
-    def add(self, time: int, row: Row) -> None:
+    def add(self, time: int, row: FileRow) -> None:
         text = row.text
         refused = isinstance(text, Rejected)
         encoded = msgspec.json.encode(text) if isinstance(text, Rejected) else text
@@ -58,14 +58,14 @@ class Runs:
             if self._blocks_bytes >= self._run_bytes:
                 self._spill()
 
-    def merged(self, first: Iterator[tuple[int, Row]]) -> Iterator[Row]:
+    def merged(self, first: Iterator[tuple[int, FileRow]]) -> Iterator[FileRow]:
         """All rows; `first` are some in order that came before these. Can be asked for once."""
         self._collect()
         runs = [_blocks(first), *map(self._read, self._files), self._sorted()]
         for block in _merge(runs):
             columns = (block["number"].to_pylist(), block["text"].to_pylist(), block["refused"].to_pylist())
             for number, text, refused in zip(*columns, strict=True):
-                yield Row(number, _rejected(text) if refused else text)
+                yield FileRow(number, _rejected(text) if refused else text)
 
     def close(self) -> None:
         for file in self._files:
@@ -139,7 +139,7 @@ def _block(rows: Sequence[tuple[int, int, bytes, bool]]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=_SCHEMA)
 
 
-def _blocks(rows: Iterator[tuple[int, Row]]) -> Iterator[pa.RecordBatch]:
+def _blocks(rows: Iterator[tuple[int, FileRow]]) -> Iterator[pa.RecordBatch]:
     """Rows that are in order already, as blocks."""
     waiting: list[tuple[int, int, bytes, bool]] = []
     held = 0
