@@ -22,14 +22,18 @@ setup: $(STAMP) ## make .venv with everything the project needs
 # and a browser come only where there are none.
 $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tidelock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
+	@echo "Setting up $(VENV), once: every package of uv.lock, a Java and a Node where there are none: 1.6 GB, some minutes" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@echo "  Python packages; PySpark is the largest ..." >&2
 	@without=$$($(BIN)/python -m tidelock.spark.java 2>/dev/null && echo --no-extra java); \
 		node=$$(command -v npm >/dev/null || echo --group node); \
-		$(BIN)/uv sync --frozen --all-extras $$without $$node --inexact --quiet
+		$(BIN)/uv sync --frozen --all-extras $$without $$node --inexact $$(test -t 2 || echo --quiet)
 # Clients in JavaScript that the tests subscribe with: tests say so where they are missing, and fail for it with CI=true.
+	@echo "  clients in JavaScript, for the tests ..." >&2
 	@npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true
 # A browser that the tests of the console look with, likewise: the machine's, else Playwright's own, else the system's.
+	@echo "  a browser, for the tests ..." >&2
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
 		|| $(BIN)/playwright install $$(test "$$(id -u)" != 0 || echo --with-deps) chromium >/dev/null 2>&1 \
 		|| { apt-get update -qq && apt-get install -qq -y chromium; } >/dev/null 2>&1 \

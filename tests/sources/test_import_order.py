@@ -188,6 +188,7 @@ def test_a_dry_run_says_what_would_be_recorded_and_why_the_rest_would_not(databa
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 def test_five_million_rows_in_any_order_are_recorded_by_time_through_three_kills(
     database: Database, folder: Path
 ) -> None:
@@ -245,7 +246,11 @@ class _Import:
         """Wait for it: the last it said of each part, and what it took."""
         assert self._process.stderr is not None
         self._said += self._process.stderr
-        _, _, used = os.wait4(self.pid, 0)
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+        _, code, used = os.wait4(self.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(code)
         self._watching.join()
         last = {line.split(" ")[0]: line.strip() for line in self._said}
         return f"{', '.join(last.values())}; {self._memory}, {used.ru_utime + used.ru_stime:.0f} s of CPU"

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ import typer
 from rich.markup import escape
 
 from tidelock.cli import terminal
+from tidelock.cli.example import example
 from tidelock.cli.flags import (
     Config,
     Data,
@@ -30,7 +32,7 @@ from tidelock.cli.session import log_to_stderr, made_ledger, tell_programs
 from tidelock.durations import parse_duration
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND
-from tidelock.settings import Settings
+from tidelock.settings import TABLE, Settings
 
 app = typer.Typer()
 
@@ -73,7 +75,7 @@ def up(
     with DirectoryLock(settings.data):
         _serve(
             settings, streams_open=True, json=json, children=_children(settings, flags, json),
-            accept_lost_tail=accept_lost_tail,
+            accept_lost_tail=accept_lost_tail, flagged=database_url is not None,
         )  # fmt: skip
 
 
@@ -137,7 +139,8 @@ def serve(
         config, data=data, host=host, port=port, database_url=database_url, streams_open=streams_open,
         log_level=log_level,
     )  # fmt: skip
-    _serve(settings, streams_open=False, json=json, accept_lost_tail=accept_lost_tail)
+    flagged = database_url is not None
+    _serve(settings, streams_open=False, json=json, accept_lost_tail=accept_lost_tail, flagged=flagged)
 
 
 @app.command(rich_help_panel="Run")
@@ -218,13 +221,15 @@ def _serve(
     json: bool,
     children: Mapping[str, list[str]] | None = None,
     accept_lost_tail: bool = False,
+    flagged: bool = False,
 ) -> None:
+    """`flagged`: the database is named by a flag of this command."""
     from tidelock import app as composition
     from tidelock.postgres.reconnect import database_errors
 
     started = time.monotonic()
     log_to_stderr(settings.log_level)
-    where = "the database named by DATABASE_URL" if settings.database_url else f"embedded Postgres in {settings.data}"
+    where = _place(settings, flagged)
 
     def tell(event: str, text: str, **facts: object) -> None:
         if json:
@@ -237,7 +242,9 @@ def _serve(
 
     def announce(url: str, keys_needed: bool) -> None:
         took_s = time.monotonic() - started
-        welcome = _welcome(url, took_s, keyless=not keys_needed)
+        opened = streams_open if settings.streams_open is None else settings.streams_open
+        event = example(settings.definitions, streams_open=opened)
+        welcome = _welcome(url, took_s, event, keyless=not keys_needed)
         tell("ready", welcome, url=url, pid=os.getpid(), keysNeeded=keys_needed, seconds=round(took_s, 3))
 
     with database_errors("the ledger"):
@@ -248,19 +255,37 @@ def _serve(
     tell("stopped", "Stopped. Everything acknowledged is in the ledger.", pid=os.getpid())
 
 
-def _welcome(url: str, took_s: float, *, keyless: bool) -> str:
+def _place(settings: Settings, flagged: bool) -> str:
+    """Where the ledger is, and what says so: the first that does."""
+    from tidelock.postgres.database import Database
+
+    if settings.database_url is None:
+        return f"embedded Postgres in {settings.data}"
+    option = TABLE["database_url"]
+    names = [name for name in (option.env, option.spec.also_env) if name and os.environ.get(name)]
+    said = "--database-url" if flagged else names[0] if names else "database_url in tidelock.toml"
+    return f"the database of {said} ({Database(settings.database_url).place})"
+
+
+def _welcome(url: str, took_s: float, event: str | None, *, keyless: bool) -> str:
     header = "" if keyless else "-H 'authorization: Bearer KEY' "
     keys = (
         "none made: every request is taken; [bold]tidelock keys create[/] makes one"
         if keyless
         else "every request needs one"
     )
-    event = '{"stream":"api_calls","customerRef":"cus_1","quantity":"1.5","ts":"2026-01-31T23:59:59.5Z"}'
+    console = f"  [dim]console [/] {url}/\n" if find_spec("nicegui") is not None else ""
+    ask = (
+        "  [dim]try     [/] no stream is declared, so no event is taken yet: define a stream or a meter in "
+        "tidelock.toml, or start with --streams-open true"
+        if event is None
+        else f"  [dim]try     [/] curl -s {url}/v1/events {header}-H 'content-type: application/json' \\\n"
+        f"             -d '{escape(event)}'"
+    )
     return (
         f"[bold green]Tidelock is up[/] at [bold]{url}[/] after {took_s:.1f} s. Ctrl-C stops it.\n"
-        f"  [dim]console [/] {url}/\n"
+        f"{console}"
         f"  [dim]API docs[/] {url}/docs\n"
         f"  [dim]API keys[/] {keys}\n"
-        f"  [dim]try     [/] curl -s {url}/v1/events {header}-H 'content-type: application/json' \\\n"
-        f"             -d '{escape(event)}'"
+        f"{ask}"
     )

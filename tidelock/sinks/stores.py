@@ -42,7 +42,12 @@ def configured(settings: Settings) -> list[str]:
 def chosen(settings: Settings, names: Sequence[str]) -> list[str]:
     """Those that are named, else all that are set. Raises SettingsError for one that is not, or where there is none."""
     known = configured(settings)
-    for name in names or ([] if known else STORES[::-1]):
+    if not names and not known:
+        raise SettingsError(
+            "no store is set: name a lake with `[lake] path` in tidelock.toml or --lake-path, or ClickHouse with "
+            "`[clickhouse] url` or --clickhouse-url"
+        )
+    for name in names:
         if name not in known:
             raise SettingsError(_HOW[name], field="lake.path" if name == LAKE else "clickhouse.url")
     return list(dict.fromkeys(names)) or known
