@@ -190,7 +190,7 @@ def test_steps_that_fail_become_small_and_the_size_that_works_is_kept_for_a_whil
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "no lake is set"),
+        ((), "no store is set"),
         (("clickhouse",), "no ClickHouse is set"),
         (("lake", "--clickhouse-url", "chdb:/x"), "no lake is set"),
         (("--clickhouse-url", "http://somewhere"), "must be clickhouse://"),
