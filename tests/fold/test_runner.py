@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.conftest import Databases, url_of
+from tests.conftest import Databases
 from tests.dropping import Drop, Dropping, dropping, sweep
 from tests.fold.folding import differences, expected, pictured
 from tests.ledgers import write_ledger
@@ -32,8 +30,7 @@ from tidelock.fold.folder import Folder
 from tidelock.fold.runner import Runner
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
-from tidelock.postgres.embedded import EmbeddedPostgres
-from tidelock.postgres.migrate import migrate
+from tidelock.postgres.reconnect import Away
 from tidelock.settings import Settings
 from tidelock.spark.runtime import Spark
 from tidelock.tables import tables_of
@@ -122,19 +119,6 @@ def test_executors_that_cannot_start_workers_end_the_fold(
     assert isinstance(running.error, SettingsError)
 
 
-def test_connections_that_are_ended_are_made_again(spark: Spark, ledger: Recording) -> None:
-    with folding(spark, ledger.database, DEFINITIONS) as running:
-        for _ in range(3):
-            # The one that listens and holds the lease, and the one that writes.
-            assert terminate(ledger.database, "TRUE") >= 1
-            running.wait(ledger.record(2), 30)
-        for _ in range(20):
-            terminate(ledger.database, "TRUE")
-            last = ledger.record(3)
-        running.wait(last, 30)
-    ledger.check()
-
-
 @pytest.mark.parametrize("ranges", [5, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_a_connection_that_drops_amid_a_range_costs_nothing(spark: Spark, ledger: Recording, ranges: int) -> None:
     chance = Random(20261118)
@@ -172,31 +156,24 @@ def test_a_fold_through_the_end_outlives_a_connection_dropped_at_any_moment(
     sweep(folded, sample=sample, seed=20261118).check()
 
 
-@pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
-    """A server of this test's own, to be taken away."""
-    server = EmbeddedPostgres(tmp_path, None, {"fsync": "off"})
-    server.ensure()
-    yield server
-    server.release()
-
-
 def test_the_fold_says_once_that_it_waits_for_postgres_and_goes_on_when_it_is_back(
-    spark: Spark, own_postgres: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # By its URL, as in production: nobody but this test brings it back.
-    ledger = Recording(Database(url_of(own_postgres, "postgres"), connect_timeout_s=2))
-    with ledger.database.connect_sync() as connection:
-        migrate(connection)
+    connect, attempts = Database.connect_sync, itertools.count(1)
+
+    def away(database: Database, **options: Any) -> Any:
+        if options.get("name") == "tidelock fold" and next(attempts) <= 3:
+            raise Away("Postgres does not answer")
+        return connect(database, **options)
+
     with folding(spark, ledger.database, DEFINITIONS) as running:
         running.wait(ledger.record(3))
         before = len(running.told)
-        os.kill(int((tmp_path / "postgres" / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
-        failures = Counting(monkeypatch, Runner, "_recover")
-        running.until(lambda: failures.count >= 2, "it has tried again in vain")
-        assert len(running.told) == before + 1, "it says what it waits for once"
-        own_postgres.ensure()
+        monkeypatch.setattr(Database, "connect_sync", away)
+        # The one that listens and holds the lease, and the one that writes.
+        assert terminate(ledger.database, "TRUE") >= 1
         running.wait(ledger.record(3))
+        assert next(attempts) > 3
         waiting, again = running.told[before:]
         assert waiting.startswith("waiting for Postgres: ")
         assert again.startswith("folding from sequence 3")
@@ -274,7 +251,7 @@ def test_a_fold_folds_what_waits_before_it_warms_up(
 def test_a_range_that_always_fails_ends_the_fold_with_its_error(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_PAUSES_S", (0.01,))
+    monkeypatch.setattr(Runner, "pause_max_s", 0.01)
     failing = Failing(monkeypatch, spark, times=10**6)
     ledger.record()
     running = RunningFold(spark, ledger.database, DEFINITIONS)
@@ -321,7 +298,7 @@ def test_one_fold_stands_by_while_another_folds(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.record()
-    looks = Counting(monkeypatch, Runner, "_ready")
+    looks = Counting(monkeypatch, Runner, "open")
     with ledger.database.connect_sync() as other:
         assert leases.hold(other, leases.FOLD)
         second = RunningFold(spark, ledger.database, DEFINITIONS)

@@ -19,9 +19,6 @@ from tidelock.instants import MILLISECOND, parse_rfc3339
 from tidelock.ledger.reader import Slice, read_events
 from tidelock.mirror.broker import Broker
 from tidelock.postgres.database import Database
-from tidelock.postgres.leases import MIRROR, hold
-from tidelock.settings import Settings
-from tidelock.settings.groups import KafkaSettings
 
 
 async def events_of(database: Database) -> list[dict[str, Any]]:
@@ -178,19 +175,6 @@ async def test_many_events_arrive_where_only_small_ones_are_taken(database: Data
         await record(sequencer, *({"data": chance.randbytes(500).hex()} for _ in range(400)))
     await asyncio.wait_for(asyncio.to_thread(mirror_once, database, settings), 60)
     assert len(await asyncio.to_thread(consume, settings)) == 400
-
-
-def test_what_is_announced_while_it_stands_by_is_not_kept(database: Database) -> None:
-    settings = Settings(kafka=KafkaSettings(brokers=("127.0.0.1:9",)))
-    with database.connect_sync() as other:
-        assert hold(other, MIRROR)
-        with mirroring(database, settings) as mirror:
-            mirror.until_told("standing by")
-            for number in range(20):
-                other.execute("SELECT pg_notify('tidelock_ledger', %s::text)", (number,))
-            other.execute("UPDATE cursors SET sequence = 7 WHERE name = 'kafka'")
-            mirror.wait(7)
-            mirror.until(lambda: not mirror.runner._listener._notifies_backlog, "what it heard is forgotten", 10)
 
 
 async def test_a_large_event_and_a_commit_larger_than_a_page_arrive(database: Database, broker: Broker) -> None:

@@ -98,7 +98,7 @@ def test_a_year_of_failures_is_no_number_too_large() -> None:
 
 def test_one_whose_cursor_was_moved_opens_again_at_once_and_over_the_same_connection() -> None:
     course = opened()
-    course.failed(Failure.MOVED, 0)
+    course.failed(Failure.AGAIN, 0)
     assert course.next(0).do is Do.OPEN
     assert course.failures == 0
 
@@ -137,7 +137,7 @@ def test_a_clock_that_jumps_neither_hangs_nor_hurries_a_reader(jump: float) -> N
     ("error", "failure"),
     [
         (SettingsError("x"), Failure.FATAL),
-        (CursorMoved("x"), Failure.MOVED),
+        (CursorMoved("x"), Failure.AGAIN),
         (Away("x"), Failure.AWAY),
         (Unreachable("x"), Failure.AWAY),
         (psycopg.errors.AdminShutdown("x"), Failure.AWAY),

@@ -368,7 +368,7 @@ def test_one_that_loses_its_lease_while_it_works_does_nothing_twice_and_stands_b
             until(lambda: first.refused, "it has found out, and another has the lease")
             put(database, 3)
             until(lambda: second.position == 3)
-            assert Failure.MOVED in first.failures
+            assert Failure.AGAIN in first.failures
             stop.set()
         put(database, 4)
         until(lambda: first.position == 4)

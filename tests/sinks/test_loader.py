@@ -25,7 +25,7 @@ from tidelock.postgres.database import Database
 from tidelock.settings.groups import ClickHouseSettings, LoadSettings
 from tidelock.sinks.clickhouse import ClickHouseSink, connection_of
 from tidelock.sinks.clickhouse import _StagedRows as ClickHouseStaged
-from tidelock.sinks.loader import Loader, Loading, Sink, StoreLoad
+from tidelock.sinks.loader import Loader, Loading, Sink, StepSize
 from tidelock.sinks.source import LedgerSource
 from tidelock.spark.runtime import Spark
 from tidelock.tables import SCHEMA
@@ -175,15 +175,15 @@ def test_who_asks_for_once_is_told_at_once_of_a_store_that_is_away(spark: Spark,
 
 
 def test_steps_that_fail_become_small_and_the_size_that_works_is_kept_for_a_while() -> None:
-    lane = StoreLoad(Loading(ClickHouseSink(ClickHouseSettings(url="chdb:/x")), None, None), LoadSettings())  # type: ignore[arg-type]
-    sizes = [lane.events_max]
-    while lane.shrink():
-        sizes.append(lane.events_max)
+    size = StepSize(250_000)
+    sizes = [size.events_max]
+    while size.shrink():
+        sizes.append(size.events_max)
     assert (sizes[:2], sizes[-1]) == ([250_000, 62_500], 100)
     sizes = []
-    while lane.events_max < 250_000:
-        sizes.append(lane.events_max)
-        lane.grow()
+    while size.events_max < 250_000:
+        sizes.append(size.events_max)
+        size.grow()
     assert sizes[:17] == [100] * 16 + [400]
 
 

@@ -25,11 +25,6 @@ from tidelock.tables import COUNTERS, WATERMARKS, Table
 from tidelock.views.hub import Hub
 from tidelock.where import parse_where
 
-KILL = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-    "AND application_name LIKE 'tidelock %' AND pid <> pg_backend_pid()"
-)
-
 
 @pytest.fixture
 def fold(database: Database) -> Iterator[Folding]:
@@ -43,26 +38,6 @@ async def agree(hub: Hub, fold: Folding, client: Client) -> None:
 
 
 # Databases that go away
-
-
-async def test_lost_connections_cost_nobody_a_change(database: Database, fold: Folding) -> None:
-    chance = random.Random(3)
-
-    def write() -> None:
-        for _ in range(60):
-            fold.fold([put(chance.choice("abcdef"), i=chance.randrange(9)) for _ in range(1)])
-
-    client = Client()
-    async with hub_of(database) as hub:
-        subscription = await hub.subscribe(TABLE)
-        async with following(subscription, client, chance):
-            writing = asyncio.create_task(asyncio.to_thread(write))
-            while not writing.done():
-                async with await database.connect(name="killer") as connection:
-                    await connection.execute(KILL)
-                await asyncio.sleep(0.1)
-            await writing
-            await agree(hub, fold, client)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from tidelock.definitions import Definitions
-from tidelock.errors import CursorMoved, SettingsError, Unreachable
+from tidelock.errors import Unreachable
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
 from tidelock.fold.redefine.catalog import (
@@ -33,21 +33,20 @@ from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.postgres import leases
+from tidelock.postgres.course import IDLE, MORE, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import LEDGER_CHANNEL
+from tidelock.postgres.loop import Reader, ReaderLoop, Saying
+from tidelock.postgres.reconnect import in_words
 from tidelock.spark.runtime import Spark, reason
 from tidelock.tables import ALWAYS, SCHEMA
 
 log = logging.getLogger(__name__)
 
 CURSOR = "fold"
-#: the ledger announces its commits here
-_CHANNEL = "tidelock_ledger"
 #: how often it looks for commits that nobody announced
 POLL_S = 2.0
-#: how long it takes at most to see that it should stop
-_PATIENCE_S = 0.25
 _TIDY_S = 60.0
-_PAUSES_S = (0.1, 0.5, 1, 2, 5, 10)
 #: a range that fails so often is a defect, not bad luck
 _ATTEMPTS_MAX = 6
 #: a shadow that is so near the end of the ledger takes over in a moment
@@ -60,7 +59,7 @@ RANGE_EVENTS_START = 1_000
 Control = Callable[[Mapping[str, Any]], int]
 
 
-class Runner:
+class Runner(Reader):
     """The one fold of a ledger. `definitions` are those that the settings name."""
 
     def __init__(
@@ -88,10 +87,11 @@ class Runner:
         self._tell = tell
         self._rebuild = rebuild
         self._tidy = tidy
-        self._tidied_at = 0.0
-        self._poll_s = poll_s
+        self._tidied_at = self._looked_at = 0.0
+        self.poll_s = poll_s
         self._store = Store(database, SCHEMA, CURSOR)
-        self._listener: psycopg.Connection[Any] | None = None
+        #: the one that listens, and holds the leases
+        self._connection: psycopg.Connection[Any] | None = None
         self._catalog: Catalog | None = None
         self._folder: Folder | None = None
         self._shadow: Shadow | None = None
@@ -100,65 +100,84 @@ class Runner:
         #: version of the definitions that the settings may still propose to change; later ones are newer than they
         self._version_known: int | None = None
         self._stop = threading.Event()
-        #: what is waited for, once it has been told
-        self._told = ""
+        self._through: int | None = None
+        self._saying = Saying(tell)
         self._lost = False
         self._warm = False
         #: nothing can be folded by the definitions of the tables, which are empty
         self._unusable = False
-        #: in a row, of any kind; and those that nothing lost explains
-        self._failures = self._attempts = 0
+        #: failures in a row that nothing lost explains
+        self._attempts = 0
         #: everything up to here is in the tables
         self.position = 0
 
     def run(self, stop: threading.Event, *, through: int | None = None) -> None:
         """Fold until told to stop, or until everything through a sequence is folded."""
-        self._stop = stop
+        self._stop, self._through = stop, through
+        loop = ReaderLoop(self._database, [self], name="tidelock fold", channels=[LEDGER_CHANNEL])
         try:
-            while not stop.is_set() and (through is None or self.position < through):
-                try:
-                    if self._ready(stop) and not self._step(through):
-                        self._wait(stop)
-                    self._failures = self._attempts = 0
-                # Whatever it is: a JVM that dies shows itself in many ways, and a defect ends after some attempts.
-                except Exception as error:
-                    self._recover(error, stop)
+            loop.run(stop, done=lambda: through is not None and self.position >= through)
         finally:
-            self.close()
+            self._store.close()
 
-    def close(self) -> None:
-        self._drop_shadow()
-        self._store.rollback()
-        self._store.close()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-
-    def _ready(self, stop: threading.Event) -> bool:
+    def open(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether this process is the one that folds; it stands by while another does."""
+        self._connection = connection
         if self._lost:
             self._spark.restart()
             self._lost = self._warm = False
-        if self._listener is None or self._listener.closed:
-            self._listener = self._database.connect_sync(name="tidelock fold")
-            self._listener.execute(f"LISTEN {_CHANNEL}")
-            self._folder = None
-        if self._folder is None:
-            self._look_once()
-            behind = self._behind()
-            if not behind:
-                self._warm_up()
-            # Large ranges need workers at once, and no other fold should wait for their start. Executors of a cluster
-            # may lack what workers need, which should be found now.
-            if behind > SMALL_EVENTS or self._spark.cores is None:
-                self._spark.warm_workers()
-            if not leases.hold(self._listener, leases.FOLD):
-                self._warm_up()
-                self._tell_once("the lease", "another fold runs on this ledger; standing by")
-                stop.wait(self._poll_s)
-                return False
-            self._open()
+        self._look_once()
+        behind = self._behind()
+        if not behind:
+            self._warm_up()
+        # Large ranges need workers at once, and no other fold should wait for their start. Executors of a cluster
+        # may lack what workers need, which should be found now.
+        if behind > SMALL_EVENTS or self._spark.cores is None:
+            self._spark.warm_workers()
+        if not leases.hold(connection, leases.FOLD):
+            self._warm_up()
+            self._saying.once("the lease", "another fold runs on this ledger; standing by")
+            return False
+        self._open()
         return True
+
+    def turn(self) -> Turn:
+        worked = self._step(self._through)
+        self._attempts = 0
+        if worked:
+            return MORE
+        self._tend()
+        return IDLE
+
+    def leave(self) -> None:
+        self._store.rollback()
+        self._drop_shadow()
+        self._folder = None
+
+    def failed(self, error: Exception) -> Failure:
+        failure = failure_of(error)
+        if failure in (Failure.FATAL, Failure.AGAIN):
+            return failure
+        # Whatever it was may come again soon; and the range may have been too large for some memory.
+        self._pace.failed()
+        self._shadow_pace.failed()
+        if self._spark.lost(error):
+            self._lost = True
+            self._saying.over()
+            self._tell("Spark's JVM is gone; starting another ...")
+            log.debug("Spark's JVM was gone at: %s", reason(error))
+            # It may be killed again soon, so do not wait: what gets folded in between counts.
+            return Failure.AGAIN
+        if failure is Failure.AWAY:
+            self._saying.once("Postgres", f"waiting for Postgres: {in_words(error)}")
+            self._store.close()
+            return failure
+        self._attempts += 1
+        if self._attempts >= _ATTEMPTS_MAX:
+            self._give_way(error)
+        log.warning("the range after %d failed, trying again: %s", self.position, reason(error))
+        log.debug("it failed so", exc_info=error)
+        return failure
 
     def _behind(self) -> int:
         """How many events wait. Folding them warms up as well, and is not lost when this process is killed."""
@@ -191,7 +210,7 @@ class Runner:
             self._unusable = False
         self._adopt(catalog)
         self._propose(catalog)
-        self._told = ""
+        self._saying.over()
         self._announce()
         behind = end - self.position
         self._tell(f"folding from sequence {self.position}" + (f", {behind} behind the ledger" if behind else ""))
@@ -242,8 +261,8 @@ class Runner:
         pending = pending_definitions(self._store, self.position)
         self._store.rollback()
         if self._shadow is None and not pending:
-            assert self._listener is not None
-            leases.hold(self._listener, leases.READY)
+            assert self._connection is not None
+            leases.hold(self._connection, leases.READY)
 
     def _step(self, through: int | None) -> bool:
         """Fold what is next; False: there was nothing to do."""
@@ -325,48 +344,17 @@ class Runner:
         self._announce()
         return True
 
-    def _wait(self, stop: threading.Event) -> None:
-        """Until a commit is announced, or it is time to look."""
-        assert self._listener is not None
-        if time.monotonic() - self._tidied_at > _TIDY_S:
-            self._tidy(self._listener)
-            self._tidied_at = time.monotonic()
-        until = time.monotonic() + self._poll_s
-        while (left := until - time.monotonic()) > 0 and not stop.is_set():
-            for _ in self._listener.notifies(timeout=min(_PATIENCE_S, left), stop_after=1):
-                return
-        if not self._spark.alive():
-            raise Unreachable("Spark's JVM ended while there was nothing to do")
-
-    def _recover(self, error: Exception, stop: threading.Event) -> None:
-        """Leave everything half done, and be ready to try again; raises what trying again does not mend."""
-        self._store.rollback()
-        self._drop_shadow()
-        self._folder = None
-        if isinstance(error, SettingsError):
-            raise error
-        if isinstance(error, CursorMoved):
-            return
-        self._failures += 1
-        # Whatever it was may come again soon; and the range may have been too large for some memory.
-        self._pace.failed()
-        self._shadow_pace.failed()
-        if self._spark.lost(error):
-            self._lost, self._told = True, ""
-            self._tell("Spark's JVM is gone; starting another ...")
-            log.debug("Spark's JVM was gone at: %s", reason(error))
-            # It may be killed again soon, so do not wait: what gets folded in between counts.
-            self._failures = 1
-        elif isinstance(error, Unreachable | psycopg.OperationalError | psycopg.InterfaceError):
-            self._tell_once("Postgres", f"waiting for Postgres: {' '.join(str(error).split())}")
-            self._store.close()
-        else:
-            self._attempts += 1
-            if self._attempts >= _ATTEMPTS_MAX:
-                self._give_way(error)
-            log.warning("the range after %d failed, trying again: %s", self.position, reason(error))
-            log.debug("it failed so", exc_info=error)
-        stop.wait(_PAUSES_S[min(self._failures, len(_PAUSES_S)) - 1])
+    def _tend(self) -> None:
+        """What is done now and then, while there is nothing to fold."""
+        assert self._connection is not None
+        now = time.monotonic()
+        if now - self._tidied_at > _TIDY_S:
+            self._tidy(self._connection)
+            self._tidied_at = now
+        if now - self._looked_at >= self.poll_s:
+            self._looked_at = now
+            if not self._spark.alive():
+                raise Unreachable("Spark's JVM ended while there was nothing to do")
 
     def _give_way(self, error: Exception) -> None:
         """Let the definitions of the settings take the place of those that a range always fails by. Raises its error
@@ -385,8 +373,3 @@ class Runner:
         if self._shadow is not None:
             self._shadow.close()
             self._shadow = None
-
-    def _tell_once(self, waiting_for: str, text: str) -> None:
-        if self._told != waiting_for:
-            self._tell(text)
-            self._told = waiting_for

@@ -23,19 +23,16 @@ from tidelock.mirror.messages import LedgerPages, MessagePage
 from tidelock.mirror.ranges import InFlight, Ranges, range_of, read_ledger_end, read_position
 from tidelock.mirror.sender import KafkaSender
 from tidelock.postgres import leases
+from tidelock.postgres.course import IDLE, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
-from tidelock.postgres.reconnect import lost
+from tidelock.postgres.listener import LEDGER_CHANNEL
+from tidelock.postgres.loop import Reader, ReaderLoop, Saying
+from tidelock.postgres.reconnect import NoDatabase, in_words, lost
 from tidelock.settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: the ledger announces its commits here
-_CHANNEL = "tidelock_ledger"
-_POLL_S = 2.0
-#: how long it takes at most to see that it should stop
-_PATIENCE_S = 0.25
 _ACK_S = 0.05
-_PAUSE_S = 0.1
 _BATCHES_MAX = 20
 #: brokers that are silent for so long are told of
 _SILENCE_S = 5.0
@@ -57,7 +54,7 @@ def calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-class Mirror:
+class Mirror(Reader):
     """The one mirror of a ledger; others stand by."""
 
     def __init__(self, database: Database, settings: Settings, tell: Callable[[str], None], *, patient: bool) -> None:
@@ -65,11 +62,11 @@ class Mirror:
         self._database = database
         self._settings = settings
         self._kafka = settings.kafka
-        self._tell = tell
+        self.pause_max_s = self._kafka.pause_max / SECOND
+        self._saying = Saying(tell)
         self._patient = patient
         self._stop = threading.Event()
-        self._listener: psycopg.Connection[Any] | None = None
-        self._leased = False
+        self._connection: psycopg.Connection[Any] | None = None
         self._source: LedgerPages | None = None
         self._cluster: KafkaCluster | None = None
         self._sender: KafkaSender | None = None
@@ -78,8 +75,7 @@ class Mirror:
         self._batches: deque[InFlight] = deque()
         #: sent, acknowledged or not
         self._sent = 0
-        #: what is waited for, once it has been told
-        self._told = ""
+        #: in a row, until something is acknowledged
         self._failures = 0
 
     @property
@@ -90,69 +86,80 @@ class Mirror:
     def run(self, stop: threading.Event, *, through: int | None = None) -> None:
         """Mirror until told to stop, or until everything through a sequence is in Kafka."""
         self._stop = stop
-        try:
-            while not stop.is_set() and (through is None or self.position < through):
-                try:
-                    if self._ready():
-                        self._step()
-                except _Stopped:
-                    break
-                except CursorMoved:
-                    self._leave()
-                except (Unreachable, psycopg.Error) as error:
-                    self._recover(error)
-            self._finish()
-        finally:
-            self._leave()
-            if self._listener is not None:
-                self._listener.close()
+        loop = ReaderLoop(self._database, [self], name="tidelock mirror", channels=[LEDGER_CHANNEL])
+        loop.run(stop, done=lambda: through is not None and self.position >= through)
 
-    def _ready(self) -> bool:
-        """Whether this process is the one that mirrors; it stands by while another does."""
-        if self._listener is None or self._listener.closed:
-            self._leave()
-            self._listener = self._database.connect_sync(name="tidelock mirror")
-            self._listener.execute(f"LISTEN {_CHANNEL}".encode())
-            self._leased = False
-        # Each statement brings along what was announced meanwhile. It is of commits that are read below anyway.
-        for _ in self._listener.notifies(timeout=0):
-            pass
-        self._leased = self._leased or leases.hold(self._listener, leases.MIRROR)
-        if not self._leased:
-            self._tell_once("the lease", "another mirror runs on this ledger; standing by")
-            self._ranges = Ranges(self._listener)
-            self._stop.wait(_PATIENCE_S)
+    def open(self, connection: psycopg.Connection[Any]) -> bool:
+        leased = leases.hold(connection, leases.MIRROR)
+        self._connection, self._ranges = connection, Ranges(connection)
+        if not leased:
+            self._saying.once("the lease", "another mirror runs on this ledger; standing by")
             return False
-        if self._sender is None:
-            self._open()
-        return True
-
-    def _open(self) -> None:
-        assert self._listener is not None
-        self._ranges = Ranges(self._listener)
         self._sent = self._ranges.position
-        if (end := read_ledger_end(self._listener)) < self._sent:
+        if (end := read_ledger_end(connection)) < self._sent:
             cut = f"the ledger ends at sequence {end}, but events through {self._sent} were mirrored"
             raise Unreachable(f"{cut}: its tail was cut off, see `tidelock verify`")
         self._cluster = KafkaCluster(self._kafka, self._settings.event_bytes_max)
         self._cluster.look()
         self._source = LedgerPages(self._database, self._kafka.batch_events_max, self._kafka.batch_bytes_max)
         self._sender = KafkaSender(self._kafka, careful=self._failures > 0)
-        self._told = ""
-        self._tell(f"mirroring to {', '.join(self._kafka.brokers)} from sequence {self._sent}")
+        self._saying.over()
+        self._saying.tell(f"mirroring to {', '.join(self._kafka.brokers)} from sequence {self._sent}")
+        return True
 
-    def _step(self) -> None:
-        """Send the next page, or wait: for what is under way, else for something to send."""
+    def turn(self) -> Turn:
+        """Send the next page, or hear of what is under way."""
         assert self._source is not None
+        assert self._connection is not None
+        before = self.position
         page = self._source.read(self._sent)
-        if page.messages:
-            self._send(page)
-            while self._under_way() > _BATCHES_MAX and not self._stop.is_set():
+        try:
+            if page.messages:
+                self._send(page)
+                while self._under_way() > _BATCHES_MAX and not self._stop.is_set():
+                    self._hear(_ACK_S)
+            elif self._batches:
                 self._hear(_ACK_S)
-        elif self._batches:
-            self._hear(_ACK_S)
-        else:
-            self._await_commit()
+            else:
+                # One that has nothing to record would not see it otherwise.
+                if read_position(self._connection) != self.position:
+                    raise CursorMoved(f"the mirror's cursor is not at {self.position} any more")
+                return IDLE
+        except _Stopped:
+            return IDLE
+        return Turn(due_s=0.0, healthy=self.position > before)
+
+    def finish(self) -> None:
+        """What is under way is given a moment, so that it need not be sent again."""
+        deadline = time.monotonic() + _LAST_S
+        try:
+            while self._batches and self._sender is not None and time.monotonic() < deadline:
+                self._hear(_ACK_S)
+        except (CursorMoved, Unreachable, psycopg.Error) as error:
+            log.debug("left under way: %s", error)
+
+    def leave(self) -> None:
+        """Forget what is under way: it is sent again from the cursor on."""
+        self._batches.clear()
+        if self._source is not None:
+            self._source.close()
+        if self._sender is not None:
+            self._sender.close()
+        self._source = self._sender = self._cluster = None
+
+    def failed(self, error: Exception) -> Failure:
+        failure = failure_of(error)
+        if failure in (Failure.FATAL, Failure.AGAIN):
+            return failure
+        if failure is Failure.DEFECT and not isinstance(error, psycopg.Error):
+            raise error
+        if not self._patient and not (lost(error) and self._failures < _FAILURES_MAX):
+            raise error
+        self._failures += 1
+        topic = "Postgres" if isinstance(error, psycopg.Error | NoDatabase) else "Kafka"
+        self._saying.once(topic, f"{in_words(error)}; trying again, events wait in the ledger")
+        log.debug("trying again: %s", error)
+        return Failure.AWAY
 
     def _send(self, page: MessagePage) -> None:
         assert self._cluster is not None
@@ -190,9 +197,8 @@ class Mirror:
             self._ranges.record(range_of([self._batches.popleft() for _ in range(done)]))
             self._failures = 0
             self._sender.careful = False
-            if self._told:
-                self._told = ""
-                self._tell(f"Kafka takes messages again, from sequence {self.position}")
+            if self._saying.over():
+                self._saying.tell(f"Kafka takes messages again, from sequence {self.position}")
         self._look_at_the_clock()
 
     def _look_at_the_clock(self) -> None:
@@ -205,55 +211,6 @@ class Mirror:
             said = self._sender.complaint or f"Kafka at {brokers} acknowledges nothing"
             if not self._patient and self._sender.complaint:
                 raise Unreachable(said)
-            self._tell_once("brokers", f"{said}; events wait in the ledger, from sequence {self.position + 1}")
+            self._saying.once("brokers", f"{said}; events wait in the ledger, from sequence {self.position + 1}")
         if silent_s > self._kafka.ack_timeout / SECOND:
             raise Unreachable(f"nothing was acknowledged for {silent_s:.0f} s")
-
-    def _finish(self) -> None:
-        """What is under way is given a moment, so that it need not be sent again."""
-        deadline = time.monotonic() + _LAST_S
-        try:
-            while self._batches and self._sender is not None and time.monotonic() < deadline:
-                self._hear(_ACK_S)
-        except (CursorMoved, Unreachable, psycopg.Error) as error:
-            log.debug("left under way: %s", error)
-
-    def _await_commit(self) -> None:
-        assert self._listener is not None
-        # Whoever has nothing to record would not see it otherwise.
-        if read_position(self._listener) != self.position:
-            raise CursorMoved(f"the mirror's cursor is not at {self.position} any more")
-        looks = 0
-        while looks < _POLL_S / _PATIENCE_S and not self._stop.is_set():
-            looks += 1
-            for _ in self._listener.notifies(timeout=_PATIENCE_S, stop_after=1):
-                return
-
-    def _recover(self, error: Exception) -> None:
-        """Leave everything half done, and be ready to try again; raises what trying again does not mend."""
-        self._leave()
-        if isinstance(error, psycopg.Error) and self._listener is not None:
-            self._listener.close()
-        if not self._patient and not (lost(error) and self._failures < _FAILURES_MAX):
-            raise error
-        self._failures += 1
-        pause_s = min(_PAUSE_S * 2 ** min(self._failures, 20), self._kafka.pause_max / SECOND)
-        said = " ".join(str(error).split())
-        what = "Postgres" if "Postgres" in said else "Kafka"
-        self._tell_once(what, f"{said}; trying again, events wait in the ledger")
-        log.debug("trying again in %.1f s: %s", pause_s, said)
-        self._stop.wait(pause_s)
-
-    def _leave(self) -> None:
-        """Forget what is under way: it is sent again from the cursor on."""
-        self._batches.clear()
-        if self._source is not None:
-            self._source.close()
-        if self._sender is not None:
-            self._sender.close()
-        self._source = self._sender = self._cluster = None
-
-    def _tell_once(self, waiting_for: str, text: str) -> None:
-        if self._told != waiting_for:
-            self._tell(text)
-            self._told = waiting_for

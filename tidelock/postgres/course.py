@@ -39,8 +39,8 @@ class Failure(Enum):
 
     #: trying again does not mend it
     FATAL = auto()
-    #: another process went on from the same position: begin again at once
-    MOVED = auto()
+    #: begin again at once: another process has moved the cursor, or what was lost is replaced
+    AGAIN = auto()
     #: another process asks for the work: give up the lease, with the connection
     YIELDED = auto()
     #: something that is needed is away, and may come back
@@ -55,7 +55,7 @@ def failure_of(error: BaseException) -> Failure:
         case SettingsError():
             return Failure.FATAL
         case CursorMoved():
-            return Failure.MOVED
+            return Failure.AGAIN
         case Unreachable() | psycopg.OperationalError() | psycopg.InterfaceError() | TimeoutError():
             return Failure.AWAY
     return Failure.DEFECT

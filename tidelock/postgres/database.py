@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.postgres.embedded import EmbeddedPostgres
-from tidelock.postgres.reconnect import Away, Patience
+from tidelock.postgres.reconnect import Away, NoDatabase, Patience
 
 _VERSION_MIN = 15
 # How long to try again while an embedded server that is there starts, recovers or stops.
@@ -141,7 +141,7 @@ class Database:
             reason = reason.replace(str(password), "***")
         # One that was never reached and refuses at once is a wrong address more often than an outage.
         away = _dropped(error) or (self._reached and _passing(error))
-        return (Away if away else Unreachable)(f"Cannot connect to Postgres at {self.place}: {reason}")
+        return (Away if away else NoDatabase)(f"Cannot connect to Postgres at {self.place}: {reason}")
 
     def __enter__(self) -> Database:
         return self

@@ -46,6 +46,9 @@ class Reader:
         """Go on from the position by one step."""
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """Before it stops: give what is under way a moment."""
+
     def leave(self) -> None:
         """Forget what is half done; `open` comes next, or nothing."""
 
@@ -104,6 +107,8 @@ class ReaderLoop:
                 waits = [self._step(reader, course) for reader, course in self._courses]
                 if not done() and all(waits):
                     self._wait([step for step in waits if step is not None], stop)
+            for reader, _ in self._courses:
+                reader.finish()
         finally:
             for reader, _ in self._courses:
                 reader.leave()

@@ -36,7 +36,11 @@ _TOLD: dict[type[psycopg.Error], str] = {
 }
 
 
-class Away(Unreachable):
+class NoDatabase(Unreachable):
+    """The database does not answer."""
+
+
+class Away(NoDatabase):
     """The database went away, or is not there yet; it may be back in a moment."""
 
 
@@ -53,7 +57,7 @@ def database_errors(doing: str) -> Iterator[None]:
             field="database_url",
         ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        kind = Away if lost(error) else Unreachable
+        kind = Away if lost(error) else NoDatabase
         raise kind(f"{doing}: the database went away ({reason(error)}); try again") from error
 
 

@@ -11,17 +11,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import psycopg
 
-from tidelock.errors import CursorMoved, SettingsError, TidelockError, Unreachable
+from tidelock.errors import TidelockError, Unreachable
 from tidelock.fold.store import Store
 from tidelock.instants import SECOND
 from tidelock.postgres import leases
+from tidelock.postgres.course import MORE, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
-from tidelock.postgres.reconnect import lost
+from tidelock.postgres.listener import LEDGER_CHANNEL
+from tidelock.postgres.loop import Reader, ReaderLoop, Saying
+from tidelock.postgres.reconnect import in_words, lost
 from tidelock.settings.groups import LoadSettings
 from tidelock.sinks.kafkasource import not_mirrored
 from tidelock.sinks.source import EventSource
@@ -29,10 +32,9 @@ from tidelock.spark.runtime import Spark, reason
 
 log = logging.getLogger(__name__)
 
-_CHANNEL = "tidelock_ledger"
 _POLL_S = 2.0
-_PATIENCE_S = 0.25
-_PAUSE_S = 0.1
+#: how often it looks for events where an interval is shorter: nobody announces how far the mirror is
+_LOOK_S = 0.25
 #: how long a loader may take to let go of its store: it ends its step first
 _HANDOVER_S = 600.0
 #: a step that fails so often, for no reason that one can wait for and however few its events, is a defect
@@ -152,35 +154,12 @@ class Loading:
         self._store.commit()
 
 
-class StoreLoad:
-    """One store on its way."""
+class StepSize:
+    """How many events a step has at most: fewer after failures, more again after a while."""
 
-    def __init__(self, loading: Loading, settings: LoadSettings) -> None:
-        self.loading = loading
-        self.name = loading.sink.name
-        self.events_max = self._events_max = settings.batch_events_max
+    def __init__(self, events_max: int) -> None:
+        self.events_max = self._limit = events_max
         self._calm = 0
-        self._pause_max_s = settings.pause_max / SECOND
-        self.ready = False
-        #: nothing is tried before
-        self.not_before = 0.0
-        self.failures = self.attempts = 0
-        #: through where it was loaded when its repair began
-        self.loaded = 0
-        #: since when this loader repairs it, or waits for that
-        self.asked_at: float | None = None
-        #: what is waited for, once it has been told
-        self.told = ""
-
-    def failed(self) -> None:
-        self.ready = False
-        self.loading.close()
-        self.failures += 1
-        self.not_before = time.monotonic() + min(self._pause_max_s, _PAUSE_S * 2 ** min(self.failures, 20))
-
-    def succeeded(self) -> None:
-        self.failures = self.attempts = 0
-        self.told = ""
 
     def shrink(self) -> bool:
         """Smaller steps; False: they are as small as they get."""
@@ -192,12 +171,12 @@ class StoreLoad:
         """After a step of about its size. One that works is kept for a while."""
         self._calm += 1
         if self._calm >= _CALM_STEPS:
-            self.events_max = min(_SHRINKING * self.events_max, self._events_max)
+            self.events_max = min(_SHRINKING * self.events_max, self._limit)
             self._calm = 0
 
 
 class Loader:
-    """All stores of one ledger."""
+    """All stores of one ledger, one loop for all: one that fails holds up no other."""
 
     def __init__(
         self,
@@ -210,177 +189,171 @@ class Loader:
         poll_s: float = _POLL_S,
     ) -> None:
         """`poll_s`: how often it looks whether a store that another has is free."""
-        self._spark = spark
-        self._poll_s = poll_s
+        self.spark = spark
+        self.settings = settings
+        self.tell = tell
+        self.poll_s = poll_s
         self._database = database
-        self._settings = settings
-        self._lanes = [StoreLoad(loading, settings) for loading in loadings]
-        self._tell = tell
-        self._listener: psycopg.Connection[Any] | None = None
-        self._once = False
-        self._lost = False
+        self._lanes = [StoreLoad(loading, self) for loading in loadings]
+        #: the sequence to end with; None: go on
+        self.through: int | None = None
+        #: from where on a store's events are replaced, by its name
+        self.repairs: dict[str, int] = {}
+        #: Spark's JVM is gone
+        self.lost = False
 
     def run(self, stop: threading.Event, *, through: int | None = None, since: int | None = None) -> None:
         """Load until told to stop, or until everything through a sequence is loaded.
 
         `since`: first replace what was loaded from that sequence on.
         """
-        self._once = through is not None
-        repairs = {lane.name: since for lane in self._lanes} if since is not None else {}
-        try:
-            while not stop.is_set():
-                worked = False
-                for lane in self._lanes:
-                    worked |= self._turn(lane, stop, through, repairs)
-                if (
-                    through is not None
-                    and not repairs
-                    and all(lane.loading.position >= through for lane in self._lanes)
-                ):
-                    return
-                if not worked:
-                    self._wait(stop)
-        finally:
-            for lane in self._lanes:
-                lane.loading.close()
-            if self._listener is not None:
-                self._listener.close()
+        self.through = through
+        self.repairs = {lane.name: since for lane in self._lanes} if since is not None else {}
+        ReaderLoop(self._database, self._lanes, name="tidelock load", channels=[LEDGER_CHANNEL]).run(
+            stop, done=self._done
+        )
 
-    def _turn(self, lane: StoreLoad, stop: threading.Event, through: int | None, repairs: dict[str, int]) -> bool:
-        """One step of one store; False: there was nothing to do."""
-        if stop.is_set() or time.monotonic() < lane.not_before:
+    def revive(self) -> None:
+        """Another JVM in place of one that is gone."""
+        if self.lost:
+            self.spark.restart()
+            self.lost = False
+
+    def _done(self) -> bool:
+        if self.through is None or self.repairs:
             return False
-        try:
-            if not self._prepare(lane, repairs):
-                return False
-            worked = self._repair(lane, repairs) if lane.name in repairs else self._step(lane, through)
-            lane.succeeded()
-            return worked
-        # Whatever it is: a JVM that dies shows itself in many ways, and a defect ends after some attempts.
-        except Exception as error:
-            self._recover(lane, error)
-            return False
+        return all(lane.looked and lane.loading.position >= self.through for lane in self._lanes)
 
-    def _step(self, lane: StoreLoad, through: int | None) -> bool:
-        started = time.monotonic()
-        done = lane.loading.step(lane.events_max, through)
-        if done:
-            log.debug("%s: through %d in %.3f s", lane.name, lane.loading.position, time.monotonic() - started)
-        if done < lane.events_max and through is None:
-            # Few have come: more of them together cost hardly more.
-            lane.not_before = started + self._settings.interval / SECOND
-        if 2 * done >= lane.events_max:
-            lane.grow()
-        return bool(done)
 
-    def _repair(self, lane: StoreLoad, repairs: dict[str, int]) -> bool:
-        since = repairs[lane.name]
-        if lane.loading.position < lane.loaded:
-            # A repair failed amid, and has moved the cursor back.
-            return bool(lane.loading.step(lane.events_max, lane.loaded))
-        lane.loaded = lane.loading.position
-        if since <= lane.loading.position:
-            repairs[lane.name] = lane.loading.repair(max(0, since - 1), lane.events_max) + 1
-        if repairs[lane.name] > lane.loading.position:
-            del repairs[lane.name]
-            self._tell(f"{lane.name}: what was loaded through sequence {lane.loading.position} is the ledger's again")
-        return True
+class StoreLoad(Reader):
+    """One store on its way."""
 
-    def _prepare(self, lane: StoreLoad, repairs: Mapping[str, int]) -> bool:
+    def __init__(self, loading: Loading, loader: Loader) -> None:
+        self.loading = loading
+        self.name = loading.sink.name
+        self.poll_s = loader.poll_s
+        self.pause_max_s = loader.settings.pause_max / SECOND
+        #: its position is known
+        self.looked = False
+        self._loader = loader
+        self._size = StepSize(loader.settings.batch_events_max)
+        self._saying = Saying(lambda text: loader.tell(f"{self.name}: {text}"))
+        self._connection: psycopg.Connection[Any] | None = None
+        self._failures = self._attempts = 0
+        #: through where it was loaded when its repair began
+        self._loaded = 0
+        #: since when this loader repairs it, or waits for that
+        self._asked_at: float | None = None
+
+    def open(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether this process is the one that loads the store; it stands by while another does."""
-        if self._lost:
-            self._spark.restart()
-            self._lost = False
-        if self._listener is None or self._listener.closed:
-            self._listener = self._database.connect_sync(name="tidelock load")
-            self._listener.execute(f"LISTEN {_CHANNEL}")
-            for each in self._lanes:
-                each.ready = False
-        own = lane.name in repairs or lane.asked_at is not None
-        if not own and leases.held(self._listener, leases.REPAIRS[lane.name]):
-            self._let_go(lane)
-            return False
-        if not lane.ready:
-            if lane.name in repairs:
-                self._ask(lane)
-            if not leases.hold(self._listener, leases.LOADERS[lane.name]):
-                self._stand_by(lane, "the lease", "another loader has it; standing by")
-                return False
-            told = lane.loading.open()
-            lane.ready = True
-            position = lane.loading.position
-            again = f"; it was loaded through {told}, but ends there" if position < told else ""
-            self._tell(f"{lane.name}: loading from sequence {position}{again}")
+        self._connection = connection
+        self._loader.revive()
+        if self._is_asked_for():
+            return self._stand_by("a repair", "a repair asks for it; standing by")
+        if self.name in self._loader.repairs:
+            self._ask(connection)
+        if not leases.hold(connection, leases.LOADERS[self.name]):
+            return self._stand_by("the lease", "another loader has it; standing by")
+        told, position = self.loading.open(), self.loading.position
+        self.looked = True
+        again = f"; it was loaded through {told}, but ends there" if position < told else ""
+        self._saying.tell(f"loading from sequence {position}{again}")
         return True
 
-    def _stand_by(self, lane: StoreLoad, waiting_for: str, text: str) -> None:
-        self._tell_once(lane, waiting_for, text)
-        lane.loading.look()
-        lane.not_before = time.monotonic() + self._poll_s
+    def turn(self) -> Turn:
+        self._loader.revive()
+        if self._is_asked_for():
+            raise _AskedFor
+        turn = self._repair() if self.name in self._loader.repairs else self._step()
+        self._failures = self._attempts = 0
+        self._saying.over()
+        return turn
 
-    def _let_go(self, lane: StoreLoad) -> None:
-        """Of a store that a repair asks for, until that has ended."""
-        assert self._listener is not None
-        if lane.ready:
+    def leave(self) -> None:
+        self.loading.close()
+
+    def failed(self, error: Exception) -> Failure:
+        if isinstance(error, _AskedFor):
             # A lease ends with its connection, however often it was taken; those of other stores are taken again.
-            self._listener.close()
-            lane.loading.close()
-        self._stand_by(lane, "a repair", "a repair asks for it; standing by")
-
-    def _ask(self, lane: StoreLoad) -> None:
-        """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
-        assert self._listener is not None
-        if not leases.hold(self._listener, leases.REPAIRS[lane.name]):
-            raise Unreachable(f"{lane.name}: another repair is at it; wait for its end")
-        now = time.monotonic()
-        lane.asked_at = lane.asked_at or now
-        if now - lane.asked_at > _HANDOVER_S:
-            raise Unreachable(f"{lane.name}: another loader has it, and does not let go; stop it, then repair")
-
-    def _wait(self, stop: threading.Event) -> None:
-        """Until a commit is announced that may be loaded, or it is time to look."""
-        due = min((lane.not_before for lane in self._lanes), default=0.0)
-        until = max(due, time.monotonic() + _PATIENCE_S)
-        while (left := min(_PATIENCE_S, until - time.monotonic())) > 0 and not stop.is_set():
-            if due > time.monotonic() or self._listener is None or self._listener.closed:
-                stop.wait(left)
-                continue
-            try:
-                for _ in self._listener.notifies(timeout=left, stop_after=1):
-                    return
-            except psycopg.Error:
-                self._listener.close()
-
-    def _recover(self, lane: StoreLoad, error: Exception) -> None:
-        """Leave everything half done, and be ready to try again; raises what trying again does not mend."""
-        lane.failed()
-        if isinstance(error, SettingsError):
-            raise error
-        if isinstance(error, CursorMoved):
-            lane.failures, lane.not_before = 0, 0.0
-            return
-        if self._spark.lost(error):
-            self._lost = True
-            self._tell("Spark's JVM is gone; starting another ...")
+            return Failure.YIELDED
+        failure = failure_of(error)
+        if failure in (Failure.FATAL, Failure.AGAIN):
+            return failure
+        self._failures += 1
+        if self._loader.spark.lost(error):
+            self._loader.lost = True
+            self._loader.tell("Spark's JVM is gone; starting another ...")
             log.debug("Spark's JVM was gone at: %s", reason(error))
-            lane.shrink()
-            return
+            self._size.shrink()
+            return Failure.AWAY
         error = not_mirrored(error) or error
-        if isinstance(error, TidelockError | psycopg.OperationalError | psycopg.InterfaceError):
-            if self._once and not (lost(error) and lane.failures < _ATTEMPTS_MAX):
+        if failure is Failure.AWAY or isinstance(error, TidelockError):
+            once = self._loader.through is not None
+            if once and not (lost(error) and self._failures < _ATTEMPTS_MAX):
                 raise error
-            self._tell_once(lane, "outage", f"waiting: {' '.join(str(error).split())}")
-            return
-        if not lane.shrink():
-            lane.attempts += 1
-        if lane.attempts >= _ATTEMPTS_MAX:
+            self._saying.once("outage", f"waiting: {in_words(error)}")
+            return Failure.AWAY
+        if not self._size.shrink():
+            self._attempts += 1
+        if self._attempts >= _ATTEMPTS_MAX:
             log.debug("it failed so", exc_info=error)
-            said = f"the step after sequence {lane.loading.position} failed {lane.attempts} times"
-            raise Unreachable(f"{lane.name}: {said}: {reason(error)}") from error
-        log.warning("%s: the step after %d failed, trying again: %s", lane.name, lane.loading.position, reason(error))
+            said = f"the step after sequence {self.loading.position} failed {self._attempts} times"
+            raise Unreachable(f"{self.name}: {said}: {reason(error)}") from error
+        log.warning("%s: the step after %d failed, trying again: %s", self.name, self.loading.position, reason(error))
         log.debug("it failed so", exc_info=error)
+        return failure
 
-    def _tell_once(self, lane: StoreLoad, waiting_for: str, text: str) -> None:
-        if lane.told != waiting_for:
-            self._tell(f"{lane.name}: {text}")
-            lane.told = waiting_for
+    def _step(self) -> Turn:
+        started = time.monotonic()
+        done = self.loading.step(self._size.events_max, self._loader.through)
+        took_s = time.monotonic() - started
+        if done:
+            log.debug("%s: through %d in %.3f s", self.name, self.loading.position, took_s)
+        if 2 * done >= self._size.events_max:
+            self._size.grow()
+        if done >= self._size.events_max or (done and self._loader.through is not None):
+            return MORE
+        # Few have come: more of them together cost hardly more.
+        interval_s = self._loader.settings.interval / SECOND
+        return Turn(due_s=max(interval_s, _LOOK_S), pause_s=max(0.0, interval_s - took_s))
+
+    def _repair(self) -> Turn:
+        repairs = self._loader.repairs
+        since = repairs[self.name]
+        if self.loading.position < self._loaded:
+            # A repair failed amid, and has moved the cursor back.
+            self.loading.step(self._size.events_max, self._loaded)
+            return MORE
+        self._loaded = self.loading.position
+        if since <= self.loading.position:
+            repairs[self.name] = self.loading.repair(max(0, since - 1), self._size.events_max) + 1
+        if repairs[self.name] > self.loading.position:
+            del repairs[self.name]
+            self._saying.tell(f"what was loaded through sequence {self.loading.position} is the ledger's again")
+        return MORE
+
+    def _stand_by(self, waiting_for: str, text: str) -> bool:
+        self._saying.once(waiting_for, text)
+        self.loading.look()
+        self.looked = True
+        return False
+
+    def _is_asked_for(self) -> bool:
+        """Whether another process repairs it, or waits for that."""
+        assert self._connection is not None
+        own = self.name in self._loader.repairs or self._asked_at is not None
+        return not own and leases.held(self._connection, leases.REPAIRS[self.name])
+
+    def _ask(self, connection: psycopg.Connection[Any]) -> None:
+        """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
+        if not leases.hold(connection, leases.REPAIRS[self.name]):
+            raise Unreachable(f"{self.name}: another repair is at it; wait for its end")
+        now = time.monotonic()
+        self._asked_at = self._asked_at or now
+        if now - self._asked_at > _HANDOVER_S:
+            raise Unreachable(f"{self.name}: another loader has it, and does not let go; stop it, then repair")
+
+
+class _AskedFor(Exception):
+    """Another process wants to repair the store."""

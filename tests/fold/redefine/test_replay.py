@@ -284,7 +284,7 @@ def test_first_definitions_that_nothing_can_be_folded_by_give_way_to_others(
         return fold(self, lo, hi)
 
     monkeypatch.setattr(Folder, "fold", failing)
-    monkeypatch.setattr(runner_module, "_PAUSES_S", (0,))
+    monkeypatch.setattr(runner_module.Runner, "pause_max_s", 0)
     with pytest.raises(RuntimeError, match="a defect"):
         fold_all(spark, database, BASE)
     others = changed(streams__things=None, meters__calls={"period": "month"})
@@ -294,32 +294,6 @@ def test_first_definitions_that_nothing_can_be_folded_by_give_way_to_others(
     fold_all(spark, database, others)
     check(database, others)
     assert leftovers(database) == []
-
-
-def test_a_second_fold_stands_by_until_the_first_is_gone(spark: Spark, folded: Database) -> None:
-    told: list[str] = []
-    first_stop, second_stop = threading.Event(), threading.Event()
-    opened, standing_by = threading.Event(), threading.Event()
-
-    def second_tells(text: str) -> None:
-        told.append(text)
-        if "standing by" in text:
-            standing_by.set()
-        if text.startswith("folding"):
-            second_stop.set()
-
-    first = threading.Thread(target=runner(spark, folded, BASE, tell=lambda _: opened.set()).run, args=(first_stop,))
-    first.start()
-    assert opened.wait(60)
-    second = threading.Thread(target=runner(spark, folded, BASE, tell=second_tells).run, args=(second_stop,))
-    second.start()
-    assert standing_by.wait(60)
-    assert not second_stop.is_set()
-    first_stop.set()
-    first.join(60)
-    assert second_stop.wait(60)
-    second.join(60)
-    assert ["standing by" in text for text in told] == [True, False]
 
 
 def test_whoever_reads_meanwhile_sees_the_old_rows_or_the_new_ones(spark: Spark, folded: Database) -> None:
