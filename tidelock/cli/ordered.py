@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
+import psycopg
 from rich.text import Text
 
 from tidelock.changes.reader import Change, change_forms
@@ -14,10 +16,13 @@ from tidelock.cli import terminal
 from tidelock.cli.flags import check_texts
 from tidelock.cli.session import read_catalog
 from tidelock.columns import ColumnType
-from tidelock.errors import SettingsError, Unreachable
+from tidelock.errors import SettingsError
 from tidelock.instants import format_instant
 from tidelock.model import DEFAULT_TENANT
+from tidelock.postgres.course import IDLE, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import FOLD_CHANNEL
+from tidelock.postgres.loop import Reader, ReaderLoop
 from tidelock.postgres.reconnect import database_errors
 from tidelock.settings import Settings
 from tidelock.views.ordered import OrderedTail, is_watermark, ordered_table
@@ -59,21 +64,34 @@ def tail_ordered(
     with database_errors("tail"):
         database.patience.insist_sync(first)
     if follow:
-        _follow(database, tail, printer)
+        following = _OrderedFollowing(tail, printer)
+        ReaderLoop(database, [following], name="tidelock tail", channels=[FOLD_CHANNEL]).run(threading.Event())
 
 
-def _follow(database: Database, tail: OrderedTail, printer: _Printer) -> None:
-    """Until it is interrupted. An outage of the database is waited through."""
-    while True:
-        try:
-            with database_errors("tail"), database.connect_sync(name="tidelock tail") as connection:
-                connection.execute("LISTEN tidelock_fold")
-                while True:
-                    printer.print(tail.read(connection))
-                    for _ in connection.notifies(timeout=_POLL_S, stop_after=1):
-                        pass
-        except Unreachable:
-            time.sleep(_POLL_S)
+class _OrderedFollowing(Reader):
+    """Prints what is released, until it is interrupted. An outage of the database is waited through."""
+
+    poll_s = pause_max_s = _POLL_S
+
+    def __init__(self, tail: OrderedTail, printer: _Printer) -> None:
+        self._tail = tail
+        self._printer = printer
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def open(self, connection: psycopg.Connection[Any]) -> bool:
+        self._connection = connection
+        return True
+
+    def turn(self) -> Turn:
+        assert self._connection is not None
+        with database_errors("tail"):
+            self._printer.print(self._tail.read(self._connection))
+        return IDLE
+
+    def failed(self, error: Exception) -> Failure:
+        if (failure := failure_of(error)) is not Failure.AWAY:
+            raise error
+        return failure
 
 
 class _Printer:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
@@ -28,7 +28,7 @@ from tidelock.http.problems import problem_of
 from tidelock.ingest.admit import Writer
 from tidelock.ledger.apikeys import SCOPES, Holder, KeyNews, find_key, hash_key, keys_exist
 from tidelock.model import ALL_TENANTS
-from tidelock.postgres.pool import Connections, SingleFlight
+from tidelock.postgres.pool import Connections, Flight, SingleFlight
 
 T = TypeVar("T")
 
@@ -91,25 +91,21 @@ class _Remembered(Generic[T]):
     """Answers of the database, kept for a while. Who asks while one is fetched waits for the same one."""
 
     def __init__(self) -> None:
-        self._answers: dict[bytes, tuple[float, asyncio.Future[T]]] = {}
+        self._answers: dict[bytes, tuple[float, Flight[T]]] = {}
 
     def forget(self) -> None:
         self._answers.clear()
 
-    async def get(self, key: bytes, fetch: Callable[[], Awaitable[T]], lifetime_s: float) -> T:
+    async def get(self, key: bytes, fetch: Callable[[], Coroutine[Any, Any, T]], lifetime_s: float) -> T:
         """An answer no older than `lifetime_s`."""
         known = self._answers.get(key)
         if known is None or known[0] + lifetime_s < time.monotonic():
             # Bounded whatever keys are tried: starting over costs a look-up per key in use.
             if len(self._answers) >= _REMEMBERED_MAX:
                 self._answers.clear()
-            known = (time.monotonic(), asyncio.ensure_future(fetch()))
-            # Seen here even if whoever asked has hung up meanwhile; otherwise asyncio complains of it.
-            known[1].add_done_callback(lambda future: future.cancelled() or future.exception())
-            self._answers[key] = known
+            known = self._answers[key] = (time.monotonic(), Flight(fetch()))
         try:
-            # Shielded: one that hangs up must not take the answer from the others.
-            return await asyncio.shield(known[1])
+            return await known[1].result()
         except Exception:
             if self._answers.get(key) is known:
                 del self._answers[key]

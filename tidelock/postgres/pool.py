@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Generic, TypeVar
 
@@ -143,6 +143,19 @@ def _translated(error: psycopg.Error) -> TidelockError:
     raise error
 
 
+class Flight(Generic[T]):
+    """Work under way that several wait for: whoever goes takes nothing from the others."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.task = asyncio.create_task(work)
+        # Seen here even if nobody waits any more; otherwise asyncio complains of its error.
+        self.task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def result(self) -> T:
+        """Waits for it. May be asked again, also after a wait that was cancelled."""
+        return await asyncio.shield(self.task)
+
+
 class SingleFlight(Generic[T]):
     """A question that many ask at a time is put to the database once for all of them.
 
@@ -153,17 +166,13 @@ class SingleFlight(Generic[T]):
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
-        self._running: asyncio.Task[T] | None = None
-        self._next: asyncio.Task[T] | None = None
+        self._running: Flight[T] | None = None
+        self._next: Flight[T] | None = None
 
     async def __call__(self) -> T:
-        following = self._next
-        if following is None:
-            following = self._next = asyncio.create_task(self._look(self._running))
-            # Seen here even if whoever asked has hung up meanwhile; otherwise asyncio complains of it.
-            following.add_done_callback(lambda done: done.cancelled() or done.exception())
-        # Shielded: one that hangs up must not take the answer from the others.
-        return await asyncio.shield(following)
+        if self._next is None:
+            self._next = Flight(self._look(None if self._running is None else self._running.task))
+        return await self._next.result()
 
     async def _look(self, running: asyncio.Task[T] | None) -> T:
         waited = running is not None and not running.done()

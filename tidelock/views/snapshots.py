@@ -21,6 +21,7 @@ from tidelock.changes.log import Frontier, LogCursor, read_page, read_state
 from tidelock.changes.reader import changes_of, slices
 from tidelock.errors import DefinitionChanged, ResumeExpired, SnapshotTooLarge
 from tidelock.fold.statements import placed, quoted
+from tidelock.postgres.pool import Flight
 from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.views.decoding import fits, inserts_of, stored_schema
 from tidelock.views.prefilter import prefilter_of
@@ -235,8 +236,7 @@ class Share(Generic[V]):
     async def result(self) -> V:
         """Waits for it. May be asked again, also after a wait that was cancelled."""
         assert self._work is not None, "nothing is asked for after leaving"
-        # Shielded: one that goes must not take it from the others.
-        return await asyncio.shield(self._work.task)
+        return await self._work.result()
 
     def leave(self) -> None:
         work, self._work = self._work, None
@@ -246,10 +246,9 @@ class Share(Generic[V]):
                 work.task.cancel()
 
 
-class _Work(Generic[V]):
-    def __init__(self, task: asyncio.Task[V]) -> None:
-        self.task = task
-        self.shares = 0
+class _Work(Flight[V]):
+    #: how many take part
+    shares = 0
 
 
 class Shared(Generic[V]):
@@ -263,7 +262,7 @@ class Shared(Generic[V]):
         """A share of the work with that key; begun, if it is not under way."""
         work = self._under_way.get(key)
         if work is None or not work.shares:
-            work = self._under_way[key] = _Work(asyncio.create_task(begin()))
+            work = self._under_way[key] = _Work(begin())
             self._tasks.add(work.task)
             work.task.add_done_callback(lambda task: self._done(key, task))
         return Share(work)
@@ -277,6 +276,3 @@ class Shared(Generic[V]):
         self._tasks.discard(task)
         if (work := self._under_way.get(key)) is not None and work.task is task:
             del self._under_way[key]
-        if not task.cancelled():
-            # Seen here even if nobody waits any more; otherwise asyncio complains of it.
-            task.exception()
