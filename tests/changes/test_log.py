@@ -45,16 +45,12 @@ def fold(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Foldin
         yield made
 
 
-def everything(_: str, changes: pa.Table) -> pa.Table:
-    return changes
-
-
 def pages(connection: Connection, tables: list[str], *, after: int, through: int) -> Iterator[Found]:
     place: log.LogCursor | None = beginning(after)
     while place is not None:
-        page = read_page(connection, tables, place, after=after, through=through, seen=everything)
+        page = read_page(connection, tables, place, after=after, through=through)
         found: Found = []
-        for table, changes in page.changes:
+        for _, table, changes in page.changes:
             rows = changes.to_pylist()
             found += [(table, row["source_timestamp"], row["key"]) for row in rows if row["source_timestamp"] > after]
         yield found

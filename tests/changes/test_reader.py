@@ -138,18 +138,22 @@ def test_a_durable_reader_has_one_batch_per_range(ranges: Connection) -> None:
     assert list(read_batches(ranges, after=9)) == []
 
 
-def test_a_reader_has_one_segment_of_a_table_in_memory(ranges: Connection) -> None:
-    write(ranges, 11, *(change("a", 40, f"{n:04}", n) for n in range(100)), rows_max=10)
+def test_a_reader_has_one_page_of_a_table_in_memory(ranges: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelock.changes.log._PAGE_ROWS", 10)
+    write(ranges, 11, *(change("a", 40, f"{n:04}", n) for n in range(100)), change("b", 41, "x", 1), rows_max=10)
+    assert [each.new["n"] for each in read_changes(ranges, after=30) if each.new] == [*range(100), 1]
     reading = read_changes(ranges, after=30)
     assert next(reading).key == "0000"
-    ranges.execute("DELETE FROM changes WHERE last_sequence = 11 AND part > 0")
+    prune(ranges, 0)
     with pytest.raises(ResumeExpired):
         list(reading)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_lanes_are_read_as_if_they_were_one(connection: Connection, seed: int) -> None:
+def test_lanes_are_read_as_if_they_were_one(connection: Connection, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Whatever the lanes, the sizes of segments and of pages."""
     chance = random.Random(seed)
+    monkeypatch.setattr("tidelock.changes.log._PAGE_ROWS", chance.choice([1, 20, 70, 20_000]))
     lanes = {key: chance.randrange(4) for key in "abcdefgh"}
     tables, whole = "pq", []
     for last_sequence in range(1, 4):

@@ -1,7 +1,8 @@
 """The log of changes: read in pages of Arrow, and kept for a while.
 
-The follower reads it once for all subscribers, and those who catch up read it for themselves; `reader` has its changes
-as Python values. Changes of a table come by source timestamp, key and tenant, whatever lanes and parts they lie in.
+Everyone reads it by these pages: the follower once for all subscribers, those who catch up for themselves, and
+`reader`, which makes Python values of them. Changes of a table come by source timestamp, key and tenant, whatever lanes
+and parts they lie in.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ _ORDER = ("source_timestamp", "key", "tenant_id")
 
 # Segments removed by one statement: none holds its locks for long.
 _BATCH = 1_000
-_SEQUENCE_MAX = 2**63 - 2
+#: no sequence and no source timestamp in the log is greater
+SEQUENCE_MAX = 2**63 - 2
 
 #: the source timestamp, key and tenant of a change
 Position = tuple[int, str, str]
-#: what a reader keeps of some changes of a table; None: nothing
+#: what a reader keeps of some changes of a table; None: nothing of them
 Seen = Callable[[str, pa.Table], pa.Table | None]
 
 
@@ -71,11 +73,21 @@ class LogCursor(NamedTuple):
     complete_through: int
 
 
+class TableChanges(NamedTuple):
+    """Changes of a range and table, in order."""
+
+    #: the sequence that the range ends with
+    last_sequence: int
+    table_name: str
+    #: by `change_schema`
+    changes: pa.Table
+
+
 class LogPage(NamedTuple):
     """Changes that follow each other in the log."""
 
-    #: table, changes of it in order; tables of a range one after another
-    changes: Sequence[tuple[str, pa.Table]]
+    #: ranges one after another, and tables within a range
+    changes: Sequence[TableChanges]
     #: where the next page begins; None: there is none
     cursor: LogCursor | None
 
@@ -94,9 +106,13 @@ class _Part(NamedTuple):
     segment: bytes
 
 
-def beginning(after: int) -> LogCursor:
-    """The cursor of one who has everything through a source timestamp."""
-    return LogCursor(0, "", (), None, after)
+def _everything(_: str, changes: pa.Table) -> pa.Table:
+    return changes
+
+
+def beginning(after: int, *, last_sequence: int = 0) -> LogCursor:
+    """The cursor of one who has everything through a source timestamp, or all ranges through a sequence."""
+    return LogCursor(last_sequence + 1, "", (), None, after)
 
 
 def read_state(connection: Connection) -> LogState:
@@ -107,15 +123,24 @@ def read_state(connection: Connection) -> LogState:
 
 
 def read_page(
-    connection: Connection, tables: Collection[str], cursor: LogCursor, *, after: int, through: int, seen: Seen
+    connection: Connection,
+    tables: Collection[str] | None,
+    cursor: LogCursor,
+    *,
+    after: int = -1,
+    until: int = SEQUENCE_MAX,
+    through: int = SEQUENCE_MAX,
+    seen: Seen = _everything,
 ) -> LogPage:
-    """The next changes of some tables behind a cursor, of segments that end after a time and through a sequence.
+    """The next changes of some tables, or all, behind a cursor.
+
+    Of segments that end after one source timestamp and begin until another, and of ranges through a sequence.
 
     Raises ResumeExpired when some of them are gone. Ranges are removed as a whole, from the oldest on: as long as
     nothing is gone that is later than the last range that was read to its end, nothing is missing.
     """
     wanted = {"last_sequence": cursor.last_sequence, "table_name": cursor.table_name, "parts": list(cursor.parts)}
-    wanted |= {"tables": list(tables), "after": after, "through": through}
+    wanted |= {"tables": None if tables is None else list(tables), "after": after, "until": until, "through": through}
     wanted |= {"rows_max": _PAGE_ROWS, "parts_max": _PAGE_PARTS}
     rows = connection.execute(QUERIES["page"], wanted, binary=True).fetchall()
     ensure_kept(cursor.complete_through, pruned=rows[0][0])
@@ -123,10 +148,10 @@ def read_page(
     if more is None:
         return LogPage((), None)
     parts = [_Part(*row[2:]) for row in rows]
-    changes: list[tuple[str, pa.Table]] = []
-    for (_, name), found in groupby(parts, key=lambda part: part[:2]):
+    changes: list[TableChanges] = []
+    for (last_sequence, name), found in groupby(parts, key=lambda part: part[:2]):
         read = _Lanes(list(found), cursor)
-        changes += ((name, each) for each in read.changes(partial(seen, name)))
+        changes += (TableChanges(last_sequence, name, each) for each in read.changes(partial(seen, name)))
     if not more:
         return LogPage(changes, None)
     # The last range may go on in the next page.
@@ -153,7 +178,7 @@ def prune(connection: Connection, retention_ns: int, keep_after_sequence: int | 
     Never what a durable reader has not read, whose cursors are looked at here, nor ranges that end after
     `keep_after_sequence`.
     """
-    keep_after = _SEQUENCE_MAX if keep_after_sequence is None else keep_after_sequence
+    keep_after = SEQUENCE_MAX if keep_after_sequence is None else keep_after_sequence
     wanted = {"retention_us": retention_ns // 1_000, "keep_after": keep_after, "limit": _BATCH}
     removed = 0
     while True:

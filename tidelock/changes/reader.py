@@ -1,24 +1,32 @@
 """Changes as Python values: what the fold did to the tables, in one order, from where a reader has come to.
 
 This is for triggers and the `changes` command, who want all tables in one order: by source timestamp, table, key and
-tenant. A range of the fold is read at a time, and of each table and lane in it one segment: memory does not grow with
-what there is to read. Nothing holds a snapshot meanwhile, so what is not there any more is found at each step and
-raised, not skipped.
+tenant. A page of the log is read at a time, and where a range does not fit in one, a page of each of its tables: memory
+does not grow with what there is to read. Nothing holds a snapshot meanwhile, so what is not there any more is found at
+each page and raised, not skipped.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import psycopg
 import pyarrow as pa
 
-from tidelock.changes.log import QUERIES, ensure_kept, expired
-from tidelock.changes.segments import decode
+from tidelock.changes.log import (
+    QUERIES,
+    SEQUENCE_MAX,
+    LogCursor,
+    TableChanges,
+    beginning,
+    ensure_kept,
+    read_page,
+)
 from tidelock.columns import ColumnType, Form, decimal_form, forms_of, row_form
 
 #: column -> int (instants are nanoseconds), Decimal, str, bool, float, date or None
@@ -59,13 +67,6 @@ class ChangedRange:
     changes: Iterator[Change]
 
 
-class _Range(NamedTuple):
-    last_sequence: int
-    last_source_timestamp: int
-    #: parts by table and lane
-    parts: dict[tuple[str, int], int]
-
-
 def pruned_through(connection: psycopg.Connection[Any]) -> int:
     """The source timestamp from which on every change is there: the earliest that may be given as `after`."""
     return int(_one(connection, "pruned", ()))
@@ -87,19 +88,10 @@ def read_changes(
 
     Raises ResumeExpired when some of them are gone, at once or on the way.
     """
-    wanted = None if tables is None else list(tables)
-    position = after
-    while True:
-        found = _next(connection, "range_after_time", position, wanted, complete_through=position)
-        if found is None:
-            return
-        for change in _merged(connection, found):
-            if through is not None and change.source_timestamp > through:
-                return
-            # A range may begin before what was asked for.
-            if change.source_timestamp > after:
-                yield change
-        position = found.last_source_timestamp
+    until = SEQUENCE_MAX if through is None else through
+    for found in _ranges(connection, beginning(after), tables, after=after, until=until):
+        # Segments may begin before and end after what was asked for.
+        yield from (change for change in found.changes if after < change.source_timestamp <= until)
 
 
 def changes_after(
@@ -111,20 +103,75 @@ def changes_after(
 
 
 def read_batches(
-    connection: psycopg.Connection[Any], *, after: int, tables: Collection[str] | None = None
+    connection: psycopg.Connection[Any],
+    *,
+    after: int,
+    through: int = SEQUENCE_MAX,
+    tables: Collection[str] | None = None,
 ) -> Iterator[ChangedRange]:
     """Changes of the ranges that end after a sequence of the ledger, range by range: for readers with a cursor.
 
     Ranges that changed none of the tables are left out. Raises ResumeExpired.
     """
+    time = int(_one(connection, "time_of_sequence", (after,)))
+    return _ranges(connection, beginning(time, last_sequence=after), tables, through=through)
+
+
+def _ranges(
+    connection: psycopg.Connection[Any],
+    cursor: LogCursor | None,
+    tables: Collection[str] | None,
+    *,
+    after: int = -1,
+    until: int = SEQUENCE_MAX,
+    through: int = SEQUENCE_MAX,
+) -> Iterator[ChangedRange]:
     wanted = None if tables is None else list(tables)
-    position, time = after, int(_one(connection, "time_of_sequence", (after,)))
-    while True:
-        found = _next(connection, "range_after_sequence", position, wanted, complete_through=time)
-        if found is None:
-            return
-        yield ChangedRange(found.last_sequence, _merged(connection, found))
-        position, time = found.last_sequence, found.last_source_timestamp
+    while cursor is not None:
+        page = read_page(connection, wanted, cursor, after=after, until=until, through=through)
+        cursor = page.cursor
+        for last_sequence, found in groupby(page.changes, key=lambda each: each.last_sequence):
+            # The last one of a page may go on in the next.
+            if cursor is None or last_sequence < cursor.last_sequence:
+                by_table = [list(own) for _, own in groupby(found, key=lambda each: each.table_name)]
+                yield ChangedRange(last_sequence, _merged(by_table))
+        if cursor is not None:
+            names, end = _extent(connection, cursor, wanted)
+            yield ChangedRange(
+                cursor.last_sequence,
+                _merged(_paged(connection, cursor, name, after=after, until=until) for name in names),
+            )
+            cursor = beginning(end, last_sequence=cursor.last_sequence)
+
+
+def _extent(connection: psycopg.Connection[Any], cursor: LogCursor, tables: list[str] | None) -> tuple[list[str], int]:
+    """What the range of a cursor has of some tables: which have changes, and when the last is."""
+    asked = {"last_sequence": cursor.last_sequence, "tables": tables}
+    pruned, names, end = connection.execute(QUERIES["range"], asked).fetchall()[0]
+    ensure_kept(cursor.complete_through, pruned=pruned)
+    return names, end
+
+
+def _paged(
+    connection: psycopg.Connection[Any], range_: LogCursor, name: str, *, after: int, until: int
+) -> Iterator[TableChanges]:
+    """All changes of a table in a range."""
+    cursor: LogCursor | None = range_._replace(table_name=name, parts=(), last=None)
+    while cursor is not None:
+        page = read_page(connection, [name], cursor, after=after, until=until, through=range_.last_sequence)
+        yield from page.changes
+        cursor = page.cursor
+
+
+def _merged(tables: Iterable[Iterable[TableChanges]]) -> Iterator[Change]:
+    """Changes of all tables of a range in one order; those of a table are in order already."""
+    return heapq.merge(*map(_changes, tables), key=lambda change: change.place)
+
+
+def _changes(found: Iterable[TableChanges]) -> Iterator[Change]:
+    for each in found:
+        for batch in slices(each.changes):
+            yield from changes_of(each.table_name, batch)
 
 
 def slices(rows: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -168,33 +215,6 @@ def change_forms(columns: Mapping[str, ColumnType]) -> Callable[[Change], dict[s
 def column_forms(columns: Mapping[str, ColumnType]) -> dict[str, Form]:
     """The forms of the columns of changes, of which some may be older than the table's present definition."""
     return {name: _tolerant(_INSIDE[columns[name].name], form) for name, form in forms_of(columns).items()}
-
-
-def _next(
-    connection: psycopg.Connection[Any], query: str, after: int, tables: list[str] | None, *, complete_through: int
-) -> _Range | None:
-    """The next range, in one look with what was pruned meanwhile."""
-    rows = connection.execute(QUERIES[query], {"after": after, "tables": tables}).fetchall()
-    pruned, last_sequence, *_ = rows[0]
-    ensure_kept(complete_through, pruned=pruned)
-    if last_sequence is None:
-        return None
-    return _Range(last_sequence, max(row[5] for row in rows), {(row[2], row[3]): row[4] for row in rows})
-
-
-def _merged(connection: psycopg.Connection[Any], found: _Range) -> Iterator[Change]:
-    """A range's changes of all tables in one order; those of a table and lane are in order already."""
-    each = (_of_lane(connection, found, table, lane) for table, lane in found.parts)
-    return heapq.merge(*each, key=lambda change: change.place)
-
-
-def _of_lane(connection: psycopg.Connection[Any], found: _Range, table: str, lane: int) -> Iterator[Change]:
-    for part in range(found.parts[table, lane]):
-        row = connection.execute(QUERIES["segment"], (found.last_sequence, table, lane, part), binary=True).fetchone()
-        if row is None:
-            raise expired(found.last_source_timestamp)
-        for batch in slices(decode(row[0])):
-            yield from changes_of(table, batch)
 
 
 def _one(connection: psycopg.Connection[Any], query: str, parameters: tuple[object, ...]) -> Any:

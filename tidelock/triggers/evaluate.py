@@ -188,9 +188,7 @@ class Evaluation:
             return lo
         counted = CountedChanges()
         last = lo
-        for batch in read_batches(self._connection, after=lo, tables=list(known.tables)):
-            if batch.last_sequence > through:
-                break
+        for batch in read_batches(self._connection, after=lo, through=through, tables=known.tables):
             if counted.changes >= self._changes_max:
                 return last
             self._write(known, self._crossings(known, counted.count(batch.changes)))
@@ -202,10 +200,9 @@ class Evaluation:
         before its beginning: the others see it, it does not."""
         self._end(known, event.said.name)
         crossings: list[Crossing] = []
-        for batch in read_batches(self._connection, after=event.sequence - 1, tables=list(known.tables)):
-            if batch.last_sequence == event.sequence:
-                crossings += self._crossings(known, batch.changes)
-            break
+        before = event.sequence - 1
+        for batch in read_batches(self._connection, after=before, through=event.sequence, tables=known.tables):
+            crossings += self._crossings(known, batch.changes)
         begun = None
         if isinstance(event.said, Trigger):
             begun = self._begin(known, event.sequence, event.said)

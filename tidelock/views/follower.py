@@ -18,15 +18,14 @@ from weakref import WeakKeyDictionary
 import psycopg
 import pyarrow as pa
 
-from tidelock.changes.log import Frontier, LogCursor, beginning, read_page, read_state
+from tidelock.changes.log import Frontier, LogCursor, LogPage, beginning, read_page, read_state
 from tidelock.changes.reader import changes_of, slices
 from tidelock.errors import Closed, ResumeExpired, Unreachable
 from tidelock.postgres.course import IDLE, Turn
 from tidelock.postgres.database import Database
 from tidelock.postgres.listener import FOLD_CHANNEL
 from tidelock.postgres.loop import AsyncReaderLoop, nothing
-from tidelock.views.decoding import fits
-from tidelock.views.prefilter import Prefilter
+from tidelock.views.prefilter import Prefilter, fits
 from tidelock.views.readers import Connection, Readers
 from tidelock.views.views import TableViews
 
@@ -177,10 +176,10 @@ class Follower:
         """Read and tell a page after another. After an outage it goes on with the page that it was at."""
         try:
             while claim.cursor is not None and self._wanting:
-                found, cursor = await self._readers.run(partial(_read, claim=claim))
-                for name, changes in found:
-                    await self._tell(claim.watched[name][0], changes)
-                claim.cursor = cursor
+                page = await self._readers.run(partial(_read, claim=claim))
+                for each in page.changes:
+                    await self._tell(claim.watched[each.table_name][0], each.changes)
+                claim.cursor = page.cursor
         except ResumeExpired as error:
             claim.cursor = None
             self._hub.missed(claim.end.source_timestamp, error)
@@ -207,8 +206,8 @@ class Follower:
         self._hub.missed(2**63 - 1, Closed(f"the server failed: {type(error).__name__}; its log says more"))
 
 
-def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Table]], LogCursor | None]:
-    """The next changes of a claim by table, those that may concern a view, and where others begin."""
+def _read(connection: Connection, claim: _Claim) -> LogPage:
+    """The next changes of a claim, those that may concern a view."""
     assert claim.cursor is not None
 
     def seen(name: str, changes: pa.Table) -> pa.Table | None:
@@ -216,8 +215,7 @@ def _read(connection: Connection, claim: _Claim) -> tuple[list[tuple[str, pa.Tab
         # Of another shape they are from before a swap, and those who look at the new one have begun behind it.
         return prefilter.apply(changes).combine_chunks() if fits(changes, source.table) else None
 
-    page = read_page(connection, claim.watched, claim.cursor, after=claim.after, through=claim.end.sequence, seen=seen)
-    return list(page.changes), page.cursor
+    return read_page(connection, claim.watched, claim.cursor, after=claim.after, through=claim.end.sequence, seen=seen)
 
 
 async def _others_turn() -> float:

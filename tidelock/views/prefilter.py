@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.arrow import column
+from tidelock.changes.segments import change_schema
+from tidelock.tables import Table
 from tidelock.views.branches import Branch
 from tidelock.where import All, Bound, Either, Expression, IsNull, OneOf
 from tidelock.where.operands import Operand
@@ -56,6 +58,17 @@ class Prefilter:
 def prefilter_of(expression: Expression) -> Prefilter:
     """The prefilter of one filter."""
     return Prefilter([expression], ())
+
+
+def fits(changes: pa.Table, table: Table) -> bool:
+    """Whether the changes have the types that the table has; those from before its definition was changed may not."""
+    known = change_schema(table.columns).field("new").type
+    for side in ("old", "new"):
+        for field in changes.schema.field(side).type:
+            place = known.get_field_index(field.name)
+            if place >= 0 and known.field(place).type != field.type:
+                return False
+    return True
 
 
 class _Rows:

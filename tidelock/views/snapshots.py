@@ -17,14 +17,14 @@ from typing import Any, Generic, TypeVar, cast
 import psycopg
 import pyarrow as pa
 
+from tidelock.arrow import arrow_type
 from tidelock.changes.log import Frontier, LogCursor, read_page, read_state
-from tidelock.changes.reader import changes_of, slices
+from tidelock.changes.reader import changes_of, decimals_of, slices
 from tidelock.errors import DefinitionChanged, ResumeExpired, SnapshotTooLarge
 from tidelock.fold.statements import placed, quoted
 from tidelock.postgres.pool import Flight
 from tidelock.tables import KEY, SCHEMA, Table
-from tidelock.views.decoding import fits, inserts_of, stored_schema
-from tidelock.views.prefilter import prefilter_of
+from tidelock.views.prefilter import fits, prefilter_of
 from tidelock.views.readers import Connection, Readers
 from tidelock.views.views import View, ViewEvent
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
@@ -83,7 +83,7 @@ def _read_snapshot(connection: Connection, table: Table, expression: Expression,
         return _unmade(connection, table)
     except psycopg.errors.QueryCanceled:
         raise _too_large("it takes too long to read them") from None
-    return Snapshot(seen.frontier, seen.version, Backlog(rows, partial(inserts_of, table)))
+    return Snapshot(seen.frontier, seen.version, Backlog(rows, partial(_inserts_of, table)))
 
 
 def _unmade(connection: Connection, table: Table) -> Snapshot:
@@ -91,12 +91,12 @@ def _unmade(connection: Connection, table: Table) -> Snapshot:
     seen = read_state(connection)
     if seen.version is not None:
         raise DefinitionChanged(f"there is no table {table.name} any more")
-    return Snapshot(seen.frontier, None, Backlog([], partial(inserts_of, table)))
+    return Snapshot(seen.frontier, None, Backlog([], partial(_inserts_of, table)))
 
 
 def _rows(connection: Connection, table: Table, expression: Expression, rows_max: int) -> list[pa.Table]:
-    """The rows in Arrow, as `inserts_of` takes them. Made of a few at a time, so that others have their turn."""
-    schema = stored_schema(table)
+    """The rows in Arrow, as `_inserts_of` takes them. Made of a few at a time, so that others have their turn."""
+    schema = _stored_schema(table)
     batches, count, size = [], 0, 0
     select = _select(table, expression, rows_max + 1).encode()
     stream = connection.cursor().stream(select, binary=True, size=_CHUNK_ROWS)
@@ -125,6 +125,31 @@ def _select(table: Table, expression: Expression, limit: int) -> str:
         f"FROM {placed(SCHEMA, table.name)}{where} "
         f"ORDER BY source_timestamp, {quoted(KEY)}, tenant_id LIMIT {limit}"
     )
+
+
+def _stored_schema(table: Table) -> pa.Schema:
+    """Stored rows on their way: decimals are texts."""
+    meta = [("tenant_id", pa.string()), (KEY, pa.string()), ("source_timestamp", pa.int64())]
+    types = {
+        name: pa.string() if type_.name == "decimal" else arrow_type(type_) for name, type_ in table.columns.items()
+    }
+    return pa.schema([*meta, *types.items()])
+
+
+def _inserts_of(table: Table, batch: pa.RecordBatch) -> list[ViewEvent]:
+    """Stored rows, with `tenant_id`, key and source timestamp, as what they are to who has none yet."""
+    fields = tuple(table.columns)
+    keys, times = (batch.column(name).to_pylist() for name in (KEY, "source_timestamp"))
+    names = ("tenant_id", *fields)
+    values = [batch.column("tenant_id").to_pylist()]
+    for name, type_ in table.columns.items():
+        found = batch.column(name).to_pylist()
+        values.append(decimals_of(found) if type_.name == "decimal" else found)
+    rows = [dict(zip(names, each, strict=True)) for each in zip(*values, strict=True)]
+    return [
+        ViewEvent(row["tenant_id"], key, "INSERT", fields, row, source_timestamp=time)
+        for key, time, row in zip(keys, times, rows, strict=True)
+    ]
 
 
 def _too_large(why: str) -> SnapshotTooLarge:
@@ -171,7 +196,7 @@ def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: 
         return prefilter.apply(changes)
 
     page = read_page(connection, [view.table.name], cursor, after=after, through=through, seen=seen)
-    return Caught(Backlog([changes for _, changes in page.changes], partial(_events, view)), page.cursor)
+    return Caught(Backlog([each.changes for each in page.changes], partial(_events, view)), page.cursor)
 
 
 def _events(view: View, batch: pa.RecordBatch) -> list[ViewEvent]:

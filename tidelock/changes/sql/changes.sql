@@ -7,13 +7,14 @@ SELECT sequence, coalesce((
 FROM (SELECT coalesce((SELECT sequence FROM cursors WHERE name = 'fold'), 0) AS sequence) AS fold;
 
 -- name: page
--- The next segments of some tables behind a place in the log, with what was pruned meanwhile. Of a range and table they
+-- The next segments of some tables, or all, behind a place in the log, with what was pruned meanwhile. Of a range and table they
 -- come in turns of one part of each lane. A page has whole turns, of so many changes and at least one; of several lanes
 -- two, so that what one lane has beyond the end of another need not be read for every part. `turns` says how many there
 -- are of a lane, `more` whether others follow. A row without a segment says that there is none.
 WITH behind AS NOT MATERIALIZED (
     SELECT * FROM changes
-    WHERE table_name = ANY(%(tables)s) AND last_source_timestamp > %(after)s AND last_sequence <= %(through)s
+    WHERE (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s)) AND last_source_timestamp > %(after)s AND last_sequence <= %(through)s
+        AND first_source_timestamp <= %(until)s
         AND (last_sequence, table_name) >= (%(last_sequence)s, %(table_name)s)
         AND ((last_sequence, table_name) > (%(last_sequence)s, %(table_name)s)
             OR part >= coalesce((%(parts)s::integer[])[lane + 1], 0))
@@ -46,40 +47,11 @@ ORDER BY last_sequence, table_name, lane, part;
 -- Changes through this source timestamp may be gone.
 SELECT source_timestamp FROM changes_pruned;
 
--- name: range_after_time
--- The first range with changes after a source timestamp: its end, and how many parts each table and lane has in it. Ranges
--- follow each other in time as in sequence, so the first part by time is of the first range.
-WITH next AS (
-    SELECT last_sequence FROM changes
-    WHERE last_source_timestamp > %(after)s AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
-    ORDER BY last_source_timestamp LIMIT 1
-)
-SELECT (SELECT source_timestamp FROM changes_pruned), next.last_sequence, table_name, lane, count(*),
-    max(last_source_timestamp)
-FROM (VALUES (true)) AS one LEFT JOIN next ON true
-LEFT JOIN changes
-    ON changes.last_sequence = next.last_sequence AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
-GROUP BY next.last_sequence, table_name, lane
-ORDER BY table_name, lane;
-
--- name: range_after_sequence
--- The same for the first range that ends after a sequence of the ledger.
-WITH next AS (
-    SELECT last_sequence FROM changes
-    WHERE last_sequence > %(after)s AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
-    ORDER BY last_sequence LIMIT 1
-)
-SELECT (SELECT source_timestamp FROM changes_pruned), next.last_sequence, table_name, lane, count(*),
-    max(last_source_timestamp)
-FROM (VALUES (true)) AS one LEFT JOIN next ON true
-LEFT JOIN changes
-    ON changes.last_sequence = next.last_sequence AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s))
-GROUP BY next.last_sequence, table_name, lane
-ORDER BY table_name, lane;
-
--- name: segment
--- One part of a table's changes in a range and lane.
-SELECT segment FROM changes WHERE last_sequence = %s AND table_name = %s AND lane = %s AND part = %s;
+-- name: range
+-- What a range has of some tables, or all: which have changes, and when the last is. With what was pruned meanwhile.
+SELECT (SELECT source_timestamp FROM changes_pruned), array_agg(DISTINCT table_name), max(last_source_timestamp)
+FROM changes
+WHERE last_sequence = %(last_sequence)s AND (%(tables)s::text[] IS NULL OR table_name = ANY(%(tables)s));
 
 -- name: time_of_sequence
 -- Source timestamp of the commit that a reader is complete through; 0 at the very beginning.
