@@ -27,6 +27,12 @@ STAGES += ["children", "app", "cli", "demo"]
 TOP = {"client", "reference", "__main__"}
 #: what the API answers and what the client makes of it: one thing, and the client needs nothing of the server's
 ON_BOTH_SIDES = {"ExplainedEvent", "Explanation", "Part", "Usage"}
+#: arguments that a reader can tell apart by their place
+ARGUMENTS_MAX = 5
+#: functions of others that take as many as there are: formats, packed structs, strategies, words of a command
+ANY_NUMBER = {"format", "pack", "_event_numbers", "_identity", "builds", "tuples", "given", "create_subprocess_exec"}
+#: rows made for every event that comes in or is read, with a name a line: by name they cost ten times as much, 2 us
+MADE_PER_EVENT = {"Event", "Recorded"}
 #: a module is a chapter
 LINES_MAX = 600
 #: a vendor is imported where its noun lives, and its errors are translated there
@@ -181,6 +187,32 @@ def test_a_class_name_stands_for_one_thing() -> None:
                 found.setdefault(node.name, []).append(own)
     shared = {name: owners for name, owners in found.items() if len(owners) > 1 and name not in ON_BOTH_SIDES}
     nothing_found([f"{name} is a class of {' and of '.join(owners)}" for name, owners in shared.items()])
+
+
+def test_a_call_gives_at_most_five_arguments_by_place() -> None:
+    takes_any = set(ANY_NUMBER)
+    for path in FILES:
+        functions = [
+            each for each in ast.walk(parsed(path)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        takes_any |= {each.name for each in functions if each.args.vararg}
+    findings = []
+    for path in FILES:
+        for call in (each for each in ast.walk(parsed(path)) if isinstance(each, ast.Call)):
+            name = called(call)
+            many = len([each for each in call.args if not isinstance(each, ast.Starred)]) > ARGUMENTS_MAX
+            if many and name not in takes_any and name not in MADE_PER_EVENT:
+                findings.append(
+                    f"{path.relative_to(ROOT)}:{call.lineno} gives {name} more than {ARGUMENTS_MAX} by place"
+                )
+    nothing_found(findings)
+
+
+def called(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id
+    return function.attr if isinstance(function, ast.Attribute) else ""
 
 
 def test_nothing_points_at_what_stands_beside_the_project() -> None:

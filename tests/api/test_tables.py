@@ -194,7 +194,7 @@ async def test_counters_are_found_by_metric_customer_and_period(
     for metric in ("calls", "calls2", 'c"alls'):
         for customer in ("c", "c2", "ü,\t", ""):
             for month in ("02", "03"):
-                await folded.counter(connection, tenant, metric, customer, f"2026-{month}-01T00:00:00Z", "1.50")
+                await folded.counter(connection, tenant, metric, customer, f"2026-{month}-01T00:00:00Z", value="1.50")
 
     async def found(**parameters: str) -> list[tuple[str, str, str]]:
         items = await listed(client, "/v1/counters", tenantId=tenant, **parameters)
@@ -216,7 +216,7 @@ async def test_counters_are_found_by_metric_customer_and_period(
 async def test_a_counter_has_its_columns_and_not_its_state(
     client: httpx.AsyncClient, connection: folded.Connection, tenant: str
 ) -> None:
-    await folded.counter(connection, tenant, "calls", "c", MARCH, "10.250000000", total="11")
+    await folded.counter(connection, tenant, "calls", "c", MARCH, value="10.250000000", total="11")
     (item,) = await listed(client, "/v1/counters", tenantId=tenant)
     assert item == {
         "tenant_id": tenant, "metric": "calls", "customer_ref": "c", "period_start": MARCH, "agg_sum": "10.25",
@@ -310,7 +310,7 @@ async def test_a_tenants_key_reads_its_own_rows_whatever_it_asks(start: Start) -
         tables = await folded.define(connection, KINDS)
         await folded.create(connection, tables["kinds"])
         for tenant in ("acme", "zeta"):
-            await folded.counter(connection, tenant, "calls", "c", MARCH, "1")
+            await folded.counter(connection, tenant, "calls", "c", MARCH, value="1")
             await folded.adjustment(connection, tenant, "calls", "c", 1)
             await folded.error_row(connection, tenant, "s", 1, "c")
             await folded.late_row(connection, tenant, "w", 1, MARCH)

@@ -45,7 +45,7 @@ def connection(database: Database) -> Iterator[Connection]:
 
 
 def change(table: str, time: int, key: str, number: int | None, tenant: str = "t") -> Change:
-    return Change(table, time, tenant, key, None, None if number is None else {"n": number})
+    return Change(table, time, tenant, key, old=None, new=None if number is None else {"n": number})
 
 
 def arrow(changes: Sequence[Change], columns: Any = SIMPLE) -> pa.Table:
@@ -230,7 +230,7 @@ VALUES = st.fixed_dictionaries(
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.none() | VALUES, st.none() | VALUES), max_size=20), st.integers(1, 7))
 def test_a_segment_gives_back_every_value_as_it_was(rows: list[tuple[Any, Any]], rows_max: int) -> None:
-    changes = [Change("x", time, "t", f"{time}", old, new) for time, (old, new) in enumerate(rows)]
+    changes = [Change("x", time, "t", f"{time}", old=old, new=new) for time, (old, new) in enumerate(rows)]
     segments = list(encode(arrow(changes, COLUMNS), rows_max))
     assert [segment.rows for segment in segments[:-1]] == [rows_max] * max(0, len(segments) - 1)
     decoded = [row for segment in segments for row in decode(segment.data).to_pylist()]
@@ -243,10 +243,10 @@ def test_outside_a_change_has_the_forms_of_lists() -> None:
         "s": "x", "i": 1, "b": 2**62, "d": 1.5, "n": Decimal("-10.5000"), "o": True, "t": 1_500_000_000,
         "day": date(2026, 1, 31), "j": '{"a": 1.50}',
     }  # fmt: skip
-    form = change_forms(COLUMNS)(Change("x", 2**60, "acme", "k", None, row))
+    form = change_forms(COLUMNS)(Change("x", 2**60, "acme", "k", old=None, new=row))
     assert msgspec.json.encode(form).decode() == (
         f'{{"sourceTimestamp":"{2**60}","key":"k","old":null,"new":{{"tenant_id":"acme","s":"x","i":1,"b":{2**62},'
         '"d":1.5,"n":"-10.5","o":true,"t":"1970-01-01T00:00:01.5Z","day":"2026-01-31","j":{"a": 1.50}}}'
     )
-    gone = change_forms(COLUMNS)(Change("x", 1, "acme", "k", dict.fromkeys(COLUMNS), None))
+    gone = change_forms(COLUMNS)(Change("x", 1, "acme", "k", old=dict.fromkeys(COLUMNS), new=None))
     assert gone["old"] == {"tenant_id": "acme", **dict.fromkeys(COLUMNS)}

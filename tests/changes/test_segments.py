@@ -123,7 +123,9 @@ def test_texts_may_be_dictionaries_and_old_rows_need_not_be_minimal(
     rows, old_rows = (_dictionaries(each) for each in (made.rows, old_rows))
     existed = np.array([row is not None for _, _, _, row, _ in changes], bool)
     before = np.where(existed, -np.cumsum(existed) - 1, -1) if explicit else made.before
-    given_ = Changes(made.tenant_id, made.key, made.source_timestamp, rows, before, old_rows, made.exists)
+    given_ = Changes(
+        made.tenant_id, made.key, made.source_timestamp, rows=rows, before=before, old_rows=old_rows, exists=made.exists
+    )
     assert repr(written_out(encode(given_, rows_max))) == repr(table.to_pylist())
 
 
@@ -159,7 +161,15 @@ def test_a_change_after_a_removal_has_no_old_row() -> None:
     removal = np.array([True, False, True])
     rows = pa.table({"n": pa.array([1, 2, 3])})
     texts = pa.array(["a"] * 3)
-    changes = Changes(texts, texts, pa.array([1, 2, 3]), rows, np.array([-1, 0, 1]), rows.slice(0, 0), removal)
+    changes = Changes(
+        texts,
+        texts,
+        pa.array([1, 2, 3]),
+        rows=rows,
+        before=np.array([-1, 0, 1]),
+        old_rows=rows.slice(0, 0),
+        exists=removal,
+    )
     found = written_out(encode(changes))
     assert [(row["old"], row["new"]) for row in found] == [(None, {"n": 1}), ({"n": 1}, None), (None, {"n": 3})]
 

@@ -61,13 +61,13 @@ class Output:
                 "price": None, "note": '{"a": [1]}', "day": None,
             }  # fmt: skip
             asyncio.run(self._put(sequence, at, row))
-            changes.append(Change(self._table.name, at, self._tenant, str(sequence), None, row))
+            changes.append(Change(self._table.name, at, self._tenant, str(sequence), old=None, new=row))
         with self._database.connect_sync() as connection:
             write(connection, at, *changes, columns=self._table.columns, **options)
             if watermark is not None:
                 old = None if self._watermark is None else {"window": self._table.name, "watermark": self._watermark}
                 new = {"window": self._table.name, "watermark": watermark}
-                raised = Change(WATERMARKS.name, at, self._tenant, self._table.name, old, new)
+                raised = Change(WATERMARKS.name, at, self._tenant, self._table.name, old=old, new=new)
                 write(connection, at, raised, columns=WATERMARKS.columns, **options)
                 self._watermark = watermark
             connection.execute(f"NOTIFY tidelock_fold, '{at}'".encode())
@@ -224,7 +224,7 @@ def test_another_definition_is_told_of_and_not_taken_for_rows_released(made: Dat
         row = {
             "ingress_sequence": 10, "position": 1, "event_time": 3, "at": 3, "price": None, "note": None, "day": None
         }  # fmt: skip
-        changed = Change(ORDERED.name, 1500, "default", "10", row, {**row, "position": 2})
+        changed = Change(ORDERED.name, 1500, "default", "10", old=row, new={**row, "position": 2})
         write(connection, 1500, changed, columns=ORDERED.columns)
     output.release(*SECOND)
     result = run(made, "tail", "--ordered", "trades", "--json", "--after", 0)

@@ -49,8 +49,8 @@ def used(database: Database) -> Database:
     async def work(connection: folded.Connection) -> None:
         await connection.execute("INSERT INTO cursors VALUES ('fold', 1234)")
         for tenant, value in (("default", "1.50"), ("acme", "7")):
-            await folded.counter(connection, tenant, "calls", "c", MARCH, value, total="9")
-        await folded.counter(connection, "default", "calls", "c", MARCH, "1", group_key="eu")
+            await folded.counter(connection, tenant, "calls", "c", MARCH, value=value, total="9")
+        await folded.counter(connection, "default", "calls", "c", MARCH, value="1", group_key="eu")
 
     prepare(database, work)
     return database
@@ -89,7 +89,7 @@ def explained(database: Database) -> Database:
 
     async def work(connection: folded.Connection) -> None:
         await connection.execute("INSERT INTO cursors VALUES ('fold', 3)")
-        await folded.counter(connection, "default", "calls", "c", MARCH, "7.5", total="8.5")
+        await folded.counter(connection, "default", "calls", "c", MARCH, value="7.5", total="8.5")
         await connection.execute("UPDATE tidelock_tables.counters SET watermark_ts = 1773964800000000000")
 
     prepare(database, work)
@@ -140,10 +140,10 @@ def changed(database: Database) -> Database:
 
     prepare(database, lambda connection: connection.execute("SELECT 1"))
     with database.connect_sync() as connection:
-        write(connection, 1, Change("trades", 10, "default", "1", None, row(1, "1.50")), columns=COLUMNS)
-        write(connection, 2, Change("trades", 20, "default", "1", row(1, "1.50"), row(1, "2.00")),
-              Change("trades", 20, "acme", "2", None, row(2, "3.00")), columns=COLUMNS)  # fmt: skip
-        write(connection, 3, Change("trades", 30, "default", "1", row(1, "2.00"), None), columns=COLUMNS)
+        write(connection, 1, Change("trades", 10, "default", "1", old=None, new=row(1, "1.50")), columns=COLUMNS)
+        write(connection, 2, Change("trades", 20, "default", "1", old=row(1, "1.50"), new=row(1, "2.00")),
+              Change("trades", 20, "acme", "2", old=None, new=row(2, "3.00")), columns=COLUMNS)  # fmt: skip
+        write(connection, 3, Change("trades", 30, "default", "1", old=row(1, "2.00"), new=None), columns=COLUMNS)
     return database
 
 
@@ -189,7 +189,7 @@ def test_all_changes_that_are_kept_are_printed_unless_told_otherwise(changed: Da
 
     with changed.connect_sync() as connection:
         for number in range(4, 40):
-            found = Change("trades", 10 * number, "default", "7", row(number - 1), row(number))
+            found = Change("trades", 10 * number, "default", "7", old=row(number - 1), new=row(number))
             write(connection, number, found, columns=COLUMNS)
     assert len(json_lines(run(changed, "changes", "trades", "--json"))) == 4 + 36
     assert len(run(changed, "changes", "trades").stdout.splitlines()) == 4 + 36
@@ -199,7 +199,7 @@ def test_changes_from_before_a_column_had_another_type_are_shown_as_they_were(ch
     before = {"id": STRING, "price": STRING, "at": STRING}
     row = {"id": "a", "price": "b", "at": "c"}
     with changed.connect_sync() as connection:
-        write(connection, 4, Change("trades", 40, "default", "9", None, row), columns=before)
+        write(connection, 4, Change("trades", 40, "default", "9", old=None, new=row), columns=before)
     (found,) = json_lines(run(changed, "changes", "trades", "--json", "-n", "1"))
     assert found["new"] == {"tenant_id": "default", **row}
 

@@ -117,7 +117,9 @@ def _tenant(stream: str) -> str:
 def evaluated(database: Database) -> list[Event]:
     """A trigger with `unmatch`, whose rows come and go."""
     columns = {name: parse_column_type(text) for name, text in COLUMNS.items()}
-    trigger = Trigger("big", "default", "trades", BIG, '{"qty": {"_lt": 5}}', "https://example.com/", columns=columns)
+    trigger = Trigger(
+        "big", "default", "trades", BIG, unmatch='{"qty": {"_lt": 5}}', webhook="https://example.com/", columns=columns
+    )
     drafts = [(CONTROL, control_event(trigger))]
     drafts += [("trades", {"trade_id": n % 3, "qty": qty}) for n, qty in enumerate([11, 7, 12, 6, 1, 4, 30, 2, 20])]
     events = [

@@ -77,7 +77,7 @@ def test_the_client_loads_neither_spark_nor_a_server() -> None:
 
 
 def test_events_are_sent_in_order_with_a_verdict_each(server: Restarted) -> None:
-    when = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
+    when = datetime.fromisoformat("2026-01-31T23:59:59Z")
     events: list[dict[str, Any]] = [
         {
             "stream": "client_calls",

@@ -210,7 +210,7 @@ def test_a_connector_records_each_change_once(databases: Databases, sample: int 
             feed = ConnectorFeed.of(connector, STREAM, "default")
             sender = Sender(sequencer, settings, streams_open=True)
             connecting = Connecting(
-                connector, feed, Memory(made.database, feed), sender, settings.connect, lambda _: None
+                connector, feed, Memory(made.database, feed), sender, settings=settings.connect, tell=lambda _: None
             )
             following = asyncio.create_task(connecting.run())
             await until(lambda: following.done() or connecting.result.snapshots > 0)

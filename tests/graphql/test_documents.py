@@ -26,9 +26,9 @@ def test_an_operation_has_its_kind_its_name_and_its_fields_in_order() -> None:
     operation = read("query Q { b: kinds { id } __typename a: pairs(limit: 5, offset: 2) { s x: i } }")
     assert (operation.kind, operation.name) == ("query", "Q")
     first, second, third = operation.fields
-    assert first == RowsField("b", TABLES["kinds"], TRUE, (), 1_000, 0, {"id": "id"})
+    assert first == RowsField("b", TABLES["kinds"], where=TRUE, order=(), limit=1_000, offset=0, shown={"id": "id"})
     assert second == TypenameField("__typename", "Query")
-    assert third == RowsField("a", TABLES["pairs"], TRUE, (), 5, 2, {"s": "s", "x": "i"})
+    assert third == RowsField("a", TABLES["pairs"], where=TRUE, order=(), limit=5, offset=2, shown={"s": "s", "x": "i"})
 
 
 def test_a_subscription_is_one_field_with_filter_and_resume() -> None:

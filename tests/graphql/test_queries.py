@@ -212,8 +212,8 @@ async def test_without_a_limit_a_thousand_rows_are_answered_and_ten_thousand_at_
 
 async def test_a_row_of_every_table_is_found_by_its_key(ask: Asker, connection: folded.Connection) -> None:
     tenant, start = "keys", "2026-03-01T00:00:00Z"
-    await folded.counter(connection, tenant, "api_calls", 'cus "1"', start, "1.50")
-    await folded.counter(connection, tenant, "api_calls", "cus", start, "2", group_key="eu")
+    await folded.counter(connection, tenant, "api_calls", 'cus "1"', start, value="1.50")
+    await folded.counter(connection, tenant, "api_calls", "cus", start, value="2", group_key="eu")
     await folded.adjustment(connection, tenant, "api_calls", "cus", 2**53 + 1)
     await folded.error_row(connection, tenant, "kinds", 5, "invalid_column")
     await folded.late_row(connection, tenant, "volume", 6, start)

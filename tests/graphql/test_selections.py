@@ -36,7 +36,9 @@ NULLS: Row = {"tenant_id": "acme", "id": 1, **{name: None for name in COLUMNS if
 
 
 def event(row: Row, operation: Operation = "UPDATE", fields: tuple[str, ...] = ("s", "n")) -> ViewEvent:
-    return ViewEvent(row["tenant_id"], str(row["id"]), operation, fields, row, 1_769_904_000_000_000_001)
+    return ViewEvent(
+        row["tenant_id"], str(row["id"]), operation, fields, row, source_timestamp=1_769_904_000_000_000_001
+    )
 
 
 def selection(query: str, variables: dict[str, Any] | None = None) -> Selection:

@@ -30,7 +30,7 @@ async def test_rows_come_first_and_then_what_becomes_of_them(served: Served, ten
     async with streamed(served.client, FOLLOW, **of(tenant)) as events:
         assert await events.data() == event("INSERT", first, "a", 1, tenant)
         (second,) = await served.put(tenant, a=2)
-        assert await events.data() == event("UPDATE", second, "a", 2, tenant, ("n",))
+        assert await events.data() == event("UPDATE", second, "a", 2, tenant, fields=("n",))
         assert events.response.headers["cache-control"] == "no-cache, no-transform"
     await served.until("view_subscribers", 0)
     await served.until("live_connections", 0)

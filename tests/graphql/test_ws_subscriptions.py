@@ -42,9 +42,9 @@ async def test_rows_come_first_and_then_what_becomes_of_them(served: Served, ten
             event("INSERT", second, "b", 2, tenant),
         ]
         (third,) = await served.put(tenant, a=3)
-        assert await socket.next() == event("UPDATE", third, "a", 3, tenant, ("n",))
+        assert await socket.next() == event("UPDATE", third, "a", 3, tenant=tenant, fields=("n",))
         (fourth,) = await served.put(tenant, b=None)
-        assert await socket.next() == event("DELETE", fourth, "b", 2, tenant, ("k",))
+        assert await socket.next() == event("DELETE", fourth, "b", 2, tenant=tenant, fields=("k",))
 
 
 async def test_a_filter_decides_who_hears_of_what(served: Served, tenant: str) -> None:
@@ -57,7 +57,7 @@ async def test_a_filter_decides_who_hears_of_what(served: Served, tenant: str) -
         (at,) = await served.put(tenant, a=11)
         heard = {message["id"]: message["payload"]["data"] for message in [await socket.hear(), await socket.hear()]}
         assert heard == {
-            "small": event("DELETE", at, "a", 1, tenant, ("k",)),
+            "small": event("DELETE", at, "a", 1, tenant=tenant, fields=("k",)),
             "large": event("INSERT", at, "a", 11, tenant),
         }
 
@@ -69,7 +69,7 @@ async def test_one_who_comes_back_goes_on_where_it_was(served: Served, tenant: s
         assert await socket.next() == event("INSERT", second, "b", 2, tenant)
         assert await socket.next() == event("INSERT", third, "c", 3, tenant)
         (fourth,) = await served.put(tenant, a=4)
-        assert await socket.next() == event("UPDATE", fourth, "a", 4, tenant, ("n",))
+        assert await socket.next() == event("UPDATE", fourth, "a", 4, tenant=tenant, fields=("n",))
 
 
 async def test_who_completes_hears_no_more_and_leaves_nothing(served: Served, tenant: str) -> None:

@@ -27,10 +27,8 @@ def event(data: str | None = None, **fields: Any) -> Event:
         "occurred_at": 1, "quantity": None, "data": encoded, "causality_key": None, "correlation_id": None,
         "causation_id": None, "source": None, "keys": ("k",), "digests": (), "key_source": "client",
     } | fields  # fmt: skip
-    hashed = content_hash(
-        values["tenant_id"], values["stream"], values["customer_ref"], values["resource_id"], values["occurred_at"],
-        values["quantity"], values["op"], values["data"],
-    )  # fmt: skip
+    covered = ("tenant_id", "stream", "customer_ref", "resource_id", "occurred_at", "quantity", "op", "data")
+    hashed = content_hash(**{name: values[name] for name in covered})
     return Event(**values, content_hash=hashed)
 
 

@@ -202,7 +202,7 @@ def test_the_commands_of_the_page_run_on_it(cluster: Cluster, databases: Databas
 
 @pytest.mark.timeout(7200)
 def test_the_law_holds_on_two_workers(driver: Clustered, databases: Databases, number: int, tmp_path: Path) -> None:
-    prove(driver, databases, number, int(os.environ.get("SOAK_PACKS", "5")), "random", tmp_path)
+    prove(driver, databases, number, int(os.environ.get("SOAK_PACKS", "5")), cut="random", lake=tmp_path)
 
 
 @pytest.mark.timeout(3600)
@@ -210,7 +210,15 @@ def test_executors_and_workers_may_be_killed_while_it_folds(
     cluster: Cluster, driver: Clustered, databases: Databases, number: int, tmp_path: Path
 ) -> None:
     killer = Killer(cluster, Random(number))
-    prove(driver, databases, number, int(os.environ.get("SOAK_PACKS", "3")), "random", tmp_path, killer.killing)
+    prove(
+        driver,
+        databases,
+        number,
+        int(os.environ.get("SOAK_PACKS", "3")),
+        cut="random",
+        lake=tmp_path,
+        meanwhile=killer.killing,
+    )
     print(f"killed: {killer.executors} executors, {killer.workers} workers")
     assert killer.executors
     assert killer.workers

@@ -167,7 +167,15 @@ def usage_item(meter: Meter, counter: Counter, start: str, group: str | None = N
     value, total = counter.folded.value(meter.aggregation), counter.together.value(meter.aggregation)
     adjustment = None if value is None or total is None else total - value
     end = instant_text(period_end(meter.period, started(start)))
-    return UsageItem(start, end, group, text(value), text(adjustment), text(total), time(counter.folded.watermark))
+    return UsageItem(
+        start,
+        end,
+        group,
+        value=text(value),
+        adjustment=text(adjustment),
+        total=text(total),
+        watermark=time(counter.folded.watermark),
+    )
 
 
 def in_order(item: UsageItem) -> tuple[int, bool, str]:

@@ -92,7 +92,7 @@ def prove(spark: Spark, databases: Databases, number: int, *, size: int, ways: S
     start, ranges = time.monotonic(), 0
     for place, toml in enumerate(tomls):
         some = many[place * size : (place + 1) * size]
-        ranges += prove_pack(spark, databases, toml, some, chance, ways[place])
+        ranges += prove_pack(spark, databases, toml, some, chance=chance, ways=ways[place])
         print(f"{(place + 1) * size} ledgers, {ranges} ranges, {time.monotonic() - start:.0f} s", flush=True)
 
 
@@ -110,8 +110,8 @@ def prove_pack(
             found = folded(spark, database, toml, cut, way)
             if different := differences(found, wanted):
                 tenant, difference = next(iter(different.items()))
-                pytest.fail(f"{len(different)} tenants differ, folded by {way}\n{difference}\n"
-                            + explained(spark, databases, toml, packed, tenant, way), pytrace=False)  # fmt: skip
+                why = explained(spark, databases, toml, packed, tenant=tenant, way=way)
+                pytest.fail(f"{len(different)} tenants differ, folded by {way}\n{difference}\n{why}", pytrace=False)
             stored[way] = found.stored
             ranges += len(cut)
     first = stored[ways[0]]

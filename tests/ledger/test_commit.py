@@ -108,10 +108,10 @@ def test_an_event_recorded_under_an_older_salt_is_a_duplicate_with_its_original_
 
 def test_the_chain_notices_a_row_that_is_changed_left_out_or_moved() -> None:
     tails = [event_tail(event) for event in judged([{"ts": n} for n in range(3)], SALTS) if isinstance(event, Event)]
-    rows = [event_row(n + 1, 1, 5, 5, n, tail) for n, tail in enumerate(tails)]
+    rows = [event_row(n + 1, 1, 5, 5, n, tail=tail) for n, tail in enumerate(tails)]
     good = chain_digest(bytes(32), 1, rows)
     assert chain_digest(bytes(32), 1, rows[:2]) != good
     assert chain_digest(bytes(32), 1, [rows[1], rows[0], rows[2]]) != good
     assert chain_digest(bytes(32), 2, rows) != good
     assert chain_digest(good, 1, rows) != good
-    assert chain_digest(bytes(32), 1, [event_row(1, 1, 5, 5, 9, tails[0]), *rows[1:]]) != good
+    assert chain_digest(bytes(32), 1, [event_row(1, 1, 5, 5, 9, tail=tails[0]), *rows[1:]]) != good

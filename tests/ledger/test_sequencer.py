@@ -342,7 +342,7 @@ async def test_a_number_too_large_to_compute_with_is_compared_all_the_same(datab
         assert isinstance(spelled, Event)
 
         def sent(data: bytes) -> list[Event | Rejected]:
-            hashed = content_hash("default", "s", None, None, None, None, "upsert", data)
+            hashed = content_hash("default", "s", None, None, occurred_at=None, quantity=None, op="upsert", data=data)
             return [msgspec.structs.replace(spelled, data=data, content_hash=hashed)]
 
         version = sequencer.salts.version

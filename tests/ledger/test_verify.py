@@ -275,7 +275,7 @@ async def test_the_database_gives_back_the_bytes_that_were_chained(database: Dat
     with database.connect_sync() as connection:
         found = list(raw_rows(connection, 1000))
     assert found == [
-        event_row(number, 1, timestamp, received_at, event.occurred_at or 0, event_tail(event))
+        event_row(number, 1, timestamp, received_at, event.occurred_at or 0, tail=event_tail(event))
         for number, event in enumerate(sent, 1)
         if isinstance(event, Event)
     ]

@@ -108,6 +108,6 @@ def first_of_each(received: Sequence[Received]) -> list[Received]:
 
 def _received(message: Any) -> Received:
     return Received(
-        message.topic(), message.partition(), message.offset(), message.timestamp()[1], message.key(),
-        message.value(), msgspec.json.decode(message.value()), message.headers(),
+        message.topic(), message.partition(), message.offset(), message.timestamp()[1], key=message.key(),
+        text=message.value(), value=msgspec.json.decode(message.value()), headers=message.headers(),
     )  # fmt: skip

@@ -61,7 +61,7 @@ def _apply_event(state: State, event: Event, definitions: Definitions, calculate
     time = _timed(state, event, definitions)
     for name, meter in definitions.get("meters", {}).items():
         if name != "lateness" or isinstance(meter, Mapping):
-            _measure(state, event, columns, name, meter, definitions)
+            _measure(state, event, columns, name, meter=meter, definitions=definitions)
     # Windows alone see calculated columns, which hide the envelope's too.
     return Entering(event, Columns(event, stream.get("columns", {}), computed), time)
 
@@ -116,7 +116,7 @@ def _measure(
         message = f'"{source}" is missing, or no number below 10^19 with at most nine decimals'
         _error(state, event, name, "missing_quantity", message)
         return
-    _count(state, event, columns, quantity, name, meter, duration(_lateness(meter, definitions)))
+    _count(state, event, columns, quantity, name=name, meter=meter, lateness=duration(_lateness(meter, definitions)))
 
 
 def _lateness(meter: Mapping[str, Any], definitions: Definitions) -> str:

@@ -38,11 +38,11 @@ def advance(state: State, at: int, events: Sequence[Event], entering: Sequence[E
         by_event_time = window.get("eventtime", {}).get("enabled", False)
         for tenant, entries in _by_tenant(mine, None if by_event_time else at):
             operator = state.operators.setdefault((name, tenant), _operator(window))
-            _collect(state, name, tenant, operator, at, entries, live=live)
+            _collect(state, name, tenant, operator, at=at, entries=entries, live=live)
         if not by_event_time:
             # Any collection of any tenant moves the time of all.
             for tenant, operator in _tenants(state, name):
-                _collect(state, name, tenant, operator, at, [], live=live)
+                _collect(state, name, tenant, operator, at=at, entries=[], live=live)
     for name, stream in _ordered(toml):
         mine = [each for each in entering if f"{each.event.stream}_ordered" == name]
         for tenant, entries in _by_tenant(mine, None):

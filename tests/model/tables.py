@@ -94,6 +94,6 @@ class State:
                 timestamps[key] = source_timestamp
             if (table, key) in self._live:
                 tenant, text = key
-                self.changes.append(Change(table, source_timestamp, text, tenant, old, new))
+                self.changes.append(Change(table, source_timestamp, text, tenant, old=old, new=new))
         self._before.clear()
         self._live.clear()

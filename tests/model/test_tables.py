@@ -197,7 +197,7 @@ def test_changes_are_ordered_by_time_and_key() -> None:
 def test_a_change_has_the_whole_row_before_and_after() -> None:
     state = metered(recorded([{"quantity": Decimal(5)}], [{"quantity": Decimal(2)}, {"quantity": Decimal(1)}]))
     first, second = state.changes
-    assert second == Change("counters", 200, f'["s","c",{MARCH}]', "default", first.new, counter(state))
+    assert second == Change("counters", 200, f'["s","c",{MARCH}]', "default", old=first.new, new=counter(state))
     assert first.old is None
     assert first.new is not None
     assert (first.new["value"], counter(state)["value"]) == (5, 8)

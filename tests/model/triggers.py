@@ -135,7 +135,7 @@ def _crossing(trigger: _Trigger, change: Change) -> Iterable[Transition]:
 def _transition(trigger: _Trigger, key: str, event_type: str, at: int, row: Row) -> Transition:
     types = trigger.said["columns"]
     data = {name: _form(types.get(name), value) for name, value in row.items()}
-    return Transition(trigger.said["name"], trigger.said["tenantId"], key, event_type, at, data)
+    return Transition(trigger.said["name"], trigger.said["tenantId"], key, event_type, source_timestamp=at, data=data)
 
 
 def _form(type_: str | None, value: Any) -> Any:

@@ -244,7 +244,7 @@ def prove_kills(database: Database, old: Database, tmp_path: Path, rows: int, ki
     started = time.monotonic()
     flags = ["--database-url", database.url, "--import-chunk-events", "1"]
     live = process("import", _live(tmp_path), *flags, cwd=tmp_path)
-    kills = killed_at_random(database, old, tmp_path, rows, kills_max, seed)
+    kills = killed_at_random(database, old, tmp_path, rows, kills_max=kills_max, seed=seed)
     live.send_signal(signal.SIGTERM)
     live.communicate(timeout=60)
     took_s = time.monotonic() - started

@@ -57,7 +57,7 @@ def connecting(
     feed = Feed.of(connector, stream, "default")
     sender = Sender(sequencer, given, streams_open=True)
     tell = (told if told is not None else []).append
-    return Connecting(connector, feed, Memory(database, feed, hold_s=hold_s), sender, given.connect, tell)
+    return Connecting(connector, feed, Memory(database, feed, hold_s=hold_s), sender, settings=given.connect, tell=tell)
 
 
 @asynccontextmanager

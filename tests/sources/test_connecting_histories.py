@@ -78,7 +78,9 @@ class Run:
         connector = source.connector(part_rows_max)
         feed = Feed.of(connector, STREAM, self.tenant)
         sender = Sender(sequencer, wanted, streams_open=True)
-        self.connecting = Connecting(connector, feed, Memory(database, feed), sender, wanted.connect, lambda _: None)
+        self.connecting = Connecting(
+            connector, feed, Memory(database, feed), sender, settings=wanted.connect, tell=lambda _: None
+        )
         self._task = asyncio.create_task(self.connecting.run())
 
     async def stop(self) -> None:

@@ -46,11 +46,11 @@ def test_a_set_of_jars_is_fetched_once_and_whole(tmp_path: Path) -> None:
     half = submit(tmp_path, f'{script} cp {source} "$ivy/jars/org.a_a-1.jar"')
     data = tmp_path / "data"
     with pytest.raises(Unreachable, match=r"org.a:a:1, org.b:b:2 could not be fetched"):
-        jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], half, JAVA, {})
+        jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], half, java_home=JAVA, conf={})
     whole = submit(tmp_path, f'{script} cp {source} "$ivy/jars/org.a_a-1.jar"; cp {source} "$ivy/jars/org.b_b-2.jar"')
-    fetched = jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], whole, JAVA, {})
+    fetched = jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], whole, java_home=JAVA, conf={})
     assert [path.name for path in fetched] == ["org.a_a-1.jar", "org.b_b-2.jar"]
-    assert jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], Path("/nowhere"), JAVA, {}) == fetched
+    assert jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], Path("/nowhere"), java_home=JAVA, conf={}) == fetched
     assert [path.name for path in (data / "jars").iterdir()] == ["both"]
 
 

@@ -31,7 +31,7 @@ def create_trigger(database: Database, name: str, webhook: str, secrets: Sequenc
     """A trigger as the evaluator makes it; gives its id."""
     with database.connect_sync() as connection:
         connection.execute("INSERT INTO trigger_secrets VALUES (%s, %s)", (name, list(secrets)))
-        definition = stored(Trigger(name, "default", "trades", "{}", None, webhook))
+        definition = stored(Trigger(name, "default", "trades", "{}", unmatch=None, webhook=webhook))
         connection.execute("INSERT INTO trigger_definitions VALUES (%s, 'default', %s, 1, 1)", (name, definition))
         row = connection.execute(
             "INSERT INTO triggers (name, tenant_id, table_name, match, webhook, enabled, snapshot, created_sequence)"
@@ -47,7 +47,15 @@ def transition(trigger: tuple[int, str], key: object, time: int, size: int = 0) 
     trigger_id, name = trigger
     data = msgspec.json.encode({"id": key, "n": time} | ({"text": "x" * size} if size else {}))
     kind = "MATCH" if time % 2 else "UNMATCH"
-    return Transition(trigger_id, "default", str(key), event_id(name, str(key), time), kind, time, data)  # type: ignore[arg-type]
+    return Transition(
+        trigger_id,
+        "default",
+        str(key),
+        event_id(name, str(key), time),
+        event_type=kind,  # type: ignore[arg-type]
+        source_timestamp=time,
+        data=data,
+    )
 
 
 def fill(database: Database, transitions: Iterable[Transition]) -> int:

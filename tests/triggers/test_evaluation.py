@@ -130,7 +130,7 @@ def test_the_worked_cases(case: dict[str, Any], database: Database) -> None:
     unmatch = None if given["unmatch"] is None else json.dumps(given["unmatch"])
     columns = {name: parse_column_type(text) for name, text in toml["streams"]["trades"]["columns"].items()}  # type: ignore[attr-defined]
     trigger = Trigger(
-        given["name"], "default", given["table"], json.dumps(given["match"]), unmatch, "https://x.example/",
+        given["name"], "default", given["table"], json.dumps(given["match"]), unmatch=unmatch, webhook="https://x.example/",
         columns=columns,
     )  # fmt: skip
     made = (int(given["created_at"]), [(CONTROL, json.dumps(control_event(trigger)), "upsert")])

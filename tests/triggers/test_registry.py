@@ -16,7 +16,9 @@ from tidelock.triggers.definition import Deletion, Trigger, control_event, read_
 
 pytestmark = pytest.mark.check
 
-TRIGGER = Trigger("big", "t", "trades", '{"n": {"_gt": 1.50}}', None, "https://example.com/", columns={"n": BIGINT})
+TRIGGER = Trigger(
+    "big", "t", "trades", '{"n": {"_gt": 1.50}}', unmatch=None, webhook="https://example.com/", columns={"n": BIGINT}
+)
 
 
 def test_what_a_control_event_says_comes_back() -> None:

@@ -99,7 +99,7 @@ def test_what_triggers_told_is_found_again(spark: Spark, databases: Databases, n
         with hand_fold(database, events, [event.ingress_sequence for event in events]) as fold:
             for end in fold.ends:
                 fold.fold(end)
-        prove(spark, database, Told(events, DEFINITIONS), _tables(events), chance, f"LAW_SEED={number}")
+        prove(spark, database, Told(events, DEFINITIONS), _tables(events), chance=chance, which=f"LAW_SEED={number}")
 
 
 @pytest.mark.soak
@@ -118,7 +118,9 @@ def test_what_triggers_on_every_kind_of_table_told_is_found_again(
                 folding.store.commit()
                 folding.advance(packed.cut(lambda: True))
             told = Told(packed.events, toml)
-            prove(spark, database, told, _tables(packed.events), chance, f"LAW_SEED={number}, pack {place}")
+            prove(
+                spark, database, told, _tables(packed.events), chance=chance, which=f"LAW_SEED={number}, pack {place}"
+            )
 
 
 def prove(spark: Spark, database: Database, model: Told, tables: set[str], chance: Random, which: str) -> None:
@@ -169,8 +171,8 @@ def test_the_command_folds_anew_what_is_not_kept(
     assert leftovers(database) == ["triggers"]
 
 
-THINGS = Trigger("things", "default", "things", "{}", None, "https://example.com/")
-TYPED = Trigger("typed", "default", "typed", '{"n": {"_gte": 1}}', None, "https://example.com/")
+THINGS = Trigger("things", "default", "things", "{}", unmatch=None, webhook="https://example.com/")
+TYPED = Trigger("typed", "default", "typed", '{"n": {"_gte": 1}}', unmatch=None, webhook="https://example.com/")
 LEAVING = replace(TYPED, name="leaving", unmatch='{"n": {"_lt": 0}}')
 
 

@@ -33,7 +33,7 @@ def test_a_snapshot_of_many_rows_is_told_in_the_order_of_keys_with_little_memory
     monkeypatch.setattr(outbox, "_ROWS", 500)
     columns = {name: parse_column_type(text) for name, text in COLUMNS.items()}
     trigger = Trigger(
-        "all", "default", "trades", "{}", unmatch, "https://x.example/", snapshot=True, columns=columns
+        "all", "default", "trades", "{}", unmatch=unmatch, webhook="https://x.example/", snapshot=True, columns=columns
     )  # fmt: skip
     events = [
         Event(1, 10, "trades", 10, data='{"trade_id": 0, "qty": 1}'),

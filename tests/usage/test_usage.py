@@ -55,8 +55,8 @@ async def test_usage_has_value_adjustment_and_total_exactly(
     client: httpx.AsyncClient, connection: folded.Connection, tenant: str
 ) -> None:
     huge = "12345678901234567890.123456789"
-    await folded.counter(connection, tenant, "calls", "c", "2026-03-01T00:00:00Z", "15.50", total="25.000000001")
-    await folded.counter(connection, tenant, "calls", "c", "2024-02-01T00:00:00Z", huge, total="0")
+    await folded.counter(connection, tenant, "calls", "c", "2026-03-01T00:00:00Z", value="15.50", total="25.000000001")
+    await folded.counter(connection, tenant, "calls", "c", "2024-02-01T00:00:00Z", value=huge, total="0")
     assert await usage(client, tenant) == {
         "metric": "calls",
         "customerRef": "c",
@@ -82,7 +82,9 @@ async def test_groups_come_by_period_then_group_and_what_is_not_there_is_null(
 ) -> None:
     for month, group in (("03", "us"), ("03", None), ("02", "us"), ("03", "eu"), ("03", "é")):
         start = f"2026-{month}-01T00:00:00Z"
-        await folded.counter(connection, tenant, "calls", "c", start, None if group == "eu" else "1", group_key=group)
+        await folded.counter(
+            connection, tenant, "calls", "c", start, value=None if group == "eu" else "1", group_key=group
+        )
     items = (await usage(client, tenant, groupBy="true"))["items"]
     assert [(item["periodStart"][5:7], item["group"]) for item in items] == [
         ("02", "us"), ("03", None), ("03", "eu"), ("03", "us"), ("03", "é")
@@ -96,7 +98,7 @@ async def test_from_and_to_choose_the_periods_they_overlap(
 ) -> None:
     months = [f"2026-{month:02}-01T00:00:00Z" for month in (1, 2, 3, 4)]
     for month in months:
-        await folded.counter(connection, tenant, "calls", "c", month, "1")
+        await folded.counter(connection, tenant, "calls", "c", month, value="1")
 
     async def found(since: str | None, until: str | None) -> list[str]:
         asked = {"from": since, "to": until}
@@ -116,8 +118,8 @@ async def test_from_and_to_choose_the_periods_they_overlap(
 async def test_an_hour_and_an_iso_week_end_where_the_next_begins(
     client: httpx.AsyncClient, connection: folded.Connection, tenant: str
 ) -> None:
-    await folded.counter(connection, tenant, "peak", "c", "2026-02-28T23:00:00Z", "1")
-    await folded.counter(connection, tenant, "weekly", "c", "2026-12-28T00:00:00Z", "1")
+    await folded.counter(connection, tenant, "peak", "c", "2026-02-28T23:00:00Z", value="1")
+    await folded.counter(connection, tenant, "weekly", "c", "2026-12-28T00:00:00Z", value="1")
     for metric, end in (("peak", "2026-03-01T00:00:00Z"), ("weekly", "2027-01-04T00:00:00Z")):
         (item,) = (await usage(client, tenant, metric=metric))["items"]
         assert item["periodEnd"] == end
@@ -130,7 +132,7 @@ async def test_customers_of_any_name_have_their_own_rows_only(
     client: httpx.AsyncClient, connection: folded.Connection, tenant: str, customer: str
 ) -> None:
     for other in {customer, customer + "x", customer + '"', "x" + customer}:
-        await folded.counter(connection, tenant, "calls", other, "2026-03-01T00:00:00Z", str(len(other)))
+        await folded.counter(connection, tenant, "calls", other, "2026-03-01T00:00:00Z", value=str(len(other)))
     items = (await usage(client, tenant, customerRef=customer))["items"]
     assert [item["value"] for item in items] == [str(len(customer))]
 
@@ -183,9 +185,9 @@ async def test_more_than_an_answer_holds_is_refused_not_cut(start: Start) -> Non
         await server.ledger.database.connect() as connection,
     ):
         for month in (1, 2):
-            await folded.counter(connection, "t", "calls", "c", f"2026-{month:02}-01T00:00:00Z", "1")
+            await folded.counter(connection, "t", "calls", "c", f"2026-{month:02}-01T00:00:00Z", value="1")
         assert len(await starts(client, "t")) == 2
-        await folded.counter(connection, "t", "calls", "c", "2026-03-01T00:00:00Z", "1")
+        await folded.counter(connection, "t", "calls", "c", "2026-03-01T00:00:00Z", value="1")
         refused = await client.get("/v1/usage", params={"metric": "calls", "customerRef": "c", "tenantId": "t"})
         assert refused.status_code == 400
         assert len(await starts(client, "t", **{"from": "2026-02-01T00:00:00Z"})) == 2
@@ -198,7 +200,7 @@ async def test_usage_is_of_the_keys_tenant_and_of_default_without(start: Start) 
         await server.ledger.database.connect() as connection,
     ):
         for tenant, total in (("default", "1"), ("acme", "2")):
-            await folded.counter(connection, tenant, "calls", "c", "2026-03-01T00:00:00Z", total)
+            await folded.counter(connection, tenant, "calls", "c", "2026-03-01T00:00:00Z", value=total)
 
         async def value(key: str | None = None, **parameters: str) -> str | int:
             asked = {"metric": "calls", "customerRef": "c", **parameters}

@@ -151,11 +151,11 @@ async def hub_of(database: Database, **settings: Any) -> AsyncIterator[Hub]:
 def put(key: str, tenant: str = "t", *, table: Table = TABLE, **values: Any) -> Change:
     """A row with some values."""
     row = {**dict.fromkeys(table.columns), "k": key, **values}
-    return Change(table.name, 0, tenant, key, None, row)
+    return Change(table.name, 0, tenant, key, old=None, new=row)
 
 
 def gone(key: str, tenant: str = "t", *, table: Table = TABLE) -> Change:
-    return Change(table.name, 0, tenant, key, None, None)
+    return Change(table.name, 0, tenant, key, old=None, new=None)
 
 
 async def until(true: Callable[[], bool], seconds: float = HANG_S) -> None:

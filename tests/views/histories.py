@@ -43,7 +43,7 @@ def _history(steps: Iterable[Mapping[Place, Row | None]]) -> list[list[Change]]:
             old = state.get((tenant, key))
             new = None if values is None else {**(old or {"k": key, **dict.fromkeys(COLUMNS)}), **values}
             if old is not None or new is not None:
-                changes.append(Change(TABLE.name, 10 * number, tenant, key, old, new))
+                changes.append(Change(TABLE.name, 10 * number, tenant, key, old=old, new=new))
             state.pop((tenant, key), None)
             state |= {} if new is None else {(tenant, key): new}
         history.append(changes)

@@ -146,7 +146,7 @@ async def test_who_resumes_from_before_a_column_had_another_type_is_sent_back(
     times = fold.fold([other("a", 1)])
     fold.define(changed(others={"key": "k", "columns": {"k": "string", "n": "string"}}))
     now = fold.tables["others"]
-    fold.fold([Change("others", 0, "t", "b", None, {"k": "b", "n": "2"})])
+    fold.fold([Change("others", 0, "t", "b", old=None, new={"k": "b", "n": "2"})])
     async with hub_of(database) as hub:
         with pytest.raises(ResumeExpired, match="definition"):
             await (await hub.subscribe(now, after=times[0])).take()
@@ -203,4 +203,4 @@ def counter(metric: str, count: int) -> Change:
         "metric": metric, "customer_ref": "c", "period_start": 0, "agg_sum": 0, "agg_count": count, "watermark_ts": 0,
         "adj_sum": 0, "adj_count": 0,
     }  # fmt: skip
-    return Change(COUNTERS.name, 0, "t", f'["{metric}"]', None, row)
+    return Change(COUNTERS.name, 0, "t", f'["{metric}"]', old=None, new=row)

@@ -21,7 +21,7 @@ ALL = ("k", "a", "b", "c")
 def event(operation: Operation, time: int, key: str = "x", fields: tuple[str, ...] | None = None) -> ViewEvent:
     told = {"INSERT": ALL, "UPDATE": fields or ("a",), "DELETE": ("k",)}[operation]
     row = {"tenant_id": "t", "k": key, "a": time, "b": time, "c": time}
-    return ViewEvent("t", key, operation, told, row, time)
+    return ViewEvent("t", key, operation, told, row, source_timestamp=time)
 
 
 def waiting(*events: ViewEvent) -> list[ViewEvent]:

@@ -18,7 +18,7 @@ SHOWN = {"tenant_id": "t", **ROW}
 
 
 def event(old: Row | None, new: Row | None) -> RowEvent | None:
-    return row_event(TABLE, Change("things", 5, "t", "1", old, new))
+    return row_event(TABLE, Change("things", 5, "t", "1", old=old, new=new))
 
 
 def test_a_new_row_is_an_insert_of_all_fields() -> None:
@@ -60,6 +60,6 @@ def test_a_column_that_a_change_does_not_have_yet_is_null_and_one_that_is_no_mor
 
 
 def test_the_change_stays_as_it_was() -> None:
-    change = Change("things", 5, "t", "1", None, dict(ROW))
+    change = Change("things", 5, "t", "1", old=None, new=dict(ROW))
     row_event(TABLE, change)
     assert change.new == ROW

@@ -20,7 +20,7 @@ BLANK: Row = {"k": "a", **dict.fromkeys(COLUMNS)}
 
 def change(old: dict[str, object] | None, new: dict[str, object] | None, time: int = 1) -> Change:
     before, after = (None if values is None else {**BLANK, **values} for values in (old, new))
-    return Change(TABLE.name, time, "t", "a", before, after)
+    return Change(TABLE.name, time, "t", "a", old=before, new=after)
 
 
 class Log:

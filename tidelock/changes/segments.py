@@ -77,10 +77,10 @@ class Changes:
             self.tenant_id.filter(chosen),
             self.key.filter(chosen),
             self.source_timestamp.filter(chosen),
-            self.rows.filter(chosen),
-            np.where(before >= 0, places[before], before),
-            self.old_rows,
-            None if self.exists is None else self.exists[wanted],
+            rows=self.rows.filter(chosen),
+            before=np.where(before >= 0, places[before], before),
+            old_rows=self.old_rows,
+            exists=None if self.exists is None else self.exists[wanted],
         )
 
 
@@ -140,7 +140,13 @@ def changes_of(table: pa.Table) -> Changes:
     before = np.where(explicit, -np.cumsum(explicit) - 1, -1)
     before[kept] = previous[kept]
     return Changes(
-        tenant, key, times, rows, before, old_rows.take(np.flatnonzero(explicit)), None if exists.all() else exists
+        tenant,
+        key,
+        times,
+        rows=rows,
+        before=before,
+        old_rows=old_rows.take(np.flatnonzero(explicit)),
+        exists=None if exists.all() else exists,
     )
 
 
@@ -179,7 +185,14 @@ class _Column(NamedTuple):
         nullable = values.null_count > 0
         if nullable:
             vectors.append(_numpy(values.is_valid()).astype(np.int64))
-        return cls(name, "string" if texts is not None else str(values.type), vectors, wide, nullable, texts)
+        return cls(
+            name,
+            "string" if texts is not None else str(values.type),
+            vectors,
+            wide=wide,
+            nullable=nullable,
+            texts=texts,
+        )
 
 
 class _Whole(NamedTuple):
@@ -202,12 +215,12 @@ class _Whole(NamedTuple):
             _Column.of("tenant_id", changes.tenant_id),
             _Column.of("key", changes.key),
             _filled(changes.source_timestamp),
-            [
+            columns=[
                 _Column.of(name, _joined(column(changes.rows, name), column(changes.old_rows, name)))
                 for name in changes.rows.column_names
             ],
-            before,
-            changes.exists,
+            before=before,
+            exists=changes.exists,
         )
 
 
@@ -255,7 +268,7 @@ def _segment(whole: _Whole, start: int, stop: int) -> Segment:
             olds.put(old)
             news.put(new if whole.exists is None else np.where(exists, new, was), was)
     columns = [(known.name, known.type, known.wide, known.nullable) for known in whole.columns]
-    layout = _Layout(length, len(explicit), columns, news.forms, olds.forms, texts.sizes)
+    layout = _Layout(length, len(explicit), columns, news.forms, olds=olds.forms, dictionaries=texts.sizes)
     planes = b"".join(chain(news.planes, olds.planes, texts.planes))
     data = _stream(msgspec.json.encode(layout), b"".join(texts.data), planes)
     return Segment(length, int(times.min()), int(times.max()), data)

@@ -56,7 +56,7 @@ class Packing:
     def put(self, vector: Ints, replaced: Ints | None = None) -> None:
         """Pack a vector; `replaced` has the values of the rows that its rows replace."""
         if not self._length:
-            self.forms.append(Form(PLAIN, -1, 0, 1, 0, 0))
+            self.forms.append(Form(PLAIN, -1, least=0, divisor=1, width=0, first=0))
             return
         kind, base = self._best(vector, replaced)
         first = 0
@@ -76,7 +76,7 @@ class Packing:
         width = (int(left.max()).bit_length() + 7) // 8
         if width:
             self.planes.append(left.view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes())
-        self.forms.append(Form(kind, base, int(least), divisor, width, first))
+        self.forms.append(Form(kind, base, least=int(least), divisor=divisor, width=width, first=first))
 
     def _best(self, vector: Ints, replaced: Ints | None) -> tuple[int, int]:
         """The kind, and the known vector to subtract, that leave the fewest bits in the sample."""

@@ -109,7 +109,9 @@ def _outcome(table: Table, parts: pa.Table) -> Outcome:
     for part in parts.filter(pc.equal(parts["kind"], "segment")).to_pylist():
         lanes.setdefault(part["lane"], []).append(Segment(part["rows"], part["first"], part["last"], part["data"]))
     rows, fresh = returned("rows", nothing), returned("fresh", nothing)
-    return Outcome(table, rows, fresh, returned("removed", no_keys()), None, [lanes[lane] for lane in sorted(lanes)])
+    return Outcome(
+        table, rows, fresh, returned("removed", no_keys()), changes=None, lanes=[lanes[lane] for lane in sorted(lanes)]
+    )
 
 
 def _returned(outcome: Outcome, lane: int) -> Iterator[pa.RecordBatch]:

@@ -88,7 +88,9 @@ class Folder:
         self._windows = WindowSteps(store, outputs)
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
         self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
-        self._preparation = Preparation(spark, self._source, slots, self._meters, self._latest, self._timing, carrying)
+        self._preparation = Preparation(
+            spark, self._source, slots, meters=self._meters, latest=self._latest, timing=self._timing, carried=carrying
+        )
         #: every table that these definitions make
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 

@@ -111,7 +111,16 @@ class Admission:
             keys,
             tuple([identity_digest(tenant_id, key) for key in keys]),
             key_source,
-            content_hash(tenant_id, stream, customer_ref, resource_id, occurred_at, quantity, op, data),
+            content_hash(
+                tenant_id,
+                stream,
+                customer_ref,
+                resource_id,
+                occurred_at=occurred_at,
+                quantity=quantity,
+                op=op,
+                data=data,
+            ),
         )
 
     def _place(self, wire: WireEvent) -> _Place:

@@ -80,9 +80,9 @@ class Intake:
             self._recorder.salts,
             self._streams_open,
             self._settings.event_bytes_max,
-            self._settings.data_depth_max,
-            writer,
-            escapes,
+            data_depth_max=self._settings.data_depth_max,
+            writer=writer,
+            escapes=escapes,
         )
 
 

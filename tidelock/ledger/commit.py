@@ -149,18 +149,20 @@ def decide(
             if event.received_at is not None:
                 received_at, text = event.received_at, format_instant(event.received_at)
             occurred_at = received_at if event.occurred_at is None else event.occurred_at
-            commit.event_rows.append(event_row(sequence, commit_id, own_timestamp, received_at, occurred_at, tail))
+            commit.event_rows.append(event_row(sequence, commit_id, own_timestamp, received_at, occurred_at, tail=tail))
             if event.keys:
                 digest = event.digests[0]
                 commit.identity_rows.append(identity_row(digest, sequence, event.content_hash, event.key_source))
                 fresh[digest] = (sequence, event)
                 verdicts.append(Accepted(sequence, event.keys[0], event.key_source, text, own_text))
             else:
-                verdicts.append(Accepted(sequence, None, "none", text, own_text, False))
+                verdicts.append(Accepted(sequence, None, "none", text, own_text, retry_safe=False))
     if sequence > before:
         digest = chain_digest(head.digest, commit_id, commit.event_rows)
         skipped = head.skipped + before - head.ingress_sequence
-        commit.head = Head(sequence, commit_id, source_timestamp, digest, head.salts_version, skipped)
+        commit.head = Head(
+            sequence, commit_id, source_timestamp, digest, salts_version=head.salts_version, skipped=skipped
+        )
     return commit
 
 

@@ -38,8 +38,8 @@ def open_database(settings: Settings) -> Database:
         settings.data,
         postgres.binaries,
         config,
-        settings.connect_timeout_s,
-        settings.outage_patience / SECOND,
+        connect_timeout_s=settings.connect_timeout_s,
+        outage_patience_s=settings.outage_patience / SECOND,
     )
 
 

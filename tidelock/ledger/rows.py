@@ -203,7 +203,9 @@ def original(row: Sequence[Any]) -> Event:
     sent_at = occurred_at
     if occurred_at == received_at:
         # The moment of receipt may stand in for an absent ts: the hash tells, for it covers what was sent.
-        absent = content_hash(tenant_id, stream, customer_ref, resource_id, None, normal, op, encoded)
+        absent = content_hash(
+            tenant_id, stream, customer_ref, resource_id, occurred_at=None, quantity=normal, op=op, data=encoded
+        )
         sent_at = None if absent == stored_hash else occurred_at
     return Event(
         tenant_id=tenant_id,

@@ -383,5 +383,7 @@ def _control_event(data: Mapping[str, Any]) -> Event:
         keys=(),
         digests=(),
         key_source="none",
-        content_hash=content_hash(CONTROL, CONTROL, None, None, None, None, "upsert", body),
+        content_hash=content_hash(
+            CONTROL, CONTROL, None, None, occurred_at=None, quantity=None, op="upsert", data=body
+        ),
     )

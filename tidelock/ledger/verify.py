@@ -247,10 +247,10 @@ def _content(tenant_id: str, fields: list[Any], sent_at: int | None) -> bytes:
         stream.decode(),
         None if customer_ref is None else customer_ref.decode(),
         None if resource_id is None else resource_id.decode(),
-        sent_at,
-        None if quantity is None else numeric_text(quantity),
-        op.decode(),
-        data,
+        occurred_at=sent_at,
+        quantity=None if quantity is None else numeric_text(quantity),
+        op=op.decode(),
+        data=data,
     )
 
 

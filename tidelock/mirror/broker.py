@@ -53,7 +53,7 @@ log.cleaner.enable=false
 
 def broker_jars(data: Path, java: Path | None = None) -> list[Path]:
     """Kafka's own jars, fetched once. Raises Unreachable when they cannot be."""
-    return jar_set(data, f"kafka-{VERSION}", _PACKAGES, SUBMIT, java_home(java, data), {})
+    return jar_set(data, f"kafka-{VERSION}", _PACKAGES, SUBMIT, java_home=java_home(java, data), conf={})
 
 
 class Broker:

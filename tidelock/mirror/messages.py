@@ -84,8 +84,8 @@ def messages_of(rows: Iterable[Sequence[Any]], digests: Mapping[int, bytes]) -> 
                 first.encode() + members[1:],
                 # Kafka's client takes 0 for now.
                 received_at // MILLISECOND or 1,
-                identity,
-                digests[commit_id],
+                idempotency_key=identity,
+                digest=digests[commit_id],
             )
         )
     return found

@@ -190,7 +190,7 @@ def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:
 
 def kafka_jars(data: Path, spark: SparkSettings) -> list[Path]:
     """What Spark needs to read Kafka, fetched once. Raises Unreachable when it cannot be."""
-    found = jar_set(data, NAME, PACKAGES, SUBMIT, java_home(spark.java, data), spark.conf)
+    found = jar_set(data, NAME, PACKAGES, SUBMIT, java_home=java_home(spark.java, data), conf=spark.conf)
     # The rest of them comes with Spark, in the versions that it was built with.
     return [jar for jar in found if any(part in jar.name for part in JARS)]
 

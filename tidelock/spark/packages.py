@@ -41,7 +41,9 @@ def jdbc_driver(data: Path, submit: Path, java_home: Path, conf: Mapping[str, st
     # Fetched aside and renamed when complete: two processes that start together both end with a whole file.
     with tempfile.TemporaryDirectory(dir=jar.parent, prefix="fetching-", ignore_cleanup_errors=True) as aside:
         excludes = ["org.checkerframework:checker-qual"]
-        problem = _resolve(Path(aside), [COORDINATES], submit, java_home, conf, _RESOLVE_S, excludes)
+        problem = _resolve(
+            Path(aside), [COORDINATES], submit, java_home, conf=conf, patience_s=_RESOLVE_S, excludes=excludes
+        )
         found = next(Path(aside).glob(f"jars/*{NAME}"), None)
         if found is None:
             logger.warning(
@@ -67,7 +69,7 @@ def jar_set(
         belong_to_parent(directory.parent)
         # Renamed when complete, as above; whoever comes second finds the set of the first.
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix="fetching-", ignore_cleanup_errors=True) as aside:
-            problem = _resolve(Path(aside), packages, submit, java_home, conf, _RESOLVE_SET_S)
+            problem = _resolve(Path(aside), packages, submit, java_home, conf=conf, patience_s=_RESOLVE_SET_S)
             found = Path(aside) / "jars"
             if not all(any(found.glob(f"*_{jar_name(package)}")) for package in packages):
                 what = ", ".join(packages)

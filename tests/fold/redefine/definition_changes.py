@@ -214,7 +214,7 @@ def modelled(
                 after = _plain(data["definitions"])
                 # The event is one of the ledger, too: windows by arrival may end there.
                 everything = [*passed, collection]
-                state = _changed(state, everything, toml, after, time, formulas or {})
+                state = _changed(state, everything, toml, after, time=time, formulas=formulas or {})
                 triggers.pass_by(time, state.changes[known:], None, state)
                 toml, passed = after, everything
                 continue
@@ -244,7 +244,7 @@ def _changed(
             if key in now:
                 times[key] = time
             if _live(table, was.get(key) or now[key], before, after):
-                changes.append(Change(table, time, key[1], key[0], left, now.get(key)))
+                changes.append(Change(table, time, key[1], key[0], old=left, new=now.get(key)))
     new.changes = [*old.changes, *changes]
     return new
 

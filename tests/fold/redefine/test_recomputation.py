@@ -184,7 +184,7 @@ def test_the_command_and_verify_tell_what_differs(
 
 
 def test_a_finding_says_what_is_wrong() -> None:
-    changed_cell = Mismatch("counters", "t", '["m"]', "value", "1", None)
+    changed_cell = Mismatch("counters", "t", '["m"]', "value", stored="1", recomputed=None)
     assert str(changed_cell) == 'counters, tenant t, key ["m"]: value is 1, the ledger gives null'
-    missing = Mismatch("counters", "t", '["m"]', None, None, "{}")
+    missing = Mismatch("counters", "t", '["m"]', None, stored=None, recomputed="{}")
     assert str(missing) == 'counters, tenant t, key ["m"]: the row is missing, the ledger gives {}'

@@ -84,13 +84,13 @@ def _window(window: Window, stream: Stream | None, calculated: Mapping[str, Colu
     return Output(
         window.stream,
         window_table(window, types),
-        window,
-        types,
-        window.eventtime.late_tolerance_ns if window.eventtime.enabled else None,
-        window.eventtime.idle_timeout_ns,
-        window.live,
-        open_table(window, types),
-        held_table(window, types) if holds(window) else None,
+        window=window,
+        types=types,
+        late_tolerance_ns=window.eventtime.late_tolerance_ns if window.eventtime.enabled else None,
+        idle_timeout_ns=window.eventtime.idle_timeout_ns,
+        live=window.live,
+        open=open_table(window, types),
+        held=held_table(window, types) if holds(window) else None,
     )
 
 
@@ -98,7 +98,16 @@ def _ordered(stream: Stream) -> Output:
     assert stream.eventtime is not None, "ordered streams have event time"
     tolerance_ns, idle_ns = stream.eventtime.late_tolerance_ns, stream.eventtime.idle_timeout_ns
     table, held = ordered_table(stream), held_ordered_table(stream)
-    return Output(stream.name, table, None, {}, tolerance_ns, idle_ns, stream.live, held=held)
+    return Output(
+        stream.name,
+        table,
+        window=None,
+        types={},
+        late_tolerance_ns=tolerance_ns,
+        idle_timeout_ns=idle_ns,
+        live=stream.live,
+        held=held,
+    )
 
 
 def _check(window: Window, types: Mapping[str, ColumnType], calculated: Mapping[str, ColumnType]) -> None:

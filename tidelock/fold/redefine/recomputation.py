@@ -96,7 +96,15 @@ def recompute(
                     catalog = _catalog(store)
                     plan = _plan(catalog, names)
                     with closing(Shadow(spark, database, plan, CHECK)) as shadow:
-                        attempt = _Attempt(database, store, catalog, shadow, range_events_max, stop, progress)
+                        attempt = _Attempt(
+                            database,
+                            store,
+                            catalog,
+                            shadow,
+                            range_events_max=range_events_max,
+                            stop=stop,
+                            progress=progress,
+                        )
                         found = attempt.run(everything=not names)
                 if found is not None:
                     return found
@@ -221,7 +229,7 @@ def _findings(
         shown = [None if row is None else _row_text(table, row) for row in (stored, recomputed)]
         return [Mismatch(table.name, tenant, key, None, *shown)]
     return [
-        Mismatch(table.name, tenant, key, name, own, other)
+        Mismatch(table.name, tenant, key, name, stored=own, recomputed=other)
         for name, own, other in zip(table.stored, stored, recomputed, strict=True)
         if own != other
     ]

@@ -85,7 +85,7 @@ def differences(store: Store, shadow: Shadow, before: Mapping[str, Table], sourc
     """
     tables = {**before, **shadow.tables}
     return [
-        _difference(store, shadow, table, _present(table, before), scope, source_timestamp)
+        _difference(store, shadow, table, _present(table, before), scope=scope, source_timestamp=source_timestamp)
         for table, scope in scopes(shadow.plan, tables)
         if scope != "FALSE" and (table.name in shadow.tables or not table.internal)
     ]
