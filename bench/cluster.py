@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import runs, scratch
 from bench.backlog import Backlog
-from bench.fold import definitions, watched
+from bench.fold import definitions
 from bench.harness import Say
 from bench.runs import Figures, Run
 from bench.standalone import CONF, Cluster
@@ -84,9 +84,9 @@ class _Machine:
         wanted = replace(self._settings.spark, master=master, conf=conf)
         with Spark(wanted, self._settings.data) as spark, runs.compiled(spark):
             given = (spark, self._backlog, definitions(live=True))
-            runs.warm(*given, watched, _WARM_EVENTS)
+            runs.warm(*given, _WARM_EVENTS)
             executors = (lambda: cluster.executors) if cluster else tuple
-            run = runs.fold(*given, self._settings.fold.range_events_max, watched, executors=executors)
+            run = runs.fold(*given, self._settings.fold.range_events_max, executors=executors)
         self._backlog.folded()
         name = "a cluster" if cluster else master
         self._say(f"  {name}, workers: {workers}: {self._backlog.events / run.seconds:,.0f} ev/s")

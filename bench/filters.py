@@ -181,7 +181,7 @@ def _change(number: int, place: int) -> Change:
         "ts": number,
     }
     new = {**old, "quantity": 2, "price": Decimal(place * _STEP + 20), "ts": number + 1}
-    return Change(_TABLE.name, number, "acme", str(number), old, new)
+    return Change(_TABLE.name, number, "acme", str(number), old=old, new=new)
 
 
 if __name__ == "__main__":

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import runs
 from bench.backlog import Backlog, Folded
-from bench.harness import Rounds, Say, Stopwatch
+from bench.harness import Rounds, Say
 from bench.limits import Limits, check_duckdb
 from bench.runs import Figures, Run
 from tidelock.definitions import Definitions, parse_definitions
-from tidelock.fold import executors
-from tidelock.fold.folder import Folder
-from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.spark.runtime import Spark
 
-#: what is timed of a fold, in its order, and what the figures call it
+#: what is timed of a fold, in its order, and what the figures call it; what Spark and its workers do is one step
 STEPS = {
     "executors": "shareExecutors",
     "write": "shareWrite",
@@ -38,7 +34,11 @@ def measure(settings: Settings, sizes: Sequence[int], events: int, say: Say, *, 
         for customers in sizes:
             with bench.ledger(f"bench_{customers}") as database:
                 own = bench.settings
-                found.append(measure_ledger(bench.spark, database, own, customers, events, say, own.data))
+                found.append(
+                    measure_ledger(
+                        bench.spark, database, own, customers=customers, events=events, say=say, directory=own.data
+                    )
+                )
         return found
 
 
@@ -64,33 +64,24 @@ def measure_ledger(
         limits.jdbc_s()
         limits.parquet_s()
         # Java compiles what runs often: it takes about so long until nothing gets faster any more.
-        first = runs.fold(spark, backlog, definitions(live=True), range_events, watched)
+        first = runs.fold(spark, backlog, definitions(live=True), range_events)
         say(f"  fold, for the first time in its JVM: {events / first.seconds:,.0f} ev/s")
         rounds.run()
-        changes = runs.fold(spark, backlog, definitions(live=True), range_events, watched)
+        changes = runs.fold(spark, backlog, definitions(live=True), range_events)
         folded = backlog.folded()
         say(f"  fold: {events / changes.seconds:,.0f} ev/s")
         if again:
             rounds.run()
-        alone = runs.fold(spark, backlog, definitions(live=False), range_events, watched)
+        alone = runs.fold(spark, backlog, definitions(live=False), range_events)
         backlog.folded()
         say(f"  fold, live = false: {events / alone.seconds:,.0f} ev/s")
         if again:
             rounds.run()
-    return _figures(customers, events, rounds, first, changes, folded, alone)
+    return _figures(customers, events, rounds, first, changes=changes, folded=folded, alone=alone)
 
 
 def definitions(*, live: bool) -> Definitions:
     return parse_definitions({"meters": {"api_calls": {"lateness": "1h", "live": live}}})
-
-
-@contextmanager
-def watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
-    """What Spark and its workers do is one step: prepare, sort by key, fold and encode."""
-    with ExitStack() as stack:
-        stack.enter_context(watch.watching(executors, {"awaited": "executors"}))
-        stack.enter_context(watch.watching(store, {"apply": "write", "_record": "record"}))
-        yield
 
 
 def _figures(

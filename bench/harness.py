@@ -39,10 +39,7 @@ class Rounds:
 
 
 class Stopwatch:
-    """Seconds by step, held from outside: the fold itself knows nothing of it.
-
-    Time counts for the innermost step, so the steps' times add up to the whole.
-    """
+    """Seconds by step. Time counts for the innermost step, so the steps' times add up to the whole."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -58,29 +55,6 @@ class Stopwatch:
         finally:
             self._turn()
             self._within.pop()
-
-    @contextmanager
-    def watching(self, owner: object, steps: dict[str, str | Callable[[], str]]) -> Iterator[None]:
-        """Time the calls of an object's or module's functions, each as a step or as what a function names now."""
-        before = {name: getattr(owner, name) for name in steps}
-        own = {name for name in steps if name in vars(owner)}
-        for name, step in steps.items():
-            setattr(owner, name, self._timed(before[name], step))
-        try:
-            yield
-        finally:
-            for name in steps:
-                if name in own:
-                    setattr(owner, name, before[name])
-                else:
-                    delattr(owner, name)
-
-    def _timed(self, function: Callable[..., Any], step: str | Callable[[], str]) -> Callable[..., Any]:
-        def timed(*arguments: Any, **named: Any) -> Any:
-            with self.running(step if isinstance(step, str) else step()):
-                return function(*arguments, **named)
-
-        return timed
 
     def _turn(self) -> None:
         now = time.perf_counter()

@@ -147,7 +147,7 @@ class _Bench:
             assert isinstance(event, Event)
             number, now = head + offset, time.time_ns()
             event_rows.append(
-                rows.event_row(number, commit_id, now, now, event.occurred_at or 0, rows.event_tail(event))
+                rows.event_row(number, commit_id, now, now, event.occurred_at or 0, tail=rows.event_tail(event))
             )
             identity_rows.append(rows.identity_row(event.digests[0], number, event.content_hash, event.key_source))
         return (

@@ -116,7 +116,7 @@ def measure(
         with scratch.server(data, own, {}) as served:
             processes = _processes(served.pid)
             with open_database(replace(settings, data=data, database_url=None)) as database:
-                found = _measure(database, served, processes, seconds, rate, say)
+                found = _measure(database, served, processes, seconds, rate=rate, say=say)
             if idle:
                 say(f"idling for {idle} s")
             found["idlePercent"] = _idle_percent([processes["driver"], processes["jvm"]], idle) if idle else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,8 +25,6 @@ from tidelock.tables import SCHEMA
 
 #: names and values of one column of the result
 Figures = dict[str, float | int | None]
-#: what times the steps of a fold while a range is folded
-Watched = Callable[[Stopwatch, Folder, Store], AbstractContextManager[None]]
 
 #: of a fold that warms up
 _WARM_EVENTS = 100_000
@@ -94,7 +92,6 @@ def fold(
     backlog: Backlog,
     definitions: Definitions,
     events_max: int,
-    watched: Watched,
     *,
     elsewhere: Elsewhere | None = None,
     executors: Callable[[], Iterable[int]] = tuple,
@@ -102,7 +99,7 @@ def fold(
     """Fold everything, in the ranges that the runner would take; `executors` are those of a cluster's."""
     processors = memory.Processors(spark.pid, _postmaster(backlog.database), executors)
     before = processors.worked()
-    run = _fold(spark, backlog, definitions, Pace(events_max, events_max), watched, elsewhere=elsewhere)
+    run = _fold(spark, backlog, definitions, Pace(events_max, events_max), elsewhere=elsewhere)
     return replace(run, processor_s=processors.since(before))
 
 
@@ -111,24 +108,21 @@ def first_range(
     backlog: Backlog,
     definitions: Definitions,
     events_max: int,
-    watched: Watched,
     waiting: Callable[[Database], None],
 ) -> Run:
     """The first range only, in tables that something waits in already."""
-    return _fold(spark, backlog, definitions, Pace(events_max, events_max), watched, ranges_max=1, waiting=waiting)
+    return _fold(spark, backlog, definitions, Pace(events_max, events_max), ranges_max=1, waiting=waiting)
 
 
-def burst(spark: Spark, backlog: Backlog, definitions: Definitions, pace: Pace, watched: Watched) -> Run:
+def burst(spark: Spark, backlog: Backlog, definitions: Definitions, pace: Pace) -> Run:
     """Everything, at the pace at which a runner takes it: that of a backlog that came all at once."""
-    return _fold(spark, backlog, definitions, pace, watched)
+    return _fold(spark, backlog, definitions, pace)
 
 
-def warm(
-    spark: Spark, backlog: Backlog, definitions: Definitions, watched: Watched, events: int = _WARM_EVENTS
-) -> None:
+def warm(spark: Spark, backlog: Backlog, definitions: Definitions, events: int = _WARM_EVENTS) -> None:
     """Every step once, over a range that is large enough to be read as the large ones are."""
     most = min(events, backlog.events)
-    _fold(spark, backlog, definitions, Pace(most, most), watched, ranges_max=1)
+    _fold(spark, backlog, definitions, Pace(most, most), ranges_max=1)
 
 
 def _fold(
@@ -136,14 +130,13 @@ def _fold(
     backlog: Backlog,
     definitions: Definitions,
     pace: Pace,
-    watched: Watched,
     *,
     ranges_max: int | None = None,
     elsewhere: Elsewhere | None = None,
     waiting: Callable[[Database], None] = lambda _: None,
 ) -> Run:
-    store = Store(backlog.database, SCHEMA, "fold")
     watch, event_s, range_s = Stopwatch(), list[float](), list[float]()
+    store = Store(backlog.database, SCHEMA, "fold", observe=watch.running)
     try:
         folder = Folder(spark, store, backlog.database, definitions, elsewhere=elsewhere)
         backlog.forget(folder.tables)
@@ -154,8 +147,7 @@ def _fold(
         started = before = time.perf_counter()
         with watch.running("rest"):
             while (found := next_range(store, position, pace.events)) and len(event_s) != ranges_max:
-                with watched(watch, folder, store):
-                    folder.fold(found.lo, found.hi)
+                folder.fold(found.lo, found.hi)
                 now = time.perf_counter()
                 range_s.append(now - before)
                 event_s.append(range_s[-1] / (found.hi - found.lo))

@@ -50,7 +50,7 @@ def run(connection: psycopg.Connection, way: str, first: int) -> float:
     batches = []
     for start in range(first, first + BATCH * BATCHES, BATCH):
         numbers = range(start, start + BATCH)
-        events = [rows.event_row(n, start, n, n, n * 1_000_000, tail(n)) for n in numbers]
+        events = [rows.event_row(n, start, n, n, n * 1_000_000, tail=tail(n)) for n in numbers]
         digests = [os.urandom(16) for _ in numbers]
         identities = [rows.identity_row(d, n, bytes(32), "derived") for d, n in zip(digests, numbers, strict=True)]
         one = [(21).to_bytes(2, "big") + e[2:] + field(d) for e, d in zip(events, digests, strict=True)]

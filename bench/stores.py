@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bench import runs
 from bench.backlog import Backlog
-from bench.fold import watched
 from bench.harness import Say, peer
 from bench.limits import check_duckdb
 from bench.runs import Figures, Run
@@ -112,7 +111,7 @@ def _replayed(
     tables = set()
     for _ in range(rounds):
         for side, elsewhere in (("ledger", None), ("lake", ranges)):
-            run = runs.fold(spark, backlog, definitions, settings.fold.range_events_max, watched, elsewhere=elsewhere)
+            run = runs.fold(spark, backlog, definitions, settings.fold.range_events_max, elsewhere=elsewhere)
             found[side].append(run)
             tables.add(_digest(backlog.database))
             told = " of data's members" if meter else ""

@@ -232,7 +232,17 @@ def _transitions(trigger: int, name: str, count: int, first: int = 0) -> list[Tr
         }  # fmt: skip
         event_type: Any = "UNMATCH" if number % 2 else "MATCH"
         identity = event_id(name, key, time_ns)
-        made.append(Transition(trigger, "default", key, identity, event_type, time_ns, msgspec.json.encode(data)))
+        made.append(
+            Transition(
+                trigger,
+                "default",
+                key,
+                identity,
+                event_type=event_type,
+                source_timestamp=time_ns,
+                data=msgspec.json.encode(data),
+            )
+        )
     return made
 
 

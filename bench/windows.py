@@ -7,30 +7,27 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import runs
 from bench.backlog import Backlog, Pace
-from bench.harness import Rounds, Say, Stopwatch
+from bench.harness import Rounds, Say
 from bench.judgement import QUERIES, Judgement, Made, judged
 from bench.limits import Limits, check_duckdb
 from bench.runs import Figures, Run
 from bench.streaming import Streaming
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.durations import format_duration
-from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Pace as RangePace
-from tidelock.fold.store import Store
-from tidelock.fold.windows.slices import Slices
 from tidelock.instants import SECOND
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 from tidelock.settings.groups import FoldSettings
 from tidelock.spark.runtime import Spark
 
-#: what is timed of a fold, in its order, and what the figures call it
+#: what is timed of a fold, in its order, and what the figures call it; what is left is the driver's, in Arrow
 STEPS = {
     "read": "shareRead",
     "gather": "shareGather",
@@ -70,7 +67,9 @@ def measure(settings: Settings, keys: int, events: int, say: Say, *, place: Path
     """Figures for so many keys, on a Spark and a Postgres of its own in `place`."""
     check_duckdb()
     with runs.workbench(settings, place) as bench, bench.ledger("bench_windows") as database:
-        return measure_ledger(bench.spark, database, bench.settings, keys, events, say, bench.settings.data)
+        return measure_ledger(
+            bench.spark, database, bench.settings, keys=keys, events=events, say=say, directory=bench.settings.data
+        )
 
 
 def measure_ledger(
@@ -130,7 +129,7 @@ class _Ledger:
         limits.jdbc_s()
         streaming.warm()
         for definitions in (_windows(_TOLERANCE_S * SECOND), _ordered(_TOLERANCE_S * SECOND)):
-            runs.warm(self._spark, self._backlog, definitions, _watched)
+            runs.warm(self._spark, self._backlog, definitions)
 
     def check(self, streaming: Streaming) -> None:
         """Whether Spark's streaming has done what is to be compared."""
@@ -166,7 +165,7 @@ class _Ledger:
     def burst(self, fold: FoldSettings) -> Figures:
         """How long a reader waits for the cursor to move, while the fold takes the backlog at its own pace."""
         pace = RangePace(fold.range_events_start, fold.range_events_max)
-        run = runs.burst(self._spark, self._backlog, _windows(_TOLERANCE_S * SECOND), pace, _watched)
+        run = runs.burst(self._spark, self._backlog, _windows(_TOLERANCE_S * SECOND), pace)
         self._say(f"  the cursor moved every {run.longest_s:.1f} s at least")
         return {"burstLongestSeconds": round(run.longest_s, 2), "burstRanges": len(run.event_s)}
 
@@ -177,13 +176,13 @@ class _Ledger:
                 connection.execute(QUERIES[f"analyze_{kind}"])
 
         costs = [
-            runs.first_range(self._spark, self._backlog, definitions, self.range_events, _watched, wait).event_s[0]
+            runs.first_range(self._spark, self._backlog, definitions, self.range_events, wait).event_s[0]
             for _ in range(_FLAT_RUNS)
         ]
         return statistics.median(costs)
 
     def _run(self, name: str, definitions: Definitions) -> Run:
-        run = runs.fold(self._spark, self._backlog, definitions, self.range_events, _watched)
+        run = runs.fold(self._spark, self._backlog, definitions, self.range_events)
         self._say(f"  {name}: {self._backlog.events / run.seconds:,.0f} ev/s")
         return run
 
@@ -218,17 +217,6 @@ def _limits(spark: Spark, backlog: Backlog, range_events: int, directory: Path) 
     limits = Limits(spark, backlog.database, backlog.events, export, sums="windows", files=files)
     sizes = {"files_at_a_time": cores, "size_s": _SIZE_S, "tolerance_s": _TOLERANCE_S}
     return limits, Streaming(spark, export, directory / "streaming", **sizes)
-
-
-@contextmanager
-def _watched(watch: Stopwatch, folder: Folder, store: Store) -> Iterator[None]:
-    """What is left is the driver's, in Arrow."""
-    with ExitStack() as stack:
-        watched = watch.watching
-        stack.enter_context(watched(Slices, {"__init__": "read", "take": "gather"}))
-        stack.enter_context(watched(store, {"matching": "stored", "rows": "stored"}))
-        stack.enter_context(watched(store, {"apply": "write", "_record": "record"}))
-        yield
 
 
 def _base_figures(events: int, seconds: float, rounds: Rounds, base: _Case) -> Figures:

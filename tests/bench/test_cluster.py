@@ -11,7 +11,9 @@ pytestmark = pytest.mark.check
 def folded(workers: int, seconds: float, executors_s: float, master: str = "cluster") -> Folded:
     steps = {"executors": 5.0, "record": 1.0, "write": 0.5}
     worked = {"executors": executors_s - 0.5, "workers": 0.5, "jvm": 1.0, "python": 1.0, "postgres": 1.0}
-    return Folded(master, workers, Run(seconds, steps, (0.1,), None, None, None, worked))
+    return Folded(
+        master, workers, Run(seconds, steps, (0.1,), driver_mb=None, jvm_mb=None, worker_mb=None, processor_s=worked)
+    )
 
 
 def test_only_what_executors_do_can_be_shared_out() -> None:

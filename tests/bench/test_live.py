@@ -32,7 +32,7 @@ def test_every_row_of_the_table_has_its_figure(monkeypatch: pytest.MonkeyPatch) 
                      "liveRatioToStrawberry")
     }  # fmt: skip
     monkeypatch.setattr(fanout, "measure", lambda *_, **__: measured)
-    figures = live.measure(Settings(), [100, 1_000], 1_000, 0, 1, lambda _: None)
+    figures = live.measure(Settings(), [100, 1_000], 1_000, seconds=0, rate=1, say=lambda _: None)
     assert set(live.rows([100, 1_000], 0)) <= set(figures)
     assert set(live.rows([], 60)) - set(live.rows([], 0)) == {"liveP50Ms", "liveP95Ms", "liveP99Ms", "visibleP50Ms"}
 

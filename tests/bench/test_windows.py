@@ -26,7 +26,9 @@ KEYS = 100
 def test_windows_are_measured_beside_the_streaming_of_spark(spark: Spark, databases: Databases, tmp_path: Path) -> None:
     said: list[str] = []
     with databases() as database:
-        figures = measure_ledger(spark, database, Settings(), KEYS, EVENTS, said.append, tmp_path, again=False)
+        figures = measure_ledger(
+            spark, database, Settings(), keys=KEYS, events=EVENTS, say=said.append, directory=tmp_path, again=False
+        )
     assert set(bench._WINDOWS_ROWS) < set(figures), "every row of the table has its figure"
     assert (figures["keys"], figures["events"]) == (KEYS, EVENTS)
     for name in ("sparkSums", "sparkExport", "sparkStreaming", "duckdb", "fold", "open", "ordered", "held"):

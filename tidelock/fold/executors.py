@@ -7,7 +7,7 @@ and encoded segments. So what the driver does does not grow with the events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from tidelock.fold.kernel.counters import Meters, count
 from tidelock.fold.kernel.entries import TimeFaults, entries, error_rows
 from tidelock.fold.kernel.latest import LatestTable, keep
 from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
-from tidelock.fold.store import Store
+from tidelock.fold.store import Observe, Store, unobserved
 from tidelock.postgres.database import Database
 from tidelock.tables import ERROR_ROWS, Table
 
@@ -78,19 +78,18 @@ class Task:
             yield keep(events, latest, store.rows, changes=self.changes)
 
 
-def run(parts: Iterable[DataFrame], task: Task, tables: Mapping[str, Table]) -> Iterator[Outcome]:
+def run(
+    parts: Iterable[DataFrame], task: Task, tables: Mapping[str, Table], observe: Observe = unobserved
+) -> Iterator[Outcome]:
     """What parts of a range do, whose events are apart by key: one is folded while what another did is written."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="executors")
     try:
         for coming in [thread.submit(_run, events, task, tables) for events in parts]:
-            yield from awaited(coming)
+            with observe("executors"):
+                outcomes = coming.result()
+            yield from outcomes
     finally:
         thread.shutdown(cancel_futures=True)
-
-
-def awaited(coming: Future[list[Outcome]]) -> list[Outcome]:
-    """What executors do; a function of its own so that benchmarks can time the wait."""
-    return coming.result()
 
 
 def _run(events: DataFrame, task: Task, tables: Mapping[str, Table]) -> list[Outcome]:

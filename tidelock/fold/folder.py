@@ -161,7 +161,9 @@ class Folder:
             columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._carried.names])
             events = prepared().where(_in(sorted(streams))).select(*columns)
             singly = any(output.singly for output in self._windows.outputs)
-            with closing(Slices(events, self._carried, singly=singly)) as slices:
+            with self._store.observe("read"):
+                found = Slices(events, self._carried, singly=singly)
+            with closing(found) as slices:
                 others = pa.array(self._others, pa.string())
                 wrong = [each.filter(pc.is_in(each["stream"], others)) for each in slices.wrong]
                 outcomes += [appended(ERROR_ROWS, error_rows(each, None, self._timing.faults())) for each in wrong]
@@ -182,7 +184,7 @@ class Folder:
         if not jobs:
             events = prepared().where(_in(self._meters.streams)).select(*columns)
             jobs = [events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")]
-        yield from executors.run(jobs, task, self.tables)
+        yield from executors.run(jobs, task, self.tables, self._store.observe)
 
     def _kept(self, prepared: Prepared) -> Iterator[Outcome]:
         """All events of a key are kept by one worker. A stream that is counted too objects there."""
@@ -193,7 +195,7 @@ class Folder:
                 events = prepared().where(_in([each.stream for each in latest]))
                 events = events.select(*EVENT, *FAULTS, f"`{KEY}`", *self._latest.columns)
                 parted = events.repartition(self._spark.parallelism, "stream", "tenant_id", f"`{KEY}`")
-                yield from executors.run([parted], task, self.tables)
+                yield from executors.run([parted], task, self.tables, self._store.observe)
 
     def _objected(self, prepared: Prepared) -> Iterator[Outcome]:
         """What streams object to that are neither counted nor kept."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,14 @@ _LOCKED = "55P03"
 _OBJECTIONS = ("22", "23", "42", "54")
 
 
+#: entered around each step of a range, by its name: how measurements see where the time goes
+Observe = Callable[[str], AbstractContextManager[object]]
+
+
+def unobserved(_: str) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Log:
     """Where the changes of some tables are recorded, apart from those that everybody reads."""
@@ -46,12 +54,19 @@ class Log:
 
 
 class Store:
-    """One connection. `schema` holds the tables; `cursor` names how far they are; `log`: changes go there."""
+    """One connection. `schema` holds the tables; `cursor` names how far they are; `log`: changes go there.
 
-    def __init__(self, database: Database, schema: str, cursor: str, log: Log | None = None) -> None:
+    Steps that are observed: `stored` (rows are read), `write`, `record` (of changes), and of a large range `executors`,
+    `read` and `gather`.
+    """
+
+    def __init__(
+        self, database: Database, schema: str, cursor: str, log: Log | None = None, *, observe: Observe = unobserved
+    ) -> None:
         self.schema = schema
         self.cursor = cursor
         self.log = log
+        self.observe = observe
         self._database = database
         self._connection: Any = None
         self._staged: set[str] = set()
@@ -94,32 +109,36 @@ class Store:
         """The stored rows of some keys, of this schema or another."""
         if not keys.num_rows:
             return row_schema(table).empty_table()
-        if keys.num_rows <= _FEW_KEYS:
-            return self._read(table, statements.select_few(schema or self.schema, table, keys.to_pylist()))
-        if not self.query(statements.select_any(schema or self.schema, table)).num_rows:
-            return row_schema(table).empty_table()
-        self._stage_keys(keys)
-        return self._read(table, statements.select_keys(schema or self.schema, table))
+        with self.observe("stored"):
+            if keys.num_rows <= _FEW_KEYS:
+                return self._read(table, statements.select_few(schema or self.schema, table, keys.to_pylist()))
+            if not self.query(statements.select_any(schema or self.schema, table)).num_rows:
+                return row_schema(table).empty_table()
+            self._stage_keys(keys)
+            return self._read(table, statements.select_keys(schema or self.schema, table))
 
     def matching(self, table: Table, keys: pa.Table | None, due: statements.Due | None, column: str = KEY) -> pa.Table:
         """The stored rows of some keys, or groups, and those that are due."""
         if keys is None or not keys.num_rows:
             if due is None:
                 return row_schema(table).empty_table()
-            return self._read(table, statements.select_due(self.schema, table, due))
-        self._stage_keys(keys)
-        return self._read(table, statements.select_matching(self.schema, table, column, due))
+            with self.observe("stored"):
+                return self._read(table, statements.select_due(self.schema, table, due))
+        with self.observe("stored"):
+            self._stage_keys(keys)
+            return self._read(table, statements.select_matching(self.schema, table, column, due))
 
     def apply(
         self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: str | None = None
     ) -> int:
         """Tables, changes and cursor, in one transaction, with a statement at its end; says how many rows were stored
         or removed. Raises CursorMoved."""
-        self.move(lo, hi)
-        rows = self.write(hi, outcomes, changes=changes)
-        if afterwards is not None:
-            self.execute(afterwards)
-        self.finish(hi)
+        with self.observe("write"):
+            self.move(lo, hi)
+            rows = self.write(hi, outcomes, changes=changes)
+            if afterwards is not None:
+                self.execute(afterwards)
+            self.finish(hi)
         return rows
 
     def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> int:
@@ -132,7 +151,8 @@ class Store:
             if changes:
                 # Several steps of a range may each have rows for one table.
                 name = outcome.table.name
-                lanes[name] += self._record(hi, outcome, lanes[name])
+                with self.observe("record"):
+                    lanes[name] += self._record(hi, outcome, lanes[name])
         return rows
 
     def record_segments(self, hi: int, table_name: str, lane: int, segments: Sequence[Segment]) -> None:

@@ -78,7 +78,8 @@ class WindowSteps:
             output.name: (output, advanced(own[output.name], standings.get(output.name, {}), output.late_tolerance_ns))
             for output in self.outputs
         }
-        takings = rows.take([(output, progress.judgements) for output, progress in progresses.values()])
+        with self._store.observe("gather"):
+            takings = rows.take([(output, progress.judgements) for output, progress in progresses.values()])
         time = LedgerTime(self._store, lo, hi)
         for (output, progress), taking in zip(progresses.values(), takings, strict=True):
             progress.count("late_dropped_count", count_by_tenant(taking.late))
