@@ -232,9 +232,9 @@ def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool
             database.patience.insist_sync(lambda: check_definitions(store, settings.definitions, rebuild=rebuild))
             end = database.patience.insist_sync(lambda: ledger_end(store))
         started = time.monotonic()
-        tell("starting Spark: some 15 s, longer the first time; events are recorded meanwhile ...")
+        tell("starting Spark (about 15 s, longer the first time); events are already recorded ...")
         with Spark(settings.spark, settings.data) as spark:
-            tell(f"Spark is there after {time.monotonic() - started:.1f} s")
+            tell(f"Spark started in {time.monotonic() - started:.1f} s")
             runner = Runner(
                 spark,
                 database,
@@ -273,10 +273,10 @@ def replay(
         catalog = database.patience.insist_sync(lambda: read_catalog(store))
         store.rollback()
         if catalog is None:
-            raise SettingsError("nothing has been folded yet, so there is nothing to replay; `tidelock fold` folds")
+            raise SettingsError("nothing has been folded yet, so there is nothing to replay; run `tidelock fold` first")
         plan = plan_replay(catalog, settings.definitions, names)
         if not plan.units and plan.definitions.canonical() == catalog.definitions.canonical():
-            tell("no definition has changed; name those to fold anew all the same")
+            tell("no definition has changed; name the definitions to rebuild anyway")
             return
         control = partial(_propose, settings, database)
         tell("starting Spark ...")
@@ -286,7 +286,7 @@ def replay(
                 elsewhere=lake_ranges(spark, database, settings) if lake else None,
             )  # fmt: skip
             if sequence is None:
-                tell("stopped; what was made is kept, and the same command goes on with it")
+                tell("stopped; progress is kept, and the same command continues from it")
                 return
             with database.connect_sync(name="tidelock replay") as connection:
                 alone = leases.hold(connection, leases.FOLD)
@@ -296,7 +296,7 @@ def replay(
                     tidy=lambda _: None, tell=tell,
                 ).run(stop, through=sequence)  # fmt: skip
             else:
-                tell(f"waiting for the running fold to swap at sequence {sequence}")
+                tell(f"waiting for the running fold to swap the tables at sequence {sequence}")
                 await_fold(store.position, sequence, stop)
         tell(f"{', '.join(plan.units) or 'the definitions'}: done, as of sequence {sequence}")
 
@@ -351,7 +351,7 @@ def _propose(settings: Settings, database: Database, data: Mapping[str, Any]) ->
 
 def _prune(connection: psycopg.Connection[Any], settings: Settings) -> None:
     if removed := prune(connection, settings.changes_retention):
-        logger.debug("removed %d segments of old changes", removed)
+        logger.debug("removed %d expired segments of changes", removed)
 
 
 def _calm_collector() -> None:

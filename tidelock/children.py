@@ -31,11 +31,11 @@ async def keep_running(name: str, command: Sequence[str], url: str, *, vital: bo
         started = time.monotonic()
         code = await _run([url if word == "{url}" else word for word in command])
         if code == SettingsError.exit_code and vital:
-            raise SettingsError(f"the {name} cannot run with these settings; what is wrong stands above")
+            raise SettingsError(f"the {name} cannot run with these settings; see the error above")
         # One that was killed did not fail by itself: whoever did that may do it again, and it should get on meanwhile.
         failures = 0 if code < 0 or time.monotonic() - started > _SETTLED_S else failures + 1
         pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
-        log.warning("the %s ended with code %s and is started again in %.0f s", name, code, pause_s)
+        log.warning("the %s exited with code %s; restarting it in %.0f s", name, code, pause_s)
         await asyncio.sleep(pause_s)
 
 

@@ -22,9 +22,7 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 IDENTIFIER_LENGTH_MAX = 63
 #: words of filters: a column of such a name could not be filtered by
 FILTER_WORDS = ("_and", "_or", "_not")
-COLUMN_NAME = (
-    f"[A-Za-z_][A-Za-z0-9_]*, at most 63 letters, and neither begin with __ nor be one of {' '.join(FILTER_WORDS)}"
-)
+COLUMN_NAME = f"[A-Za-z_][A-Za-z0-9_]*, at most 63 letters, not beginning with __, and none of {' '.join(FILTER_WORDS)}"
 ALLOWED = "string int bigint double decimal(p,s) boolean timestamp date json"
 
 _PLAIN = frozenset({"string", "int", "bigint", "double", "boolean", "timestamp", "date", "json"})

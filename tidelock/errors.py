@@ -82,7 +82,7 @@ class Failed(TidelockError):
     code = "internal_error"
 
     def __init__(self) -> None:
-        super().__init__("the server failed on this request; its log says why")
+        super().__init__("the server failed on this request; see its log")
 
 
 class Ended(TidelockError):

@@ -101,7 +101,7 @@ class EventtimeTypeRegistry:
         if not callable(parser):
             raise SettingsError(f'the parser of event-time type "{name}" must be a function of a Spark Column')
         if self._parsers.setdefault(name, parser) is not parser:
-            raise SettingsError(f'there is an event-time type "{name}" already; give yours another name')
+            raise SettingsError(f'the event-time type "{name}" already exists; choose another name')
 
     def resolve(self, name: str) -> Parser:
         """The parser of a type. Raises SettingsError with the types there are."""
@@ -140,7 +140,7 @@ def load_plugins(modules: Iterable[str]) -> None:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise _failed(module, error) from error
-            message = f'there is no module "{error.name}" in {os.getcwd()}, on PYTHONPATH or installed'
+            message = f'no module "{error.name}" in {os.getcwd()}, on PYTHONPATH, or installed'
             raise SettingsError(f'plugins: "{module}" cannot be imported: {message}', field="plugins") from None
         # Whatever it does: it is not our code.
         except Exception as error:

@@ -110,12 +110,12 @@ def _time_text(second: int) -> str:
 def _in_range(instant: int, given: str | int) -> int:
     if EARLIEST <= instant <= LATEST:
         return instant
-    raise ValueError(f"{_shown(given)} lies outside the years 1678 to 2261")
+    raise ValueError(f"{_shown(given)} is outside the years 1678 to 2261")
 
 
 def _why_not(text: str) -> str:
     if re.fullmatch(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:60.*", text, re.ASCII):
-        return f"{_shown(text)} is a leap second, which no clock here has; send the second before or after"
+        return f"{_shown(text)} is a leap second, which cannot be represented; send the second before or after it"
     return f"{_shown(text)} is not an RFC 3339 timestamp such as 2026-01-31T23:59:59.5Z"
 
 

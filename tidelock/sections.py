@@ -67,7 +67,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str) or not value:
-            raise self.refuse(name, "a text that is not empty")
+            raise self.refuse(name, "a non-empty string")
         return value
 
     def parsed(self, name: str, parse: Callable[[str], T], allowed: str) -> T | None:
@@ -103,16 +103,16 @@ class Section:
         value = self.values.get(name, [])
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
-            raise self.refuse(name, "a column name or a list of them")
+            raise self.refuse(name, "a column name or a list of column names")
         if len(set(items)) < len(items):
-            raise self.refuse(name, "a list without repetition")
+            raise self.refuse(name, "a list without duplicates")
         return tuple(items)
 
 
 def unknown_key(key: str, word: str, known: Iterable[str], place: str) -> SettingsError:
     """The error for a key nobody knows, with the one that was probably meant."""
     nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
-    hint = f"; the nearest known one is {nearest[0]}" if nearest else ""
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return SettingsError(f"{key} is not a known key in {place}{hint}", field=key)
 
 

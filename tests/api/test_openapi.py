@@ -34,7 +34,7 @@ async def test_every_route_is_described_with_its_errors(client: httpx.AsyncClien
     assert [parameter["name"] for parameter in listed["parameters"]] == [
         "tenantId", "stream", "customerRef", "causalityKey", "from", "to", "after", "before", "order", "limit", "cursor"
     ]  # fmt: skip
-    for path, meant in (("/v1/usage", "Length of the periods"), ("/v1/late", "Only this window")):
+    for path, meant in (("/v1/usage", "Length of a period"), ("/v1/late", "Only this window")):
         described = document["paths"][path]["get"]["parameters"]
         assert next(each["description"] for each in described if each["name"] == "window").startswith(meant)
     for path in document["paths"].values():

@@ -44,7 +44,7 @@ def process(*arguments: object, cwd: Path, fold: bool = False, **options: Any) -
 
 
 def recorded(database: Database) -> int:
-    """How many events there are: for who asks again and again."""
+    """How many events there are, cheaply enough to poll."""
     with database.connect_sync() as connection:
         return int(connection.execute(b"SELECT count(*) FROM events").fetchall()[0][0])
 

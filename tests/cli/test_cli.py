@@ -87,7 +87,7 @@ def test_flags_come_from_the_table_of_settings() -> None:
         (["status", "--config", "missing.toml"], "missing.toml"),
         (["up", "--port", "99999"], "from 0 to 65535"),
         (["up", "--log-level", "loud"], "debug info warning error"),
-        (["status", "--database-url", "::nonsense::"], "looks like postgresql://"),
+        (["status", "--database-url", "::nonsense::"], "should look like postgresql://"),
         (["keys", "create", "--tenant", "a"], "--scope"),
     ],
 )  # fmt: skip
@@ -111,7 +111,7 @@ def test_looking_at_a_ledger_that_is_not_there_makes_none_and_exits_with_three(
 ) -> None:
     result = run(None, *command, "--data", tmp_path / "none")
     assert result.exit_code == 3
-    assert "`tidelock up` makes one" in result.stderr
+    assert "create one with `tidelock up`" in result.stderr
     assert not (tmp_path / "none").exists()
 
 
@@ -248,7 +248,7 @@ def test_verify_passes_an_untouched_ledger_and_names_the_first_difference_of_ano
     assert checks == {
         "chain": False, "density": True, "order": True, "content": False, "identities": True, "anchor": True,
     }  # fmt: skip
-    assert "first difference: sequence 3: its columns do not give its content hash" in changed.stderr
+    assert "first difference: sequence 3: its columns do not match its content hash" in changed.stderr
     assert "DIFFERS" in run(database, "verify").stdout
 
 
@@ -315,7 +315,7 @@ def test_up_serves_refuses_a_second_one_lets_others_read_and_stops_cleanly(tmp_p
         second = process("up", "--port", 0, cwd=tmp_path)
         _, said = second.communicate(timeout=60)
         assert second.returncode == 2
-        assert f"process {running.pid} holds it" in said
+        assert f"process {running.pid} has locked it" in said
         assert [line["customerRef"] for line in json_lines(run(None, "tail", "--json"))] == ["c"]
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=60)

@@ -162,7 +162,7 @@ def latest(database: Database) -> dict[str, str]:
 
 def test_wrong_credentials_are_told_without_the_password(database: Database, materialize: StandIn) -> None:
     said = refusal(database, "--from", materialize.url(password="wr0ng"), "--view", "trades")
-    assert "refuses this login; check user, password and database" in said
+    assert "rejects this login; check user, password and database" in said
     assert "wr0ng" not in said
     assert events(database) == []
 
@@ -224,8 +224,8 @@ def test_a_stream_that_does_not_fit_is_told_what_to_change(
         (["--view", "trades"], "--from URL is missing"),
         (["--from", "postgresql://x"], "--view NAME is missing"),
         (["--from", "", "--view", "trades"], "must not be empty"),
-        (["--from", "::nonsense::", "--view", "trades"], "--from is no URL of a Materialize"),
-        (["--from", "postgresql://x", "--view", "a..b"], "no name of a view"),
+        (["--from", "::nonsense::", "--view", "trades"], "--from is not a URL of a Materialize"),
+        (["--from", "postgresql://x", "--view", "a..b"], "not a valid view name"),
     ],
 )
 def test_wrong_use_is_told(database: Database, arguments: list[str], told: str) -> None:

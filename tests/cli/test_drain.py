@@ -95,11 +95,11 @@ def test_people_are_told_where_it_was_recorded_and_what_happens_next(database: D
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("volme", 'there is no window "volme" by event time; there are: volume, trades_ordered'),
-        ("trades", "there are: volume, trades_ordered"),
-        ("other_ordered", "there are: volume, trades_ordered"),
-        ("", "there are: volume, trades_ordered"),
-        ("arrivals", "goes by arrival: it holds nothing back and closes by itself"),
+        ("volme", 'there is no window "volme" by event time; available: volume, trades_ordered'),
+        ("trades", "available: volume, trades_ordered"),
+        ("other_ordered", "available: volume, trades_ordered"),
+        ("", "available: volume, trades_ordered"),
+        ("arrivals", "is a window by arrival: it holds no rows and closes by itself"),
     ],
 )
 def test_what_cannot_be_drained_is_told_and_nothing_is_recorded(database: Database, name: str, said: str) -> None:
@@ -120,7 +120,7 @@ def test_where_nothing_goes_by_event_time_there_is_nothing_to_drain(database: Da
 def test_before_the_fold_has_run_the_settings_tell_what_there_is(database: Database, tmp_path: Path) -> None:
     (tmp_path / "tidelock.toml").write_text(TOML)
     assert json_lines(run(database, "drain", "--json"))[0]["windows"] == ["trades_ordered"]
-    assert "goes by arrival" in run(database, "drain", "arrivals").stderr
+    assert "by arrival" in run(database, "drain", "arrivals").stderr
 
 
 def test_it_works_beside_a_server_and_alone(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ async def test_a_subscription_of_who_signs_out_ends_though_nothing_comes(session
 
 async def test_a_page_waits_for_an_answer_so_long_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "_TIMEOUT_S", 0.05)
-    with pytest.raises(ApiError, match="has not answered") as refused:
+    with pytest.raises(ApiError, match="did not respond") as refused:
         await Api(endless, lambda: None).get("/")
     assert refused.value.status == 503
 

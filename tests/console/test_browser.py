@@ -239,7 +239,7 @@ def test_the_ledger_is_checked_and_a_difference_named(page: Page, console: Conso
         connection.execute("SET session_replication_role = replica")
         connection.execute("UPDATE events SET customer_ref = 'forged' WHERE ingress_sequence = 5")
     page.get_by_role("button", name="Check now").click()
-    expect(title).to_have_text("The ledger is not what was recorded", timeout=60_000)
+    expect(title).to_have_text("The ledger differs from what was recorded", timeout=60_000)
     expect(page.locator(".tl-finding", has_text="First difference")).to_contain_text("sequence 5")
     expect(page.locator(".tl-mend").first).to_be_visible()
 
@@ -256,7 +256,7 @@ def test_with_keys_one_is_asked_for_and_its_tenant_followed(
     page.wait_for_url("**/login?next=**")
     page.get_by_label("API key").fill("tdl_wrong")
     page.get_by_role("button", name="Open the console").click()
-    expect(page.get_by_role("alert")).to_contain_text("not known")
+    expect(page.get_by_role("alert")).to_contain_text("unknown")
     page.get_by_label("API key").fill(key)
     page.get_by_role("button", name="Open the console").click()
     page.wait_for_url("**/events?stream=s")

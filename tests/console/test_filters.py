@@ -103,7 +103,7 @@ def test_a_form_never_changes_a_filter(where: Json) -> None:
 
 
 def test_what_is_not_filled_in_is_told_apart_from_what_is_wrong() -> None:
-    with pytest.raises(Unfilled, match="lot has no value yet"):
+    with pytest.raises(Unfilled, match="lot needs a value"):
         Built([FormCondition("lot")]).where(TYPES)
     for column, value in (("lot", "many"), ("price", "1e"), ("open", "perhaps")):
         with pytest.raises(Unfit, match=column) as refused:

@@ -85,7 +85,7 @@ def test_every_page_opens_with_all_of_it_behind(demo: Demo, browser: Browser) ->
     places = pages(demo) | {
         "events of a customer": "/events?" + urlencode({"customerRef": "whale", "tenantId": "acme"}),
         "an event of long ago": f"/events/{EVENTS // 2}",
-        "events that did not fit": "/events/errors",
+        "events that do not fit": "/events/errors",
         "counters of a customer": "/counters?" + urlencode(WHALE),
         "explain the largest": "/counters/explain?" + urlencode(WHALE | {"period": "2026-06-01T00:00:00Z"}),
     }

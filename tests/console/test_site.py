@@ -154,7 +154,7 @@ async def test_with_keys_a_session_is_needed(client: httpx.AsyncClient, server: 
     client.cookies.clear()
     asked = await client.get("/events?stream=a%26b", headers=BROWSER)
     assert (asked.status_code, asked.headers["location"]) == (303, "/login?next=/events%3Fstream%3Da%2526b")
-    for given, told in (("", "Type an API key"), ("tdl_no", "not known"), (sender, "scope read")):
+    for given, told in (("", "Enter an API key"), ("tdl_no", "is unknown"), (sender, "scope read")):
         refused = await client.post(asked.headers["location"], data={"key": given})
         assert refused.status_code in (401, 403)
         assert told in refused.text

@@ -76,7 +76,7 @@ def signed_in(shared: Shared, browser: Browser) -> Iterator[SignIn]:
 def test_a_subscription_shows_no_other_tenants_rows(signed_in: SignIn, shared: Shared) -> None:
     page = signed_in(READER)
     page.goto("/subscriptions?table=orders")
-    page.get_by_role("button", name="Rows of now first").click()
+    page.get_by_role("button", name="Snapshot first").click()
     page.get_by_role("button", name="Start").click()
     rows = page.locator(".tl-messages tbody tr")
     expect(rows).to_have_count(1)
@@ -90,8 +90,8 @@ def test_a_subscription_shows_no_other_tenants_rows(signed_in: SignIn, shared: S
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ('table=orders&where={"prize": {"_gt": 1}}', "there is no column prize; there are: tenant_id, id, state"),
-        ("table=trades", '"trades" is none of those that can be followed: counters,'),
+        ('table=orders&where={"prize": {"_gt": 1}}', "there is no column prize; available: tenant_id, id, state"),
+        ("table=trades", '"trades" is not available; tables: counters,'),
     ],
 )
 def test_an_address_that_fits_no_table_says_what_does(signed_in: SignIn, asked: str, said: str) -> None:
@@ -104,9 +104,9 @@ def test_an_address_that_fits_no_table_says_what_does(signed_in: SignIn, asked: 
 def test_a_subscription_to_which_nothing_has_come_says_that_it_listens(signed_in: SignIn) -> None:
     page = signed_in(READER)
     page.goto('/subscriptions?table=orders&where={"id": {"_eq": "nowhere"}}')
-    expect(page.get_by_text("Nothing yet. Start,")).to_be_visible()
+    expect(page.get_by_text("Nothing yet. Start the subscription")).to_be_visible()
     page.get_by_role("button", name="Start").click()
-    expect(page.get_by_text("Nothing has changed yet that the filter lets through.")).to_be_visible()
+    expect(page.get_by_text("No change has passed the filter yet.")).to_be_visible()
 
 
 def test_a_key_that_may_only_read_is_told_what_triggers_need(signed_in: SignIn) -> None:
@@ -125,24 +125,24 @@ def test_what_is_wrong_with_a_new_trigger_is_said_beside_its_form(
     expect(page.get_by_label("Tenant")).to_have_count(0)
     page.get_by_label("Name").fill("no spaces")
     page.get_by_label("Webhook").fill("http://127.0.0.1/hook")
-    page.get_by_role("button", name="Make the trigger").click()
+    page.get_by_role("button", name="Create trigger").click()
     expect(page.locator(".tl-form [role=alert]")).to_contain_text("name")
     page.get_by_label("Name").fill("told")
-    page.get_by_role("button", name="Make the trigger").click()
+    page.get_by_role("button", name="Create trigger").click()
     expect(page.locator(".tl-form [role=alert]")).to_contain_text("private")
 
 
 def test_a_counter_that_is_not_there_says_what_to_do(signed_in: SignIn) -> None:
     page = signed_in(READER)
     page.goto("/counters")
-    expect(page.get_by_text("Nothing is counted yet.")).to_be_visible()
+    expect(page.get_by_text("Nothing has been counted yet.")).to_be_visible()
     page.get_by_label("Customer").fill("nobody")
-    expect(page.get_by_text("No counter is like that.")).to_be_visible()
+    expect(page.get_by_text("No counter matches.")).to_be_visible()
     expect(page.get_by_label("Tenant")).to_have_count(0)
     page.goto("/counters/explain?metric=calls&customerRef=nobody")
-    expect(page.locator(".tl-empty-title")).to_have_text("There is nothing to explain")
+    expect(page.locator(".tl-empty-title")).to_have_text("Nothing to explain")
     page.goto("/windows")
-    expect(page.locator(".tl-empty-title")).to_have_text("No window is defined")
+    expect(page.locator(".tl-empty-title")).to_have_text("No windows defined")
 
 
 def test_an_empty_ledger_says_how_to_send_to_it_and_moves_on_by_itself(signed_in: SignIn, shared: Shared) -> None:

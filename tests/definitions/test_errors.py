@@ -55,8 +55,8 @@ def window_error(text: str, key: str, *said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "said"),
     [
-        ("kee = 1", ".kee", ["[streams.s]", "nearest known one is key"]),
-        ("eventtime = { colum = 1 }", ".eventtime.colum", ["[streams.s.eventtime]", "nearest known one is column"]),
+        ("kee = 1", ".kee", ["[streams.s]", "did you mean key?"]),
+        ("eventtime = { colum = 1 }", ".eventtime.colum", ["[streams.s.eventtime]", "did you mean column?"]),
         ('columns = { a = "integer" }', ".columns.a", ['"integer"', "string int bigint double decimal(p,s)"]),
         ('columns = { a = "decimal" }', ".columns.a", ["decimal(p,s)"]),
         ('columns = { a = "decimal(39,0)" }', ".columns.a", ["p from 1 to 38"]),
@@ -71,7 +71,7 @@ def window_error(text: str, key: str, *said: str) -> None:
         ('key = "resource_id"\ncolumns = { a = "int" }', ".key", ["available: a"]),
         ('key = "ingress_sequence"', ".key", ["available: customer_ref, resource_id", "data.a.b"]),
         ('key = "data.a-b"', ".key", ["data.a.b"]),
-        ('key = ["a", "a"]\ncolumns = { a = "int" }', ".key", ["without repetition"]),
+        ('key = ["a", "a"]\ncolumns = { a = "int" }', ".key", ["without duplicates"]),
         ("key = 5", ".key", ["a column name or a list"]),
         ('key = "a"\ncolumns = { a = "json" }', ".key", ["json"]),
         ('key = "a"\ncolumns = { a = "double" }', ".key", ["double"]),
@@ -91,7 +91,7 @@ def window_error(text: str, key: str, *said: str) -> None:
          ".eventtime.lateTolerance", ["late_tolerance"]),
         ('calculated = { a = "1" }', ".calculated", ["key"]),
         ('key = "a"\ncolumns = { a = "int" }\ncalculated = { a = "1" }', ".calculated.a", ["no other column"]),
-        ('key = "a"\ncolumns = { a = "int" }\ncalculated = { b = "" }', ".calculated.b", ["not empty"]),
+        ('key = "a"\ncolumns = { a = "int" }\ncalculated = { b = "" }', ".calculated.b", ["non-empty"]),
         ('live = "no"', ".live", ["true or false"]),
     ],
 )  # fmt: skip
@@ -102,21 +102,21 @@ def test_a_mistake_in_a_stream_is_named(text: str, key: str, said: list[str]) ->
 @pytest.mark.parametrize(
     ("text", "key", "said"),
     [
-        ("agregation = 1", ".agregation", ["[meters.m]", "nearest known one is aggregation"]),
+        ("agregation = 1", ".agregation", ["[meters.m]", "did you mean aggregation?"]),
         ('aggregation = "median"', ".aggregation", ['"median"', "sum count max min last avg"]),
         ('period = "year"', ".period", ['"year"', "hour day week month"]),
         ('lateness = "soon"', ".lateness", ['"soon"', "ns us ms s m h d"]),
         ("lateness = 48", ".lateness", ["48", "duration"]),
         ('value = "amount"', ".value", ['stream "trades"', '"amount"', "trade_id, symbol, quantity", "customer_ref"]),
         ('value = "data.amount"', ".value", ['"data.amount"']),
-        ('value = "symbol"', ".value", ["string", "numeric are: trade_id, quantity, rate"]),
+        ('value = "symbol"', ".value", ["string", "numeric columns are: trade_id, quantity, rate"]),
         ('group_by = ["symbol", "region"]', ".group_by", ['"region"', "symbol"]),
         ('group_by = ["raw"]', ".group_by", ["json"]),
         ("where = 5", ".where", ["a table such as"]),
         ("where = '[1]'", ".where", ["a list is not allowed", "an object such as"]),
-        ("where = '{'", ".where", ["it is not JSON"]),
-        ("""where = '{"a":NaN}'""", ".where", ["NaN is not a number"]),
-        ("""where = '{"a":1,"a":2}'""", ".where", ['"a" is there twice']),
+        ("where = '{'", ".where", ["this is not JSON"]),
+        ("""where = '{"a":NaN}'""", ".where", ["NaN is not a JSON number"]),
+        ("""where = '{"a":1,"a":2}'""", ".where", ['"a" appears twice']),
         ("where = { region = { _eq = 1 } }", ".where", ['no column "region"', "customer_ref", "symbol"]),
         ("where = { source = { _like = 'a' } }", ".where", ["source", "_like"]),
         ("where = { quantity = { _gt = 'many' } }", ".where", ["quantity._gt"]),
@@ -133,12 +133,12 @@ def test_a_mistake_in_a_meter_is_named(text: str, key: str, said: list[str]) -> 
 @pytest.mark.parametrize(
     ("text", "key", "said"),
     [
-        ("slect = {}", ".slect", ["[windows.w]", "nearest known one is select"]),
-        ("stream = 5", ".stream", ["a text"]),
+        ("slect = {}", ".slect", ["[windows.w]", "did you mean select?"]),
+        ("stream = 5", ".stream", ["non-empty string"]),
         ('window = "10s"', ".window", ["tumbling", "hopping", "session", "count"]),
         ('window = { tumbling = "1s", session = "1s" }', ".window", ["one of"]),
         ("window = {}", ".window", ["one of"]),
-        ('window = { tumbing = "1s" }', ".window.tumbing", ["nearest known one is tumbling"]),
+        ('window = { tumbing = "1s" }', ".window.tumbing", ["did you mean tumbling?"]),
         ('window = { tumbling = "0s" }', ".window.tumbling", ["longer than 0"]),
         ("window = { tumbling = 10 }", ".window.tumbling", ["duration"]),
         ('window = { session = "0ms" }', ".window.session", ["longer than 0"]),
@@ -151,7 +151,7 @@ def test_a_mistake_in_a_meter_is_named(text: str, key: str, said: list[str]) -> 
         ('window = { hopping = ["5s", "10s"] }', ".window.hopping", ["at most the size"]),
         ('window = { hopping = ["5s", "0s"] }', ".window.hopping", ["longer than 0"]),
         ('window = { hopping = ["1d", "1ns"] }', ".window.hopping", ["10000 steps"]),
-        ("eventtime = { enabld = true }", ".eventtime.enabld", ["nearest known one is enabled"]),
+        ("eventtime = { enabld = true }", ".eventtime.enabld", ["did you mean enabled?"]),
         ("eventtime = { enabled = 1 }", ".eventtime.enabled", ["true or false"]),
         ('eventtime = { idle_timeout = "1s" }', ".eventtime.idle_timeout", ["event time"]),
         ('eventtime = { enabled = true, idle_timeout = "0s" }', ".eventtime.idle_timeout", ["longer than 0"]),
@@ -164,21 +164,21 @@ def test_a_mistake_in_a_meter_is_named(text: str, key: str, said: list[str]) -> 
         ('stream = "jobs"\ngroup_by = ["data.a.b", "data.a_b"]', ".group_by", ["different names"]),
         ("select = {}", ".select", ["at least one"]),
         ('select = { a = "median(quantity)" }', ".select.a", ["median", "count sum min max avg first last"]),
-        ('select = { a = "sum(*)" }', ".select.a", ["only count takes *"]),
+        ('select = { a = "sum(*)" }', ".select.a", ["only count accepts *"]),
         ('select = { a = "sum(quantity" }', ".select.a", ["such as sum(quantity)"]),
         ('select = { a = "sum(quantity) + 1" }', ".select.a", ["such as sum(quantity)"]),
         ("select = { a = 1 }", ".select.a", ["such as sum(quantity)"]),
         ('select = { volume = "sum(amount)" }', ".select.volume", ['"amount"', "trade_id, symbol, quantity"]),
         ('select = { a = "sum(symbol)" }', ".select.a", ["string"]),
         ('select = { a = "max(raw)" }', ".select.a", ["json"]),
-        ('select = { a = "p95(symbol)" }', ".select.a", ["p95 has no meaning", "string"]),
+        ('select = { a = "p95(symbol)" }', ".select.a", ["p95 cannot be computed", "string"]),
         ('select = { a = "p96(quantity)" }', ".select.a", ["unique_count p50 p90 p95 p99"]),
-        ('select = { a = "unique_count(raw)" }', ".select.a", ["unique_count has no meaning", "json"]),
-        ('select = { a = "unique_count(*)" }', ".select.a", ["only count takes *"]),
-        ('select = { a = "avg(wei)" }', ".select.a", ["9 decimals", '"wei" is decimal(38,18)', "CAST"]),
+        ('select = { a = "unique_count(raw)" }', ".select.a", ["unique_count cannot be computed", "json"]),
+        ('select = { a = "unique_count(*)" }', ".select.a", ["only count accepts *"]),
+        ('select = { a = "avg(wei)" }', ".select.a", ["9 exact decimals", '"wei" is decimal(38,18)', "CAST"]),
         ('select = { "a b" = "count(*)" }', '.select."a b"', ["[A-Za-z_]"]),
-        ('group_by = "symbol"\nselect = { symbol = "count(*)" }', ".select.symbol", ["taken"]),
-        ('select = { window_start = "count(*)" }', ".select.window_start", ["taken"]),
+        ('group_by = "symbol"\nselect = { symbol = "count(*)" }', ".select.symbol", ["already used"]),
+        ('select = { window_start = "count(*)" }', ".select.window_start", ["already used"]),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_window_is_named(text: str, key: str, said: list[str]) -> None:
@@ -216,8 +216,8 @@ def test_an_ordered_streams_name_leaves_room_for_its_suffix() -> None:
 
 @pytest.mark.parametrize("name", ["counters", "counter_groups", "adjustments", "late_rows", "error_rows", "triggers"])
 def test_tables_that_are_always_there_are_not_declared_again(name: str) -> None:
-    check({"streams": {name: TRADES}}, f"streams.{name}", "always there")
-    check({"streams": {"trades": TRADES}, "windows": {name: WINDOW}}, f"windows.{name}", "always there")
+    check({"streams": {name: TRADES}}, f"streams.{name}", "built-in")
+    check({"streams": {"trades": TRADES}, "windows": {name: WINDOW}}, f"windows.{name}", "built-in")
 
 
 def test_no_two_definitions_become_one_table() -> None:

@@ -29,7 +29,7 @@ def test_the_demo_does_not_write_into_another_ledger(tmp_path: Path) -> None:
     (tmp_path / "postgres").mkdir()
     ran = CliRunner().invoke(app, ["demo", "--fresh", "--data", str(tmp_path)])
     assert ran.exit_code == 2
-    assert "is not a demo's" in ran.stderr
+    assert "was not created by the demo" in ran.stderr
     assert (tmp_path / "postgres").exists(), "nothing was removed"
 
 

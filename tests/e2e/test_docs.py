@@ -52,7 +52,7 @@ def test_every_snippet_of_a_language_runs_as_written(stack: Stack, spark: Spark,
 
 
 def test_every_snippet_about_keys_runs_as_written(databases: Databases, threaded: Threaded, tmp_path: Path) -> None:
-    """On a server of its own: once there is a key, every request needs one, for ever."""
+    """On a server of its own: once there is a key, required, for ever."""
     found = [(kind, text) for page, kind, text in snippets("sh", "python", "js") if page == KEYS]
     assert found
     with (

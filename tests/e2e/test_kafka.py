@@ -82,7 +82,7 @@ def test_without_brokers_the_mirror_says_how_to_name_them(database: Database) ->
     [
         ({"acks": "1"}, "`acks` in `kafka.options` cannot be changed"),
         ({"batch.size": "1"}, "`batch.size` in `kafka.options` cannot be changed"),
-        ({"bootstrap.servers": "x"}, "is the setting `kafka.brokers`"),
+        ({"bootstrap.servers": "x"}, "must be set as `kafka.brokers`"),
         ({"no.such.option": "1"}, 'No such configuration property: "no.such.option"'),
     ],
 )

@@ -46,7 +46,7 @@ async def test_status_and_metrics_say_where_numbers_come_from_and_since_when(
 def test_status_tells_of_a_sequence_database_that_is_away(database: Database) -> None:
     shown = run(database, "status", env={"TIDELOCK_EVENT_SEQUENCE_DATABASE_URL": "postgresql://u:pw@127.0.0.1:1/s"})
     assert shown.exit_code == 0, shown.output
-    assert "by the ledger itself; 127.0.0.1:1/s is Cannot connect" in shown.stdout
+    assert "by the ledger; 127.0.0.1:1/s is Cannot connect" in shown.stdout
     assert "pw" not in shown.stdout
 
 

@@ -119,7 +119,7 @@ async def test_an_accepted_loss_is_recorded_and_nothing_is_issued_twice(
     await anchored(database, settings.anchor_path)
     said = await checked(settings, database)
     assert f"sequences 7 to 12 are lost, as accepted at sequence {recorded:,}" in said["density"]
-    assert "2 of them are of commits whose loss was accepted" in said["anchor"]
+    assert "2 of them belong to commits whose loss was accepted" in said["anchor"]
 
 
 async def test_a_ledger_that_lost_everything_goes_on_above_it_too(settings: Settings, database: Database) -> None:
@@ -205,7 +205,7 @@ async def test_an_anchor_of_another_ledger_proves_nothing(
         for path in (other, tmp_path / "absent.jsonl"):
             assert await find_lost_tail(database, path) is None
     assert "no line of" in caplog.text
-    assert "another ledger's anchor" in caplog.text
+    assert "belongs to another ledger" in caplog.text
 
 
 async def test_one_line_of_this_ledger_is_enough_whatever_another_says(
@@ -219,7 +219,7 @@ async def test_one_line_of_this_ledger_is_enough_whatever_another_says(
         file.write(lines)
     with pytest.raises(Difference, match="sequences 7 to 12 are missing"):
         await accept_without_flag(settings)
-    assert "has another commit 1 than the ledger" in caplog.text
+    assert "commit 1 differs from the ledger" in caplog.text
 
 
 async def test_an_anchor_that_cannot_be_read_is_an_error_that_names_it(
@@ -270,5 +270,5 @@ async def test_a_process_that_runs_records_nothing_more_when_the_tail_is_gone(
         for _ in range(2):
             with pytest.raises(Unreachable, match="its tail is gone"):
                 await record(sequencer, {})
-    assert caplog.text.count("Nothing is recorded any more") == 1
+    assert caplog.text.count("Recording has stopped") == 1
     assert await rows(database, "SELECT max(ingress_sequence) FROM events") == [(2,)]

@@ -108,7 +108,7 @@ def test_executors_that_cannot_start_workers_end_the_fold(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> None:
-        raise SettingsError("the Python of the executors could not start", field="spark.master")
+        raise SettingsError("the executors' Python could not start", field="spark.master")
 
     monkeypatch.setattr(spark, "cores", None)
     monkeypatch.setattr(spark, "warm_workers", refused)
@@ -306,7 +306,7 @@ def test_one_fold_stands_by_while_another_folds(
         second.until(lambda: second.told, "it says that it stands by")
         before = looks.count
         second.until(lambda: looks.count >= before + 2, "it has asked for the lease again")
-        assert second.told == ["another fold runs on this ledger; standing by"]
+        assert second.told == ["another fold is running on this ledger; standing by"]
         assert second.runner.position == 0
     second.wait(1)
     second.stop()

@@ -138,7 +138,7 @@ def test_a_filter_that_means_nothing_is_told_with_its_place(filter_: str, code: 
         ({"b": {"_gt": "x"}}, "where.b._gt", ['"b" is bigint', "_gt", '"x"']),
         ({"_and": [{}, {"n": {"_in": ["1", "0.00001"]}}]}, "where._and[1].n._in[1]", ["decimal(18,4)", "_in"]),
         ({"_or": [{"_not": {"t": {"_lt": "soon"}}}]}, "where._or[0]._not.t._lt", ["timestamp", "_lt", "RFC 3339"]),
-        ({"y": {"_eq": None}}, "where.y._eq", ["nothing compares with null", '"y"', "_is_null"]),
+        ({"y": {"_eq": None}}, "where.y._eq", ["a comparison with null is never true", '"y"', "_is_null"]),
     ],
 )
 def test_errors_of_filters_name_column_operator_and_position(filter_: Json, field: str, said: list[str]) -> None:

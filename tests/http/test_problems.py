@@ -56,8 +56,8 @@ async def test_a_full_disk_is_told_to_people_and_logged_once_a_minute(
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert answer.json()["error"] == {
                 "code": "unavailable",
-                "message": "the ledger did not take the request: the disk of the database is full; somebody has to "
-                "free some space; send it again",
+                "message": "the ledger could not record the request: the disk of the database is full; free some "
+                "space; retry it",
                 "field": None,
             }
         logged = [record.getMessage() for record in caplog.records if "503" in record.getMessage()]
@@ -92,14 +92,14 @@ async def test_a_full_disk_that_stops_postgres_is_told_without_its_insides(
                     assert answer.status_code == 503
                     message = answer.json()["error"]["message"]
                     # On a busy machine a start may take longer than a request waits.
-                    if message == "the database does not answer in time":
+                    if message == "the database does not respond in time":
                         continue
                     told[how] += 1
                     assert "The embedded Postgres did not start. The disk is full: free some space" in message
                     assert not re.search(r"postmaster|/data|\d\d:\d\d|/tmp", message), message
                 await asyncio.sleep(1.1)  # until the next attempt to start it, which says another time
-        logged = [record.getMessage() for record in caplog.records if "answered with 503" in record.getMessage()]
-        full_disk = [line for line in logged if "does not answer in time" not in line]
+        logged = [record.getMessage() for record in caplog.records if "answered 503" in record.getMessage()]
+        full_disk = [line for line in logged if "does not respond in time" not in line]
         assert len(full_disk) == len({line.partition(" [")[0] for line in full_disk}) <= 2
         assert 'could not write file "postmaster.opts": No space left on device' in full_disk[0]
         options.unlink()
@@ -143,5 +143,5 @@ def test_a_reason_is_logged_again_after_a_minute_with_how_often_it_was_told_mean
     assert [record.getMessage().partition("503: ")[2] for record in caplog.records] == [
         "away",
         "another",
-        "away (2 more of these were not logged)",
+        "away (2 more like this were not logged)",
     ]

@@ -123,7 +123,7 @@ async def test_promotion_keeps_when_each_salt_was_added(database: Database) -> N
 
 @pytest.mark.parametrize("position", [-1, 2, 10**9])
 async def test_a_salt_that_is_not_there_cannot_be_promoted(database: Database, position: int) -> None:
-    with pytest.raises(SettingsError, match="known are 0 to 1"):
+    with pytest.raises(SettingsError, match="available: 0 to 1"):
         await salted(database, "a", "b", position)
 
 
@@ -134,7 +134,7 @@ async def test_a_salt_that_cannot_be_stored_is_refused(database: Database, salt:
 
 
 async def test_a_salt_is_added_once(database: Database) -> None:
-    with pytest.raises(SettingsError, match="known already"):
+    with pytest.raises(SettingsError, match="already known"):
         await salted(database, "a", "a")
 
 

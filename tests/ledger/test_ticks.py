@@ -214,7 +214,7 @@ async def test_a_ticker_outlives_its_connection(database: Database, caplog: pyte
         assert found
         await store(database, window=await database_now(database))
         await until_ticked(database)
-    assert "ticks are held up" in caplog.text
+    assert "ticks are delayed" in caplog.text
 
 
 async def test_a_head_that_is_held_delays_a_tick_and_loses_none(database: Database) -> None:

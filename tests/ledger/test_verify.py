@@ -119,7 +119,7 @@ CHANGES = [
     ("UPDATE identities SET ingress_sequence = 5 WHERE ingress_sequence = 4", {"identities"},
      "sequence 4: its identity says sequence 5"),
     ("INSERT INTO identities VALUES (decode(repeat('ab', 16), 'hex'), 3, sha256(''), 'c')", {"identities"},
-     "is said to be of sequence 3"),
+     "points to sequence 3"),
     ("INSERT INTO identities VALUES (decode(repeat('ab', 16), 'hex'), 4, sha256(''), 'c')", {"identities"},
      "6 identities are recorded, but 5 events have a key"),
     ("UPDATE commits SET digest = sha256(digest) WHERE commit_id = 2", {"chain"}, "commit 2 "),
@@ -134,7 +134,7 @@ CHANGES = [
     ("UPDATE ledger_head SET ingress_sequence = 7, commit_id = 3", {"chain", "density"}, "the head says commit 3"),
     (("INSERT INTO events SELECT 9, 5, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
      "resource_id, row_key, op, quantity, data, causality_key, correlation_id, causation_id, source, NULL, NULL, "
-     "content_hash FROM events WHERE ingress_sequence = 8"), {"density"}, "sequence 9 lies beyond the head"),
+     "content_hash FROM events WHERE ingress_sequence = 8"), {"density"}, "sequence 9 is beyond the head"),
 ]  # fmt: skip
 
 
@@ -167,7 +167,7 @@ async def test_a_jump_of_the_sequence_is_legal_only_where_a_commit_records_it(da
         await record(sequencer, {}, {"ts": DAY})
     found = await check(database)
     assert failed(found) == {"density"}
-    assert found.first == "commit 2 (sequences 101 to 102) does not start behind sequence 1"
+    assert found.first == "commit 2 (sequences 101 to 102) does not start after sequence 1"
     await tamper(database, "UPDATE commits SET skipped = 99 WHERE commit_id = 2", "UPDATE ledger_head SET skipped = 99")
     assert (await check(database)).report.ok
     await tamper(database, "UPDATE commits SET skipped = 98 WHERE commit_id = 2")
@@ -206,7 +206,7 @@ async def test_a_ledger_whose_chain_was_computed_anew_is_found_by_the_anchor(
     found = await check(database, path)
     assert failed(found) == {"anchor"}
     assert found.first is not None
-    assert "had another digest" in found.first
+    assert "had a different digest" in found.first
 
 
 async def test_an_anchor_file_that_cannot_be_read_is_a_difference(database: Database, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ async def test_a_database_that_goes_away_meanwhile_is_told_in_words(database: Da
                 query = b"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s"
                 connection.execute(query, [name])
 
-        with pytest.raises(Unreachable, match="the database went away"):
+        with pytest.raises(Unreachable, match="the database connection was lost"):
             await asyncio.to_thread(verify, database, Path("none"), cut)
 
 

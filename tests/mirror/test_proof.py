@@ -104,7 +104,7 @@ async def test_messages_that_were_removed_are_named_and_repaired(mirrored: Mirro
 async def test_a_topic_that_was_deleted_is_named_and_repaired(mirrored: Mirrored) -> None:
     topic = mirrored.topic("c")
     mirrored.admin.delete_topics([topic])[topic].result()
-    assert mirrored.found().startswith(f"topic {topic} is gone; `tidelock mirror --from 1` repairs it")
+    assert mirrored.found().startswith(f"topic {topic} does not exist; `tidelock mirror --from 1` repairs it")
     mirrored.repair(1)
     mirrored.clean()
 
@@ -115,7 +115,7 @@ async def test_a_message_that_says_something_else_is_named_and_repaired(mirrored
     value = json.dumps({**original.value, "quantity": "1000000"}).encode()
     mirrored.produce(original.topic, value, original.key, original.headers, original.timestamp)
     assert mirrored.found() == (
-        f"sequence 13: offset 10 of {original.topic}, partition 0, has another event than the ledger; "
+        f"sequence 13: offset 10 of {original.topic}, partition 0, has a different event than the ledger; "
         "`tidelock mirror --from 13` repairs it"
     )
     mirrored.repair(13)
@@ -141,7 +141,7 @@ async def test_a_message_with_another_key_time_or_header_is_named(mirrored: Mirr
     mirrored.produce(
         original.topic, json.dumps(original.value, separators=(",", ":")).encode(), key, headers, timestamp
     )
-    assert "has another key, time or headers than the mirror gives" in mirrored.found()
+    assert "has a key, time or headers that differ from what the mirror writes" in mirrored.found()
 
 
 async def test_a_message_that_the_mirror_did_not_write_is_named(mirrored: Mirrored) -> None:
@@ -164,7 +164,7 @@ async def test_one_between_those_that_it_wrote_is_named_with_what_repairs_it(
         await record(sequencer, {"stream": "a"})
     await asyncio.to_thread(mirror_once, database, made.settings)
     assert "offset 1 of" in (said := made.found())
-    assert said.endswith("consumers should leave it out; `tidelock mirror --from 1` repairs it")
+    assert said.endswith("consumers should ignore it; `tidelock mirror --from 1` repairs it")
     made.repair(1)
     made.clean()
 
@@ -200,7 +200,7 @@ async def test_a_cut_tail_of_the_ledger_is_found_by_what_kafka_has(mirrored: Mir
     assert "tail was cut off" in result.output
     async with sequencing(mirrored.database) as sequencer:
         await record(sequencer, *({"stream": stream, "data": {"n": 9}} for stream in "abcabc"))
-    assert "another event" in (said := mirrored.found()) or "digest" in said
+    assert "a different event" in (said := mirrored.found()) or "digest" in said
 
 
 @pytest.mark.parametrize("readers", [True, False], ids=["with its cursor", "without its cursor"])
@@ -228,7 +228,7 @@ async def test_a_ledger_that_was_cut_and_grew_the_same_events_again_has_other_di
         "UPDATE ledger_head SET digest = decode(repeat('07', 32), 'hex')",
     )
     assert "sequence 28: offset 9" in (said := mirrored.found())
-    assert "the digest of another commit: the ledger is not the one that was mirrored" in said
+    assert "the digest of another commit: this is not the ledger that was mirrored" in said
 
 
 async def test_repeats_are_left_out_and_count_as_nothing(mirrored: Mirrored) -> None:

@@ -97,5 +97,5 @@ async def test_a_database_in_another_encoding_is_refused(postgres: EmbeddedPostg
 
 async def test_a_server_that_is_too_old_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelock.postgres.database._VERSION_MIN", 99)
-    with pytest.raises(SettingsError, match=r"is Postgres \d+; Tidelock needs 99 or newer"):
+    with pytest.raises(SettingsError, match=r"runs Postgres \d+; Tidelock needs 99 or newer"):
         await database.connect()

@@ -228,7 +228,7 @@ def test_configuration_of_the_user_comes_first(data: Path) -> None:
     [
         ({"shared_buffers": "many"}, r'invalid value for parameter "shared_buffers"'),
         ({"speed": "high"}, r'unrecognized configuration parameter "speed"'),
-        ({"port": "5432"}, r"does not let port be set"),
+        ({"port": "5432"}, r"does not allow setting port"),
     ],
 )
 def test_wrong_configuration_is_a_settings_error(data: Path, config: dict[str, str], complaint: str) -> None:
@@ -258,7 +258,7 @@ def test_damaged_data_is_told_with_the_last_lines_of_the_log(data: Path, server:
 
 
 def test_a_directory_without_programs_is_refused_by_name(fresh: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{tmp_path} does not hold the programs"):
+    with pytest.raises(SettingsError, match=f"{tmp_path} does not contain the programs"):
         EmbeddedPostgres(fresh, tmp_path, {}).ensure()
 
 

@@ -114,7 +114,7 @@ def test_processes_that_migrate_at_once_apply_each_one_once(empty_database: Data
 
 
 @pytest.mark.parametrize(
-    ("name", "complaint"), [("0002_again.sql", "have one number"), ("2_x.sql", "is not of the form")]
+    ("name", "complaint"), [("0002_again.sql", "have the same number"), ("2_x.sql", "is not of the form")]
 )
 def test_a_misnamed_file_is_refused(empty_database: Database, toys: Path, name: str, complaint: str) -> None:
     (toys / name).write_text("SELECT 1")

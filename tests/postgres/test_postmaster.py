@@ -55,8 +55,8 @@ def test_a_damaged_file_of_a_server_that_lives_is_left_alone_and_people_are_told
     file.write_bytes(b"")
     try:
         monkeypatch.setattr(FileLock, "take", lambda *_, **__: True)
-        told = f"postmaster.pid is damaged while process {found.pid} is a Postgres.*kill -INT {found.pid}"
-        with pytest.raises(Unreachable, match="another one runs on its directory") as error:
+        told = f"postmaster.pid is damaged, and process {found.pid} is a Postgres.*kill -INT {found.pid}"
+        with pytest.raises(Unreachable, match="another one is running on its directory") as error:
             EmbeddedPostgres(data, None, {}).ensure()
         assert re.search(told, str(error.value.detail))
         assert file.read_bytes() == b""

@@ -191,6 +191,6 @@ def test_security_is_told_to_java_in_its_own_words() -> None:
 
 
 def test_security_that_java_is_not_told_of_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"is not told of ssl\.key\.location") as raised:
+    with pytest.raises(SettingsError, match=r"does not support ssl\.key\.location") as raised:
         java_options(KafkaSettings(brokers=("a:1",), options={"ssl.key.location": "/key.pem"}))
     assert raised.value.field == "kafka.options.ssl.key.location"

@@ -90,7 +90,7 @@ async def test_what_comes_is_loaded_while_another_store_is_away(
         until(lambda: count(lake) == 16, f"what came later is loaded; {told}")
     waiting = [text for text in told if "waiting" in text]
     assert len(waiting) == 1, "it is told once"
-    assert waiting[0].startswith("clickhouse: waiting: ClickHouse at 127.0.0.1 does not answer")
+    assert waiting[0].startswith("clickhouse: waiting: ClickHouse at 127.0.0.1 does not respond")
 
 
 @pytest.mark.parametrize("steps", [3, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
@@ -119,20 +119,20 @@ async def test_a_second_loader_stands_by_until_the_first_has_ended_or_it_repairs
         until(lambda: "lake: loading from sequence 0" in told, "it loads")
         second = loader(spark, database, lake.sink(spark), told=other)
         second.run(threading.Event(), through=15)
-        assert other == ["lake: another loader has it; standing by"]
+        assert other == ["lake: another loader is loading it; standing by"]
         lake.alter(3)
         second.run(threading.Event(), through=15, since=3)
         assert lake.prove(database).ok, "a repair is let in, and does not wait for ever"
         async with sequencing(database) as sequencer:
             await record(sequencer, {"customerRef": "later"})
         until(lambda: count(lake) == 16, f"the first goes on; {told}")
-    assert told[1:] == ["lake: a repair asks for it; standing by", "lake: loading from sequence 15"]
+    assert told[1:] == ["lake: a repair is waiting for it; standing by", "lake: loading from sequence 15"]
 
 
 def test_two_repairs_are_not_at_a_store_at_once(spark: Spark, database: Database, tmp_path: Path) -> None:
     with database.connect_sync() as connection:
         assert leases.hold(connection, leases.REPAIRS["lake"])
-        with pytest.raises(Unreachable, match="another repair is at it"):
+        with pytest.raises(Unreachable, match="another repair is running"):
             loader(spark, database, TestLake(tmp_path).sink(spark), told=[]).run(threading.Event(), through=0, since=1)
 
 
@@ -170,7 +170,7 @@ async def test_a_repair_that_fails_amid_is_done_to_its_end(
 
 def test_who_asks_for_once_is_told_at_once_of_a_store_that_is_away(spark: Spark, database: Database) -> None:
     away = ClickHouseSink(ClickHouseSettings(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
-    with pytest.raises(Unreachable, match="does not answer"):
+    with pytest.raises(Unreachable, match="does not respond"):
         loader(spark, database, away, told=[]).run(threading.Event(), through=5)
 
 
@@ -191,10 +191,10 @@ def test_steps_that_fail_become_small_and_the_size_that_works_is_kept_for_a_whil
     ("arguments", "said"),
     [
         ((), "no store is set"),
-        (("clickhouse",), "no ClickHouse is set"),
-        (("lake", "--clickhouse-url", "chdb:/x"), "no lake is set"),
+        (("clickhouse",), "no ClickHouse is configured"),
+        (("lake", "--clickhouse-url", "chdb:/x"), "no lake is configured"),
         (("--clickhouse-url", "http://somewhere"), "must be clickhouse://"),
-        (("--clickhouse-url", "chdb:"), "names no path"),
+        (("--clickhouse-url", "chdb:"), "has no path"),
         (("--lake-path", "/tmp/x", "--from", "7"), "the sequences that were loaded into lake are none yet"),
     ],
 )

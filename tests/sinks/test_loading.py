@@ -235,7 +235,7 @@ async def test_a_damaged_file_and_a_stray_one_are_named(spark: Spark, database: 
         assert "copy.parquet is none of the lake's files" in store.prove(database).detail
         (tmp_path / "events" / "copy.parquet").unlink()
         store.change("SELECT * REPLACE (if(ingress_sequence = 7, 2, ingress_sequence) AS ingress_sequence) FROM {rows}")
-        assert f"{file.name} has sequence 2, which does not belong in it" in store.prove(database).detail
+        assert f"{file.name} contains sequence 2, which does not belong there" in store.prove(database).detail
         file.write_bytes(file.read_bytes()[:100])
         found = store.prove(database)
         assert f"{file.name} cannot be read" in found.detail

@@ -82,9 +82,9 @@ def names(store: TestLake) -> list[str]:
 
 def test_a_place_that_does_not_answer_is_named(spark: Spark, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Unreachable, match=r"the lake at file:.* does not answer"):
+    with pytest.raises(Unreachable, match=r"the lake at file:.* does not respond"):
         SparkFiles(spark, (tmp_path / "file").as_uri()).make()
-    with pytest.raises(Unreachable, match=r"the lake at nowhere://there does not answer: .*nowhere"):
+    with pytest.raises(Unreachable, match=r"the lake at nowhere://there does not respond: .*nowhere"):
         SparkFiles(spark, "nowhere://there").make()
 
 

@@ -72,7 +72,7 @@ async def test_what_was_changed_by_hand_is_named_in_ledger_kafka_clickhouse_and_
     for name, sequence in (("kafka", 2), ("clickhouse", 5), ("lake", 7)):
         assert f"sequence {sequence}" in named.pop(name)
     assert any("14" in detail for detail in named.values()), named
-    assert "the ledger is not what was recorded" in result.output
+    assert "the ledger differs from what was recorded" in result.output
 
 
 @pytest.mark.parametrize("readers", [True, False], ids=["with cursors", "without cursors"])
@@ -113,9 +113,9 @@ def test_a_store_that_is_away_hides_nothing_of_the_others(database: Database, tm
     assert result.exit_code == 3, result.output
     found = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
     assert found["lake"]["ok"]
-    assert found["clickhouse"]["detail"].startswith("ClickHouse at 127.0.0.1 does not answer")
+    assert found["clickhouse"]["detail"].startswith("ClickHouse at 127.0.0.1 does not respond")
     assert "AWAY" in run(database, *command[:2], *command[3:], env=env).output
     (lake / "copy.parquet").touch()
     result = run(database, *command, env=env)
     assert result.exit_code == 1, result.output
-    assert "lake is not what the ledger has" in result.output
+    assert "lake differs from the ledger" in result.output

@@ -177,11 +177,11 @@ def test_a_live_producer_that_sends_an_old_row_s_key_is_the_same_event(database:
         (["--map", "nosuch=ts"], "--map: workflow_events has no column 'nosuch'"),
         (["--map", "type=steam"], "there is no field 'steam', did you mean stream?"),
         (["--map", "type"], "is not of the form COLUMN=FIELD"),
-        (["--map", "id=-"], "no column of workflow_events is known to be its id"),
-        (["--map", "received_at=-"], "say --map COLUMN=receivedAt"),
-        (["--map", "type=-"], "say --map COLUMN=stream, or --stream NAME"),
+        (["--map", "id=-"], "no column of workflow_events is recognised as id"),
+        (["--map", "received_at=-"], "pass --map COLUMN=receivedAt"),
+        (["--map", "type=-"], "pass --map COLUMN=stream, or --stream NAME"),
         (["--map", "source=ts"], "workflow_events.source is text, and ts must be timestamp with time zone"),
-        (["--map", "payload=id"], "workflow_events.payload is jsonb, and id must be a text, a uuid or a number"),
+        (["--map", "payload=id"], "workflow_events.payload is jsonb, and id must be text, a uuid or a number"),
         (["--map", "source=stream", "--map", "type=stream"], "two columns for stream; leave one out with --map"),
         (["--table", "workflow_event"], "did you mean workflow_events"),
     ],
@@ -199,14 +199,14 @@ def test_refused_credentials_and_servers_that_are_not_there_are_told_without_the
 ) -> None:
     wrong = re.sub(r"//([^:]+):[^@]+@", r"//\1:secret@", old.url)
     told = refusal(database, "--from", wrong, "--table", "t")
-    assert "refuses this login" in told
+    assert "rejects this login" in told
     assert "secret" not in told
-    assert "refuses this login" in refusal(database, "--from", old.url + "_not_there", "--table", "t")
+    assert "rejects this login" in refusal(database, "--from", old.url + "_not_there", "--table", "t")
     away = refusal(database, "--from", "postgresql://u:secret@127.0.0.1:1/db", "--table", "t", exit_code=3)
     assert "cannot be reached" in away
     assert "secret" not in away
     assert "--from URL is missing" in refusal(database)
-    assert "no URL" in refusal(database, "--from", "nonsense secret", "--table", "t")
+    assert "not a URL" in refusal(database, "--from", "nonsense secret", "--table", "t")
     oldtables.make(old, 1)
     name = "reader_of_nothing"
     oldtables.change(old, f"DROP ROLE IF EXISTS {name}", f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")

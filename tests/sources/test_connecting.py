@@ -202,7 +202,7 @@ async def test_a_lost_history_is_made_up_for_by_a_comparison_that_finds_deletes(
             await until(lambda: again.result.snapshots)
         assert (again.result.accepted, again.result.deletes, again.result.duplicates) == (3, 1, 0)
     assert await latest(database) == view(source) == {2: "B", 3: "c", 4: "d"}
-    assert any("not kept any more" in line and "comparing the whole view" in line for line in told)
+    assert any("no longer available" in line and "comparing the whole view" in line for line in told)
 
 
 async def test_any_wording_of_a_refused_position_counts_as_its_loss(
@@ -255,7 +255,7 @@ async def test_a_row_that_the_ledger_refuses_ends_it_with_its_key_and_is_made_up
         await until(lambda: made.result.snapshots)
         source.commit({2: "b" * (1 << 21)})
         source.advance()
-        with pytest.raises(Unrecordable, match="refuses the row '2' of things"):
+        with pytest.raises(Unrecordable, match="rejects the row '2' of things"):
             await task
         source.commit({2: "b"})
         source.advance()

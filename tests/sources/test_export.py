@@ -74,7 +74,7 @@ def test_json_is_jsonl_to_stdout(ledger: Database) -> None:
     for other in (["-o", "a.jsonl"], ["--format", "csv"]):
         refused = run(ledger, "export", "--json", *other)
         assert refused.exit_code == 2
-        assert "--json is --format jsonl to stdout" in refused.stderr
+        assert "--json means --format jsonl on stdout" in refused.stderr
 
 
 def test_filters_choose(ledger: Database) -> None:
@@ -92,8 +92,8 @@ def test_filters_choose(ledger: Database) -> None:
     ("arguments", "said"),
     [
         (["--from", "yesterday"], "--from: 'yesterday' is not an RFC 3339"),
-        (["--format", "xml"], "'xml' is not known"),
-        (["-o", "a.xml"], "the ending does not tell"),
+        (["--format", "xml"], "'xml' is not a known format"),
+        (["-o", "a.xml"], "the file name's ending does not show"),
         (["-o", "no/such/place.csv"], "no/such/place.csv cannot be written"),
     ],
 )  # fmt: skip

@@ -195,7 +195,7 @@ def test_a_chunk_is_one_collection_and_rows_keep_their_order(database: Database,
     ("name", "content", "arguments", "said"),
     [
         ("gone.csv", None, [], "gone.csv cannot be read: No such file"),
-        (".", None, ["--format", "csv"], ". is no regular file"),
+        (".", None, ["--format", "csv"], ". is not a regular file"),
         ("a.parquet", b"PAR1 but not really", [], "a.parquet is not a Parquet file"),
         ("a.parquet", b"", [], "a.parquet is not a Parquet file"),
         ("a.csv", b"", [], "a.csv is empty"),
@@ -207,8 +207,8 @@ def test_a_chunk_is_one_collection_and_rows_keep_their_order(database: Database,
         ("a.csv", b"stream\ns\n", ["--map", "stream=steam"], "there is no field 'steam', did you mean stream?"),
         ("a.csv", b"stream\ns\n", ["--map", "nothing=ts"], "a.csv has no column 'nothing'; it has 'stream'"),
         ("a.csv", b"stream\ns\n", ["--map", "stream"], "--map 'stream' is not of the form column=field"),
-        ("a.txt", b"stream\ns\n", [], "the ending does not tell the format"),
-        ("a.csv", b"stream\ns\n", ["--format", "xml"], "--format 'xml' is not known"),
+        ("a.txt", b"stream\ns\n", [], "the file name's ending does not show the format"),
+        ("a.csv", b"stream\ns\n", ["--format", "xml"], "--format 'xml' is not a known format"),
         ("a.jsonl.gz", b"not gzip", [], "a.jsonl.gz cannot be decompressed"),
         ("a.jsonl.zst", b"not zstd", [], "a.jsonl.zst cannot be decompressed"),
         ("a.jsonl.gz", gzip.compress(b"{}\n" * 9999, mtime=0)[:-30], [], "a.jsonl.gz cannot be decompressed"),
@@ -298,7 +298,7 @@ def test_an_import_that_was_stopped_or_killed_goes_on_where_it_was(
     assert found["accepted"] == ROWS - done
     assert found["duplicates"] == done - found["resumedAfter"]
     if ending != signal.SIGKILL:
-        assert "Run it again to go on" in said
+        assert "Run the command again to continue" in said
         assert found["duplicates"] == 0
     assert events(database) == [(str(n),) for n in range(ROWS)]
     assert run(database, "verify").exit_code == 0

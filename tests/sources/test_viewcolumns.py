@@ -110,5 +110,5 @@ def test_a_view_is_named_as_in_sql(text: str, parts: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", '"a', '"a"b', 'a"b"', "a.b.c.d", " "])
 def test_what_is_no_name_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="no name of a view"):
+    with pytest.raises(SettingsError, match="not a valid view name"):
         view_parts(text)

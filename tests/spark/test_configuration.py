@@ -33,7 +33,7 @@ def test_a_cluster_needs_a_database_that_it_reaches() -> None:
     ("settings", "says"),
     [
         (SparkSettings(master="sc://h:15002"), "runs Spark's driver itself"),
-        (SparkSettings(conf={"spark.driver.memory": "1g"}), r"is the setting `spark\.driver_memory`"),
+        (SparkSettings(conf={"spark.driver.memory": "1g"}), r"must be set as `spark\.driver_memory`"),
         (SparkSettings(conf={"spark.sql.ansi.enabled": "false"}), "cannot be changed"),
     ],
 )

@@ -59,7 +59,7 @@ def test_without_any_it_says_what_was_found_and_what_to_do(tmp_path: Path) -> No
 def test_a_java_that_was_named_must_fit(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"is Java 11; Spark needs Java 17 or 21"):
         java.java_home(fake(tmp_path / "jdk", "11"), tmp_path)
-    with pytest.raises(SettingsError, match="is not a Java that runs"):
+    with pytest.raises(SettingsError, match="is not a working Java"):
         java.java_home(tmp_path / "nothing", tmp_path)
 
 
@@ -81,6 +81,6 @@ def test_without_java_nothing_is_started(command: str, tmp_path: Path) -> None:
     ran = run(None, command, "--config", settings, "--data", tmp_path / "data", env={"TIDELOCK_FOLD_ENABLED": "true"})
     assert ran.exit_code == 2
     said = ran.output
-    assert "is not a Java that runs" in said
+    assert "is not a working Java" in said
     assert "is up" not in said
     assert not (tmp_path / "data" / "postgres").exists()

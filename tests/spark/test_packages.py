@@ -58,7 +58,7 @@ def test_a_set_of_jars_is_fetched_once_and_whole(tmp_path: Path) -> None:
     ("script", "reason"),
     [
         ("echo ':: '; echo 'Server access error at url x'; exit 1", "Server access error"),
-        ("exec sleep 60", "no answer"),
+        ("exec sleep 60", "no response"),
     ],
 )
 def test_without_a_network_there_is_one_warning_that_says_how_to_repair(

@@ -58,7 +58,7 @@ def test_what_workers_find_is_told_for_each_host(spark: Spark) -> None:
 
 def test_executors_that_do_not_answer_are_not_waited_for(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_LOOK", "import time; time.sleep(3); print('[]')")
-    with pytest.raises(Unreachable, match="no executor answered within 1 s"):
+    with pytest.raises(Unreachable, match="no executor responded within 1 s"):
         spark.environments(1)
 
 

@@ -167,7 +167,7 @@ def test_the_command_folds_anew_what_is_not_kept(
     with database.connect_sync() as connection:
         connection.execute("DELETE FROM outbox")
     sent = run(database, *words, 1, "--to", len(events))
-    assert f"{len(wanted)} are queued" in sent.stderr
+    assert f"{len(wanted)} queued" in sent.stderr
     assert leftovers(database) == ["triggers"]
 
 

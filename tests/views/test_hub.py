@@ -336,7 +336,7 @@ async def test_a_closed_hub_leaves_no_task_and_no_connection(database: Database,
         waiting = [asyncio.create_task(each.take()) for each in subscriptions]
         await until(lambda: hub.state.view_subscribers == 2)
     for task in waiting:
-        with pytest.raises(Closed, match="server stops"):
+        with pytest.raises(Closed, match="server is stopping"):
             await task
     with pytest.raises(Closed):
         await hub.subscribe(TABLE)

@@ -57,7 +57,7 @@ def test_a_name_has_one_parser() -> None:
     types.register("julian", parser)
     with pytest.raises(SettingsError, match='"julian" already'):
         types.register("julian", lambda text: text)
-    with pytest.raises(SettingsError, match='"rfc3339" already'):
+    with pytest.raises(SettingsError, match='"rfc3339" already exists'):
         types.register("rfc3339", parser)
     assert types.resolve("julian") is parser
 
@@ -101,7 +101,7 @@ def test_a_plugin_that_is_not_there_is_named(place: Path) -> None:
         ("def", "SyntaxError"),
         (
             "from tidelock.eventtimes import eventtime_types\neventtime_types.register('rfc3339', lambda text: text)",
-            'there is an event-time type "rfc3339" already',
+            'the event-time type "rfc3339" already exists',
         ),
     ],
 )

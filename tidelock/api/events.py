@@ -142,7 +142,7 @@ class TailRoute:
         self._watch = AccessWatch(access)
         self._places = ClientSlots(settings.ws_connections_max, "clients that follow the ledger")
         # Who has shown no key yet takes no place from those who have.
-        self._waiting = ClientSlots(settings.ws_connections_max, "clients that have yet to show their key")
+        self._waiting = ClientSlots(settings.ws_connections_max, "clients that have not authenticated yet")
         self._stall_s = 2 * settings.ws_ping_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -234,7 +234,7 @@ def tail_probe(last_commit: Callable[[], int]) -> Probe:
         # What was recorded after the head was read is there when it is read again.
         if head.commit_id < seen and (await read_head(connection)).commit_id < seen:
             message = f"the ledger ends at commit {head.commit_id}, but had commit {seen}: its tail is gone"
-            return Probed(None, f"{message}, and nothing is recorded")
+            return Probed(None, f"{message}; no events are recorded")
         return Probed(None)
 
     return probe

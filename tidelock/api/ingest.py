@@ -123,7 +123,7 @@ class IngestRoute:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _too_large(self) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the body is larger than {self._bytes_max} bytes; send it in smaller requests")
+        return PayloadTooLarge(f"the body is larger than {self._bytes_max} bytes; split it into smaller requests")
 
 
 class IngestBypass:
@@ -170,7 +170,7 @@ class HeldBytes:
         """Raises Overloaded when there is no room. One request alone always has it, or it would never be taken."""
         budget = self._budget
         if budget.bytes + size > budget.bytes_max and budget.bytes > self.bytes:
-            raise Overloaded(f"{budget.bytes} bytes of other requests are under way; send the request again later")
+            raise Overloaded(f"{budget.bytes} bytes of other requests are being processed; retry later")
         budget.bytes += size
         self.bytes += size
 
@@ -207,7 +207,7 @@ class _Form(NamedTuple):
         # Bytes of other types are kept as they are, whatever they mean.
         readable = not binary or is_json(media_type) or media_type.startswith("text/")
         if readable and charset not in _CHARSETS:
-            raise UnsupportedMedia(f"charset {charset[:60]!r} is not taken; send UTF-8")
+            raise UnsupportedMedia(f"charset {charset[:60]!r} is not supported; send UTF-8")
         return cls(media_type, binary_attributes(sent) if binary else None, _key(sent, headers))
 
     def decode(self, body: bytes, events_max: int) -> Body:

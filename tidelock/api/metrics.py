@@ -38,7 +38,7 @@ class Metrics:
 
     def __init__(self, sequencer: Sequencer, feed: Feed, live: Callable[[], LiveState]) -> None:
         self.registry = registry = CollectorRegistry()
-        verdicts = Counter("tidelock_events", "Events answered, by verdict", ["verdict"], registry=registry)
+        verdicts = Counter("tidelock_events", "Events processed, by verdict", ["verdict"], registry=registry)
         # Looked up once, and there from the start: a rate needs its zero.
         self._accepted = verdicts.labels("accepted")
         self._duplicates = verdicts.labels("duplicate")
@@ -53,30 +53,38 @@ class Metrics:
         #: a look-up of labels costs more than counting
         self._kinds: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._commit_seconds = Histogram(
-            "tidelock_commit_seconds", "Time of a commit under the head's lock", buckets=_SECONDS, registry=registry
+            "tidelock_commit_seconds",
+            "Time a commit holds the lock on the ledger's head",
+            buckets=_SECONDS,
+            registry=registry,
         )
         self._commit_events = Histogram(
-            "tidelock_commit_events", "Events recorded by a commit", buckets=_EVENTS, registry=registry
+            "tidelock_commit_events", "Events recorded per commit", buckets=_EVENTS, registry=registry
         )
-        self._head = Gauge("tidelock_head_sequence", "Last sequence of the ledger", registry=registry)
+        self._head = Gauge("tidelock_head_sequence", "Last sequence in the ledger", registry=registry)
         self._skipped = Gauge(
-            "tidelock_skipped_sequences", "Numbers that no event has, by the last commit here", registry=registry
+            "tidelock_skipped_sequences",
+            "Sequence numbers without an event, as of the last commit by this process",
+            registry=registry,
         )
         self._reader_sequence = Gauge(
-            "tidelock_reader_sequence", "Sequence a reader is complete through", ["reader"], registry=registry
+            "tidelock_reader_sequence", "Sequence through which a reader is complete", ["reader"], registry=registry
         )
         self._reader_lag_sequences = Gauge(
-            "tidelock_reader_lag_sequences", "Sequences a reader is behind the head", ["reader"], registry=registry
-        )
-        self._reader_lag_seconds = Gauge(
-            "tidelock_reader_lag_seconds",
-            "How long the oldest commit that a reader has not dealt with has waited",
+            "tidelock_reader_lag_sequences",
+            "How many sequences a reader is behind the head of the ledger",
             ["reader"],
             registry=registry,
         )
-        self._watch("tidelock_queue_events", "Events that wait for the ledger", lambda: sequencer.queued_events)
-        self._watch("tidelock_ws_subscribers", "Clients that follow the ledger", lambda: feed.state.followers)
-        self._watch("tidelock_feed_lag_events", "Events the live feed has not read yet", lambda: feed.state.lag)
+        self._reader_lag_seconds = Gauge(
+            "tidelock_reader_lag_seconds",
+            "Age of the oldest commit that a reader has not processed",
+            ["reader"],
+            registry=registry,
+        )
+        self._watch("tidelock_queue_events", "Events waiting to be recorded", lambda: sequencer.queued_events)
+        self._watch("tidelock_ws_subscribers", "Clients of the live feed", lambda: feed.state.followers)
+        self._watch("tidelock_feed_lag_events", "Events that the live feed has not read yet", lambda: feed.state.lag)
         self._windows = WindowMetrics()
         registry.register(self._windows)
         registry.register(LiveMetrics(live))
@@ -136,18 +144,20 @@ class WindowMetrics(Collector):
         self.windows = NO_WINDOWS
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield self._family("buffer_size", "Rows held back", lambda state: state.buffer_size)
-        yield self._family("late_dropped_count", "Rows that came too late", lambda state: state.late_dropped_count)
+        yield self._family("buffer_size", "Rows held in the reorder buffer", lambda state: state.buffer_size)
+        yield self._family("late_dropped_count", "Rows that arrived late", lambda state: state.late_dropped_count)
         yield self._family(
             "watermark_emitted_count", "Requests that raised the watermark", lambda state: state.watermark_emitted_count
         )
         yield self._family(
             "max_timestamp_seen",
-            "Latest time seen, in seconds since 1970",
+            "Latest event time seen, in seconds since 1970",
             lambda state: None if state.max_timestamp_seen is None else state.max_timestamp_seen / SECOND,
         )
         yield GaugeMetricFamily(
-            "tidelock_windows_cut", "1 where there are more windows than are told of", value=self.windows.cut
+            "tidelock_windows_cut",
+            "1 if there are more windows than are reported (windows_told_max)",
+            value=self.windows.cut,
         )
 
     def _family(self, name: str, about: str, value: Callable[[WindowState], float | None]) -> GaugeMetricFamily:
@@ -176,14 +186,17 @@ class LiveMetrics(Collector):
         state = self._state()
         hub = state.hub
         gauges = {
-            "live_connections": ("GraphQL clients that stay", state.connections),
-            "views": ("Distinct filters that are subscribed to", hub.views),
+            "live_connections": ("GraphQL clients with a WebSocket or an event stream", state.connections),
+            "views": ("Views: distinct filters with subscribers", hub.views),
             "view_subscribers": ("Subscribers of views", hub.view_subscribers),
-            "live_queue_depth": ("Changes that wait for their subscribers", hub.queue_depth),
+            "live_queue_depth": ("Changes queued for subscribers", hub.queue_depth),
         }
         counters = {
-            "filter_evaluations": ("Times a row was held against a filter", hub.filter_evaluations),
-            "filter_cache_hits": ("Times that was spared, as nothing of the filter had changed", hub.filter_cache_hits),
+            "filter_evaluations": ("Evaluations of a filter on a row", hub.filter_evaluations),
+            "filter_cache_hits": (
+                "Evaluations skipped because no column of the filter had changed",
+                hub.filter_cache_hits,
+            ),
         }
         for name, (about, value) in gauges.items():
             yield GaugeMetricFamily(f"tidelock_{name}", about, value=value)
@@ -232,12 +245,13 @@ class SequenceMetrics(Collector):
         counts = self._reservations
         yield GaugeMetricFamily(
             "tidelock_sequence_remote",
-            "1 while the sequence database numbers the events, 0 while the ledger does",
+            "1 while sequences come from the sequence database, 0 while the ledger assigns them",
             value=counts.remote,
         )
         commits = CounterMetricFamily(
             "tidelock_sequence_commits",
-            "Commits that had numbers from there (remote), asked for them in vain (failed) or did not ask (spared)",
+            "Commits numbered by the sequence database (remote), that asked it without success (failed), or did not "
+            "ask (spared)",
             labels=["outcome"],
         )
         commits.add_metric(["remote"], counts.taken)
@@ -245,10 +259,12 @@ class SequenceMetrics(Collector):
         commits.add_metric(["spared"], counts.spared)
         yield commits
         yield CounterMetricFamily(
-            "tidelock_sequence_seconds", "Time that commits waited for the sequence database", value=counts.seconds
+            "tidelock_sequence_seconds", "Time commits spent waiting for the sequence database", value=counts.seconds
         )
         yield GaugeMetricFamily(
-            "tidelock_sequence_seconds_max", "Longest that a commit waited for it", value=counts.seconds_max
+            "tidelock_sequence_seconds_max",
+            "Longest wait of a commit for the sequence database",
+            value=counts.seconds_max,
         )
 
 
@@ -264,24 +280,24 @@ class TriggerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         transitions = CounterMetricFamily(
-            "tidelock_trigger_transitions", "Rows that entered or left the condition of a trigger", labels=["type"]
+            "tidelock_trigger_transitions", "Rows that entered or left a trigger's condition", labels=["type"]
         )
         for event_type, count in self._workers.transitions.items():
             transitions.add_metric([event_type], count)
         yield transitions
         attempts = CounterMetricFamily(
-            "tidelock_webhook_attempts", "Attempts to deliver webhooks, by what came of them", labels=["outcome"]
+            "tidelock_webhook_attempts", "Webhook delivery attempts, by outcome", labels=["outcome"]
         )
         for outcome, count in self._workers.attempts.items():
             attempts.add_metric([outcome], count)
         yield attempts
         if (depth := self._depth) is not None:
-            outbox = GaugeMetricFamily("tidelock_outbox_depth", "Webhooks that are not delivered", labels=["status"])
+            outbox = GaugeMetricFamily("tidelock_outbox_depth", "Webhooks not delivered yet", labels=["status"])
             outbox.add_metric(["pending"], depth.pending)
             outbox.add_metric(["dead"], depth.dead)
             yield outbox
             yield GaugeMetricFamily(
                 "tidelock_outbox_oldest_seconds",
-                "How long the oldest webhook that is not delivered has waited",
+                "Age of the oldest undelivered webhook",
                 value=depth.oldest_pending_s,
             )

@@ -21,23 +21,23 @@ from tidelock.usage.usage import Usage
 
 _ABOUT = """One ordered ledger for retried, late, out-of-order events.
 
-Live events come over WebSocket from `/ws?after=S&stream&customerRef&causalityKey&tenantId`, one per text frame: with
-`after` everything above that sequence, else from now on.
+Live events arrive over a WebSocket at `/ws?after=S&stream&customerRef&causalityKey&tenantId`, one per text frame: with
+`after` everything after that sequence, otherwise from now on.
 
-`/graphql` answers queries over HTTP as described here; its schema tells itself by introspection."""
+`/graphql` answers queries over HTTP as described here; its schema is available by introspection."""
 
 _ERRORS = {
     400: "The request cannot be read; `error.field` names what is wrong",
-    401: "An API key is needed",
-    403: "The API key may not do this",
-    404: "There is no such thing",
-    409: "There is one of that name already",
-    406: "The answer has no form that is accepted",
+    401: "An API key is required",
+    403: "The API key does not permit this",
+    404: "Not found",
+    409: "The name is already in use",
+    406: "The response cannot be sent in an accepted content type",
     413: "Too many events or bytes",
-    415: "Content type or encoding not known",
-    422: "The filter, or the definition, means nothing here; `error.field` is the place in it",
-    429: "Too much waits already; send it again after `Retry-After` seconds",
-    503: "The ledger is away; send it again after `Retry-After` seconds",
+    415: "Content type or encoding not supported",
+    422: "The filter or definition is not valid here; `error.field` says where",
+    429: "Too many events are waiting; retry after `Retry-After` seconds",
+    503: "The ledger is unavailable; retry after `Retry-After` seconds",
 }
 
 _INGEST_ERRORS = (400, 401, 403, 413, 415, 429, 503)
@@ -79,51 +79,51 @@ _SEQUENCE = {"type": "integer", "minimum": 0, "maximum": SEQUENCE_MAX}
 _NAME = {"type": "string", "minLength": 1}
 _INSTANT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}]}
 _PARAMETERS: dict[str, tuple[Json, str]] = {
-    "tenantId": (_NAME, "Only this tenant; with a tenant's API key it is that one anyway"),
+    "tenantId": (_NAME, "Only this tenant; an API key of one tenant implies it"),
     "stream": (_NAME, "Only this stream"),
     "customerRef": ({"type": "string"}, "Only this customer"),
     "causalityKey": ({"type": "string"}, "Only this run"),
     "from": (
         _INSTANT,
-        "At or after (when it occurred, its event time or period): RFC 3339, or integer epoch milliseconds",
+        "At or after this instant (of occurredAt, event time or period): RFC 3339, or integer epoch milliseconds",
     ),
     "to": (_INSTANT, "Before"),
     "metric": (_NAME, "Name of a meter"),
     "window": (_NAME, "Only this window, or STREAM_ordered"),
     "period": (
         {"anyOf": [*_INSTANT["anyOf"], {"type": "string", "format": "date"}]},
-        "The period that this instant lies in, or bare date; absent, the latest there is",
+        "The period that contains this instant or date; default: the latest period",
     ),
     "group": ({"type": "string"}, "Only this group of a meter with group_by"),
     "groupNull": (
         {"type": "string", "enum": ["true", "false"], "default": "false"},
-        "Only the group of events that have no value in the group's column",
+        "Only the group of events without a value in the group column",
     ),
     "asOf": (
         {**_SEQUENCE, "minimum": 1},
-        "As it was when the fold had come to this sequence, by the definitions of now",
+        "The value as of this sequence, by the current definitions",
     ),
     "groupBy": ({"type": "string", "enum": ["true", "false"], "default": "false"}, "By the meter's groups"),
-    "source": ({"type": "string"}, "Only those of this stream or meter"),
+    "source": ({"type": "string"}, "Only errors of this stream or meter"),
     "open": (
         {"type": "string", "enum": ["true", "false"], "default": "false"},
         "Of a window: those not closed yet instead, as they would be if they closed now, each with `open: true`",
     ),
-    "reason": ({"type": "string"}, "Only those with this reason: late or drained"),
-    "code": ({"type": "string"}, "Only those with this code"),
+    "reason": ({"type": "string"}, "Only rows with this reason: late or drained"),
+    "code": ({"type": "string"}, "Only errors with this code"),
     "where": ({"type": "string"}, 'A filter on the columns as JSON text, such as {"value": {"_gt": 10}}'),
-    "status": ({"type": "string", "enum": ["pending", "delivered", "dead"]}, "Only those that are so"),
-    "after": (_SEQUENCE, "Sequences above this one"),
-    "before": (_SEQUENCE, "Sequences below this one"),
+    "status": ({"type": "string", "enum": ["pending", "delivered", "dead"]}, "Only deliveries with this status"),
+    "after": (_SEQUENCE, "Events after this sequence"),
+    "before": (_SEQUENCE, "Events before this sequence"),
     "order": (
         {"type": "string", "enum": ["asc", "desc"], "default": "asc"},
-        "By sequence; with a cursor its own order",
+        "Order by sequence; a cursor keeps its own order",
     ),
     "limit": (
         {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
-        "Most items of the page; one with much data has fewer",
+        "Maximum number of items; a page with much data has fewer",
     ),
-    "cursor": ({"type": "string"}, "`next` of the page before"),
+    "cursor": ({"type": "string"}, "`next` of the previous page"),
 }
 
 Json = dict[str, Any]
@@ -165,8 +165,8 @@ def graphql_operations() -> tuple[dict[str, Any], dict[str, Any]]:
         {"in": "query", "name": name, "schema": {"type": "string"}, "description": about, "required": name == "query"}
         for name, about in (
             ("query", "The document"),
-            ("operationName", "Which of its operations"),
-            ("variables", "Its variables, as JSON text"),
+            ("operationName", "Name of the operation to execute"),
+            ("variables", "Variables, as JSON"),
         )
     ]
     return (
@@ -179,7 +179,7 @@ def _graphql(summary: str, errors: Sequence[int], asked: Json) -> dict[str, Any]
     schema = {"schema": ref("GraphQLAnswer")}
     content = {JSON: schema, "application/graphql-response+json": schema}
     described = {200: summary, **{status: _ERRORS[status] for status in errors}}
-    described[400] = "The request cannot be read or executed; `errors` say why"
+    described[400] = "The request cannot be read or executed; see `errors`"
     return {
         "summary": summary,
         "openapi_extra": asked,
@@ -195,7 +195,9 @@ def describe(app: FastAPI, schemas: Json) -> None:
         if not built:
             built.update(get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes))
             built["paths"] = _grouped({**built["paths"], "/v1/events": {"post": _ingest()}})
-            schemes = {"apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, once there is one"}}
+            schemes = {
+                "apiKey": {"type": "http", "scheme": "bearer", "description": "An API key; required once one exists"}
+            }
             built["components"] = {"schemas": {**components(), **schemas}, "securitySchemes": schemes}
             built["security"] = [{}, {"apiKey": []}]
         return built
@@ -232,23 +234,25 @@ def _ingest() -> Json:
         "additionalProperties": False,
         "properties": {"events": events},
     }
-    lines = {"type": "string", "description": "One event as JSON per line"}
+    lines = {"type": "string", "description": "One JSON event per line"}
     return {
         "summary": "Record events",
-        "description": "One verdict per event, in their order, once what was accepted is durable. A CloudEvent in "
-        "binary mode is taken too: with a `ce-specversion` header, `ce-*` are its attributes and the body is its data.",
+        "description": "One verdict per event, in the same order, once the accepted events are durable. A "
+        "CloudEvent in "
+        "binary mode is accepted too: with a `ce-specversion` header, the `ce-*` headers are its attributes and the "
+        "body is its data.",
         "operationId": "record_events",
         "parameters": [
             {
                 "in": "header",
                 "name": "Content-Encoding",
-                "description": "How the body is compressed",
+                "description": "Compression of the body",
                 "schema": {"type": "string", "enum": ["identity", *ENCODINGS]},
             },
             {
                 "in": "header",
                 "name": KEY_HEADER,
-                "description": "The key of the request's only event",
+                "description": "Idempotency key of the request's only event",
                 "schema": {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX},
             },
         ],
@@ -262,7 +266,7 @@ def _ingest() -> Json:
             },
         },
         "responses": {
-            "200": answer("Processed; rejected events say why", "Answer"),
+            "200": answer("Processed; rejected events carry an error", "Answer"),
             **{str(status): error(status) for status in _INGEST_ERRORS},
         },
     }
@@ -316,31 +320,33 @@ def _event() -> Json:
         "description": "When it happened: RFC 3339, or integer epoch milliseconds",
         "anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}, {"type": "null"}],
     }
-    data = {"description": "Any JSON; kept as it was sent"}
+    data = {"description": "Any JSON; stored exactly as sent"}
     return {
         "type": "object",
-        "description": "One event. `stream` (or `metric`) is required; null means absent.",
+        "description": "One event. `stream` (or `metric`) is required; null is the same as absent.",
         "additionalProperties": False,
         "properties": {
-            "tenantId": _text("Absent: the API key's tenant, else `default`", length_min=1),
+            "tenantId": _text("Default: the API key's tenant, or `default`", length_min=1),
             "stream": _text("The kind of event", length_min=1),
-            "metric": _text("Another name of `stream`", length_min=1),
-            "customerRef": _text("Whom the event is about"),
-            "resourceId": _text("What the event is about"),
+            "metric": _text("Alias of `stream`", length_min=1),
+            "customerRef": _text("The customer the event is about"),
+            "resourceId": _text("The resource the event is about"),
             "ts": instant,
-            "occurredAt": {**instant, "description": "Another name of `ts`"},
+            "occurredAt": {**instant, "description": "Alias of `ts`"},
             "quantity": {
                 "description": "Exact decimal: below 10^18, at most nine decimals",
                 "type": ["string", "number", "null"],
             },
             "data": data,
-            "meta": {"description": "Another name of `data`"},
-            "payload": {"description": "Another name of `data`"},
-            "op": {"enum": [*OPS, None], "description": "In a keyed stream: set the row or remove it"},
+            "meta": {"description": "Alias of `data`"},
+            "payload": {"description": "Alias of `data`"},
+            "op": {"enum": [*OPS, None], "description": "In a keyed stream: set or remove the row"},
             "causalityKey": _text("The run this event belongs to"),
-            "correlationId": _text("Whatever ties events together for you"),
-            "causationId": _text("Key of the event that caused this one", length_max=KEY_BYTES_MAX),
-            "idempotencyKey": _text("Two sends with one key are one event", length_max=KEY_BYTES_MAX, length_min=1),
+            "correlationId": _text("Any ID of yours that correlates events"),
+            "causationId": _text("Idempotency key of the event that caused this one", length_max=KEY_BYTES_MAX),
+            "idempotencyKey": _text(
+                "Events with the same key are recorded once", length_max=KEY_BYTES_MAX, length_min=1
+            ),
             "source": _text("Who sent it"),
         },
         "examples": [{"stream": "api_calls", "customerRef": "cus_1", "ts": "2026-01-31T23:59:59.5Z", "quantity": "1"}],
@@ -352,7 +358,7 @@ def _cloudevent() -> Json:
     key = {**text, "maxLength": KEY_BYTES_MAX}
     return {
         "type": "object",
-        "description": "A CloudEvent 1.0 in structured JSON form. Extensions that are not named here are ignored.",
+        "description": "A CloudEvent 1.0 in structured JSON form. Other extensions are ignored.",
         "required": ["specversion", "id", "source", "type"],
         "properties": {
             "specversion": {"const": "1.0"},
@@ -379,12 +385,12 @@ def _graphql_request() -> Json:
     anything = {"type": ["object", "null"]}
     return {
         "type": "object",
-        "description": "A GraphQL document and what it is executed with.",
+        "description": "A GraphQL document with its variables.",
         "required": ["query"],
         "properties": {
             "query": {"type": "string"},
-            "operationName": {"type": ["string", "null"], "description": "Which of its operations"},
-            "variables": {**anything, "description": "Numbers that JavaScript would round may be sent as texts"},
+            "operationName": {"type": ["string", "null"], "description": "Name of the operation to execute"},
+            "variables": {**anything, "description": "Numbers that JavaScript would round may be sent as strings"},
             "extensions": anything,
         },
         "examples": [{"query": "{ counters(limit: 10) { metric customer_ref period_start value } }"}],
@@ -400,10 +406,10 @@ def _graphql_answer() -> Json:
     }
     return {
         "type": "object",
-        "description": "`data`, or `errors` that say why there is none.",
+        "description": "`data`, or `errors` if there is none.",
         "properties": {
             "data": {"type": "object"},
             "errors": {"type": "array", "minItems": 1, "items": error},
-            "error": {"type": "object", "description": "In JSON, where the status is no success: as on other paths"},
+            "error": {"type": "object", "description": "For errors in JSON: as on other paths"},
         },
     }

@@ -189,16 +189,16 @@ class AdminRoutes:
 
 def admin_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Path, method, name of the handler and description of every route."""
-    begun = operation("Check the ledger, beside everything else", "Verification", errors=_ERRORS)
+    begun = operation("Verify the ledger in the background", "Verification", errors=_ERRORS)
     begun["responses"][202] = begun["responses"].pop(200)
     begun["status_code"] = 202
-    kept = operation("The checks of the ledger: under way, or as they ended", "Verification", errors=_ERRORS)
+    kept = operation("Status and result of the verification", "Verification", errors=_ERRORS)
     return [
         (
             "/admin/activity",
             "GET",
             "activity",
-            operation("What this process answered lately", "Activity", parameters=_ACTIVITY, errors=_ERRORS),
+            operation("Recent activity of this process", "Activity", parameters=_ACTIVITY, errors=_ERRORS),
         ),
         (
             "/admin/definitions",

@@ -184,7 +184,7 @@ def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
         parameters=USAGE,
         needed=("metric", "customerRef"),
         errors=(*_READ_ERRORS, 404),
-        otherwise={"window": "Length of the periods, which is the meter's own: hour, day, week or month"},
+        otherwise={"window": "Length of a period; it must be the meter's own: hour, day, week or month"},
     )
     _add(app, "/v1/usage", tables.usage, usage)
     explained = operation(
@@ -197,9 +197,14 @@ def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
     _add(app, "/v1/explain", explain.explain, explained)
     for path, handler, summary, listed in (
         ("/v1/counters", tables.counters, "Usage counters", COUNTER_LIST),
-        ("/v1/adjustments", tables.adjustments, "What came too late for its counter", ADJUSTMENT_LIST),
-        ("/v1/late", tables.late, "What came too late for its window", LATE_LIST),
-        ("/v1/errors", tables.errors, "Events that did not fit", ERROR_LIST),
+        (
+            "/v1/adjustments",
+            tables.adjustments,
+            "Adjustments: events that were too late for their counter",
+            ADJUSTMENT_LIST,
+        ),
+        ("/v1/late", tables.late, "Late rows: events that were too late for their window", LATE_LIST),
+        ("/v1/errors", tables.errors, "Error rows: events that do not fit their definitions", ERROR_LIST),
     ):
         described = operation(summary, "RowPage", parameters=listed.parameters, errors=(*_READ_ERRORS, 422))
         _add(app, path, handler, described)
@@ -222,8 +227,8 @@ def _add_health(app: FastAPI, routes: HealthRoutes) -> None:
     ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
     measured = operation("Metrics", "Alive", errors=(401, 403, 503))
     measured["responses"][200] = {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    health = operation("Health of readers and windows", "EventHealth", parameters=HEALTH, errors=_READ_ERRORS)
-    _add(app, "/healthz", routes.alive, operation("The process answers", "Alive"))
+    health = operation("Progress of readers and windows", "EventHealth", parameters=HEALTH, errors=_READ_ERRORS)
+    _add(app, "/healthz", routes.alive, operation("The process is alive", "Alive"))
     _add(app, "/readyz", routes.ready, ready)
     _add(app, "/admin/event-health", routes.health, health)
     _add(app, "/metrics", routes.metrics, measured)

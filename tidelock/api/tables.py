@@ -201,7 +201,7 @@ def _asked(parameters: Parameters, tenant_id: str) -> Asked:
     period, group = parameters.text("period"), parameters.text("group")
     none = parameters.choice("groupNull", ("true", "false")) == "true"
     if none and group is not None:
-        raise RequestError("group and groupNull are two groups; give one", field="groupNull")
+        raise RequestError("group and groupNull select different groups; give only one", field="groupNull")
     try:
         instant = None if period is None else parse_period(period)
     except ValueError as error:

@@ -137,7 +137,7 @@ def attempt_form(attempt: Attempt) -> dict[str, Any]:
 def _position(cursor: str) -> int:
     position = read_key_cursor(cursor, "deliveries")[1]
     if not position.isascii() or not position.isdigit() or len(position) > _DIGITS_MAX:
-        raise RequestError("this cursor is not one of this list", field="cursor")
+        raise RequestError("this cursor does not belong to this list", field="cursor")
     return int(position)
 
 
@@ -185,7 +185,7 @@ def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
             "GET",
             "deliveries",
             operation(
-                "What became of its webhooks, the newest first",
+                "Deliveries, newest first",
                 "DeliveryPage",
                 parameters=DELIVERIES,
                 path=_PATH,
@@ -198,7 +198,7 @@ def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
             "POST",
             "redeliver",
             _writing(
-                "Deliver again, with the same ids",
+                "Send webhooks again, with the same IDs",
                 "Redelivery",
                 "Redelivered",
                 200,
@@ -231,7 +231,7 @@ def _writing(
 
 
 def _attempts() -> dict[str, Any]:
-    summary = "The attempts to deliver one event, the newest first"
+    summary = "Delivery attempts for one event, newest first"
     described = operation(summary, "Attempts", path=_PATH, errors=(*_ERRORS, 404))
     event = {"name": "event_id", "schema": {"type": "string"}, "description": "The event's id"}
     described["openapi_extra"]["parameters"].append({"in": "path", "required": True, **event})
@@ -254,19 +254,19 @@ def trigger_schemas() -> Json:
     given: Json = {
         "table": {"type": "string", "description": "Any table whose changes are recorded"},
         "match": where,
-        "unmatch": {**unmatch, "description": "When a row leaves; null: when `match` is not true"},
-        "webhook": {"type": "string", "maxLength": 2048, "description": "URL that is posted to"},
+        "unmatch": {**unmatch, "description": "When a row leaves; null: when `match` is no longer true"},
+        "webhook": {"type": "string", "maxLength": 2048, "description": "URL that webhooks are posted to"},
         "enabled": {"type": "boolean", "default": True},
-        "snapshot": {"type": "boolean", "default": False, "description": "Tell of rows that match already"},
+        "snapshot": {"type": "boolean", "default": False, "description": "Also send rows that already match"},
     }
     secrets = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 4}
     hidden: Json = {
-        "secrets": {**secrets, "type": ["array", "null"], "description": "whsec_..., newest first; never shown again"},
+        "secrets": {**secrets, "type": ["array", "null"], "description": "whsec_..., newest first; shown only once"},
         "secret": {"type": ["string", "null"], "description": "The only one"},
     }
     tenant = {"type": ["string", "null"], "minLength": 1}
     made = {"name": _NAME, "tenantId": {"type": "string"}, **given, "createdSequence": {"type": "integer"}}
-    page = {"type": ["string", "null"], "description": "Cursor of the page after"}
+    page = {"type": ["string", "null"], "description": "Cursor of the next page"}
     return {
         "Trigger": _object(made, required=list(made)),
         "NewTrigger": _object(
@@ -281,7 +281,7 @@ def trigger_schemas() -> Json:
         "Attempts": _object(
             {
                 **_delivery(),
-                "data": {"type": "object", "description": "The row that it tells of"},
+                "data": {"type": "object", "description": "The row it reports"},
                 "items": {"type": "array", "items": ref("Attempt")},
                 "next": page,
             }
@@ -304,9 +304,9 @@ def _delivery() -> Json:
         "nextAttemptAt": moment,
         "queuedAt": moment,
         "settledAt": moment,
-        "outcome": {**text, "description": "What came of the last attempt"},
+        "outcome": {**text, "description": "Outcome of the last attempt"},
         "httpStatus": {"type": ["integer", "null"]},
-        "response": {**text, "description": "The beginning of the answer, or why there was none"},
+        "response": {**text, "description": "Beginning of the response, or why there was none"},
     }
 
 

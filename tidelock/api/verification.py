@@ -97,7 +97,7 @@ class Verifying:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
-            self._end("failed", error=f"it could not be started: {error}")
+            self._end("failed", error=f"the verification could not be started: {error}")
             return
         try:
             await self._read(process)
@@ -121,7 +121,7 @@ class Verifying:
                 self._end("done", ok=ok, checks=told.checks, first=told.first)
                 return
             self.state = msgspec.structs.replace(self.state, done=told.done, total=told.total)
-        self._end("failed", error="the process that checked has ended before it was done")
+        self._end("failed", error="the verification process exited before it finished")
 
     def _end(self, state: State, **found: object) -> None:
         self.state = msgspec.structs.replace(self.state, state=state, finished_at=_now(), **found)

@@ -167,7 +167,7 @@ def ensure_kept(complete_through: int, *, pruned: int) -> None:
 
 def expired(after: int) -> ResumeExpired:
     return ResumeExpired(
-        f"changes after {after} are not kept any more (setting changes_retention); begin anew with a snapshot",
+        f"changes after {after} have expired (setting changes_retention); take a new snapshot",
         field="after",
     )
 

@@ -31,25 +31,30 @@ app = typer.Typer()
 @app.command("backfill", rich_help_panel="Events")
 def backfill(
     url: Annotated[
-        str | None, typer.Option("--from", metavar="URL", help="Postgres that has the table, or TIDELOCK_BACKFILL_URL.")
+        str | None,
+        typer.Option("--from", metavar="URL", help="URL of the Postgres with the table; also TIDELOCK_BACKFILL_URL."),
     ] = None,
-    table: Annotated[str | None, typer.Option(metavar="NAME", help="The table, or a view of it.")] = None,
+    table: Annotated[str | None, typer.Option(metavar="NAME", help="Table or view to read.")] = None,
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="COLUMN=FIELD", help="A column's field; data.NAME a member of data, - leaves it out."
+            "--map",
+            metavar="COLUMN=FIELD",
+            help="Map a column to a field; data.NAME is a member of data, - leaves the column out.",
         ),
     ] = None,
-    stream: Annotated[str | None, typer.Option(metavar="NAME", help="Stream of rows that name none.")] = None,
+    stream: Annotated[str | None, typer.Option(metavar="NAME", help="Stream of rows that do not name one.")] = None,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Tenant of rows that name none.", show_default="default")
+        str | None, typer.Option(metavar="NAME", help="Tenant of rows that do not name one.", show_default="default")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and the first rows.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be recorded, with the first rows.")
+    ] = False,
     rejects: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every row that was not taken there, as JSONL.")
+        Path | None, typer.Option(metavar="FILE", help="Write every row that was not recorded to this file, as JSONL.")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Look at all rows again; those that are recorded are duplicates.")
+        bool, typer.Option("--restart", help="Read all rows again; rows already recorded are duplicates.")
     ] = False,
     config: Config = None,
     data: Data = None,
@@ -58,9 +63,9 @@ def backfill(
 ) -> None:
     """Record the rows of an older Postgres table, ordered by received_at, occurred_at and id, each once.
 
-    Rows keep their received_at. Columns are recognised by their names; --dry-run shows as what, --map says otherwise.
+    Rows keep their received_at. Columns are recognised by name; --dry-run shows the mapping, --map changes it.
 
-    Stop it at any time: run again it goes on where it was. Producers may go on meanwhile.
+    It can be stopped at any time: run again, it resumes where it stopped. Producers may keep writing meanwhile.
 
     [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table workflow_events --dry-run[/]
     [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table calls --map kind=stream[/]
@@ -114,7 +119,7 @@ def _opened(settings: Settings, told: Mapping[str, tuple[str, str]]) -> OldTable
     wanted = settings.backfill
     if wanted.url is None or wanted.table is None:
         what = "--from URL" if wanted.url is None else "--table NAME"
-        raise SettingsError(f"{what} is missing; it can also stand in [backfill] of tidelock.toml")
+        raise SettingsError(f"{what} is missing; pass it or set it in [backfill] of tidelock.toml")
     old = OldTable(wanted.url, settings.connect_timeout_s, Patience(settings.outage_patience / SECOND))
     try:
         old.choose(wanted.table, told, stream=wanted.stream, tenant_id=wanted.tenant)
@@ -185,7 +190,7 @@ def _show_preview(found: Preview, place: str) -> None:
 
 def _show(result: Backfilled, table: str, took_s: float, rejects: Path | None) -> None:
     if result.resumed_after:
-        terminal.say(f"Went on behind row {result.resumed_after:,}, where an earlier run had come to.")
+        terminal.say(f"Resumed after row {result.resumed_after:,}, where an earlier run stopped.")
     counts, total = result.counts, result.total
     named = [("accepted", counts.accepted, "green"), ("duplicates", counts.duplicates, "yellow")]
     named += [("conflicts", counts.conflicts, "red"), ("rejected", counts.rejected, "red")]
@@ -195,12 +200,12 @@ def _show(result: Backfilled, table: str, took_s: float, rejects: Path | None) -
         terminal.show(f"  id {escape(str(problem.id))}  [red]{escape(problem.told)}[/]")
     more = total.rejected + total.conflicts + result.unplaced - len(result.problems)
     if more > 0:
-        hint = f"all are in {escape(str(rejects))}" if rejects else "--rejects FILE writes all of them"
+        hint = f"see {escape(str(rejects))} for all of them" if rejects else "--rejects FILE writes all of them"
         terminal.show(f"  [dim]and {more:,} more; {hint}[/]")
     if result.behind:
         terminal.show(
-            f"[red]{result.behind:,} rows were added behind the place that was reached[/]; "
-            "--restart looks at all rows again"
+            f"[red]{result.behind:,} rows were added before the position already reached[/]; --restart reads all "
+            "rows again"
         )
     if not result.finished:
-        terminal.say(f"Stopped behind row {total.rows:,}. Run it again to go on.")
+        terminal.say(f"Stopped after row {total.rows:,}. Run the command again to continue.")

@@ -33,14 +33,14 @@ Progress = Callable[[int, int], None]
 Proof = Callable[[Settings, "Database", Progress], "Check"]
 
 
-@app.command(rich_help_panel="Look after")
+@app.command(rich_help_panel="Operations")
 def status(
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show where the ledger stands: head, readers, windows, partitions, keys, salts, anchor.
+    """Show the state of the ledger: head, readers, windows, partitions, keys, salts, anchor.
 
     [dim]tidelock status --json | jq .head.ingressSequence[/]
     """
@@ -55,25 +55,25 @@ def status(
         _show_status(found)
 
 
-@app.command(rich_help_panel="Look after")
+@app.command(rich_help_panel="Operations")
 def verify(
     anchor: Annotated[str | None, setting("anchor", "FILE")] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     tables: Annotated[
-        bool, typer.Option("--tables/--no-tables", help="Fold the tables anew too, on Spark, once a fold has run.")
+        bool, typer.Option("--tables/--no-tables", help="Also recompute the tables, on Spark, if a fold has run.")
     ] = True,
     json: Json = False,
 ) -> None:
     """Prove that the ledger is what was recorded: nothing changed, missing, moved or cut off.
 
     Checks the chain over every column, numbering, order, each event's content and identity, the anchor file, and that
-    the tables are what folding the ledger anew gives. What is set of Kafka, ClickHouse and a lake
-    must hold the same events in the same order.
+    folding the ledger again gives the same tables. Kafka, ClickHouse and the lake, where configured, must hold the same
+    events in the same order.
 
-    Exits with 1 and names the first difference; with 3 where nothing differs, but something is away. Writers may go
-    on meanwhile.
+    Exits with 1 and names the first difference; with 3 if nothing differs but something is unreachable. Writers may
+    continue meanwhile.
 
     [dim]tidelock verify --anchor /mnt/elsewhere/anchor.jsonl[/]
     """
@@ -100,17 +100,17 @@ def verify(
         )
         terminal.say(f"[dim]{time.monotonic() - started:.1f} s[/]")
     if found.first is not None:
-        raise Difference(f"the ledger is not what was recorded; first difference: {found.first}")
+        raise Difference(f"the ledger differs from what was recorded; first difference: {found.first}")
     for check in proven:
         if not check.ok and check.name not in away:
-            raise Difference(f"{check.name} is not what the ledger has; first difference: {check.detail}")
+            raise Difference(f"{check.name} differs from the ledger; first difference: {check.detail}")
     if compared is not None and not compared.ok:
-        raise Difference(f"the tables are not what the ledger gives; first difference: {compared.differences[0]}")
+        raise Difference(f"the tables differ from what the ledger gives; first difference: {compared.differences[0]}")
     for error in away.values():
         raise error
 
 
-@app.command(rich_help_panel="Look after")
+@app.command(rich_help_panel="Operations")
 def doctor(
     config: Config = None,
     data: Data = None,
@@ -119,9 +119,9 @@ def doctor(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Look at what Tidelock needs here: Python, Java, Spark, Postgres, port, disk, memory. Nothing is changed.
+    """Check what Tidelock needs on this machine: Python, Java, Spark, Postgres, port, disk, memory. Changes nothing.
 
-    On a cluster (`spark.master`) it runs a small job that says what each host's Python workers lack. Exits with 1 when
+    On a cluster (`spark.master`), it runs a small job that finds what each host's Python workers lack. Exits with 1 if
     something is missing, and says what to do.
 
     [dim]tidelock doctor --port 8080[/]
@@ -145,7 +145,7 @@ def doctor(
             ],
         )
     if missing := [finding.name for finding in findings if not finding.ok]:
-        raise Difference(f"Tidelock needs something else here: {', '.join(missing)}")
+        raise Difference(f"Tidelock is missing something here: {', '.join(missing)}")
 
 
 def _show_status(found: Status) -> None:
@@ -211,7 +211,7 @@ def _show_status(found: Status) -> None:
 
 def _numbers(sequence: SequenceStatus) -> str:
     """Where numbers come from, and since when."""
-    source = "from the sequence database" if sequence.source == "remote" else "by the ledger itself"
+    source = "from the sequence database" if sequence.source == "remote" else "by the ledger"
     since = f" since {sequence.since}" if sequence.since else ""
     skipped = f", {sequence.skipped:,} left out" if sequence.skipped else ""
     if sequence.database is None:
@@ -239,7 +239,7 @@ def _show_windows(found: Status) -> None:
         ],
     )
     if found.windows_cut:
-        terminal.show("[dim]and more: windows_told_max says how many are shown[/]")
+        terminal.show("[dim]and more; the setting windows_told_max limits how many are shown[/]")
 
 
 def _size(number: int) -> str:

@@ -34,38 +34,44 @@ def materialize(
     url: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="URL", help="Materialize that has the view, or TIDELOCK_CONNECT_MATERIALIZE_URL."
+            "--from", metavar="URL", help="URL of the Materialize with the view; also TIDELOCK_CONNECT_MATERIALIZE_URL."
         ),
     ] = None,
-    view: Annotated[str | None, typer.Option(metavar="NAME", help="The view, written as in SQL.")] = None,
+    view: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the view, as in SQL.")] = None,
     stream: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its stream, which has a key.", show_default="the view's name")
+        str | None,
+        typer.Option(metavar="NAME", help="Stream to record into; it must have a key.", show_default="the view's name"),
     ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN", help="Key of the view, to make sure that it is the stream's; again for each column."
+            metavar="COLUMN",
+            help="Key column of the view, checked against the stream's key; repeat it for each column.",
         ),
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Tenant of its rows.", show_default=DEFAULT_TENANT)
+        str | None, typer.Option(metavar="NAME", help="Tenant of the rows.", show_default=DEFAULT_TENANT)
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Compare the whole view with what is recorded, even if it can go on.")
+        bool,
+        typer.Option("--restart", help="Compare the whole view with what is recorded, even if following could resume."),
     ] = False,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Delete rows of the stream that others recorded and the view has not.")
+        bool,
+        typer.Option(
+            "--adopt", help="Delete rows of the stream that other producers recorded and that are not in the view."
+        ),
     ] = False,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Follow a Materialize view: record its rows, and every change of them, as events of a keyed stream.
+    """Follow a Materialize view: record its rows and every change as events of a keyed stream.
 
-    A collection is what changed at one mz_timestamp, which is when its events occurred.
+    All changes at one mz_timestamp form one collection; mz_timestamp becomes the events' occurredAt.
 
-    Stop it at any time: run again it goes on where it was. What is told twice is recorded once.
+    It can be stopped at any time: run again, it resumes where it stopped. Changes received twice are recorded once.
 
     [dim]tidelock connect materialize --from postgresql://tidelock@materialize.example:6875/materialize --view trades[/]
     """
@@ -77,7 +83,7 @@ def materialize(
     wanted = settings.connect.materialize
     if wanted.url is None or wanted.view is None:
         what = "--from URL" if wanted.url is None else "--view NAME"
-        raise SettingsError(f"{what} is missing; it can also stand in [connect.materialize] of tidelock.toml")
+        raise SettingsError(f"{what} is missing; pass it or set it in [connect.materialize] of tidelock.toml")
     from tidelock.sources.connect.materialize import Materialize
 
     connector = Materialize(
@@ -145,8 +151,8 @@ async def _run(
 
 
 def _show(result: Connected) -> None:
-    through = f" It is through {result.position}." if result.position is not None else ""
+    through = f" Complete through {result.position}." if result.position is not None else ""
     terminal.show(
         f"[green]{result.accepted:,}[/] changes recorded, {result.deletes:,} of them deletes; "
-        f"{result.duplicates:,} were recorded before.{through} Run it again to go on."
+        f"{result.duplicates:,} were already recorded.{through} Run the command again to continue."
     )

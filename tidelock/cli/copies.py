@@ -21,7 +21,7 @@ from tidelock.errors import SettingsError
 from tidelock.settings import Settings
 
 app = typer.Typer()
-dev = typer.Typer(no_args_is_help=True, help="What one needs to try things out. Not for production.")
+dev = typer.Typer(no_args_is_help=True, help="Tools for trying things out. Not for production.")
 
 Brokers = Annotated[str | None, setting("kafka.brokers", "HOST:PORT,...")]
 LakePath = Annotated[str | None, setting("lake.path", "PATH")]
@@ -42,17 +42,19 @@ def mirror(
     database_url: DatabaseUrl = None,
     kafka_brokers: Brokers = None,
     log_level: LogLevel = None,
-    once: Annotated[bool, typer.Option("--once", help="Mirror what there is, then stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Mirror what is recorded, then stop.")] = False,
     first: Annotated[
         int | None,
-        typer.Option("--from", metavar="SEQUENCE", help="Send again from here on: repairs what `verify` found."),
+        typer.Option(
+            "--from", metavar="SEQUENCE", help="Send again from this sequence on, to repair what `verify` found."
+        ),
     ] = None,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
     json: Told = False,
 ) -> None:
-    """Copy the ledger to Kafka, in its order. `up` does so by itself when brokers are set.
+    """Copy the ledger to Kafka, in ledger order. `up` does this automatically if brokers are configured.
 
-    One at a time mirrors a ledger; others stand by. While brokers are away events wait in the ledger.
+    One process mirrors a ledger at a time; others stand by. While brokers are unreachable, events wait in the ledger.
 
     [dim]tidelock mirror --kafka-brokers kafka.example:9092[/]
     """
@@ -75,7 +77,7 @@ def mirror(
             with database.connect_sync(name="tidelock mirror") as connection:
                 if first is not None:
                     position = restart_from(connection, settings, first)
-                    tell(f"mirroring again from what follows sequence {position}")
+                    tell(f"mirroring again after sequence {position}")
                 return read_ledger_end(connection) if once else None
 
         through = database.patience.insist_sync(begin)
@@ -89,7 +91,7 @@ def mirror(
 @app.command(rich_help_panel="Run")
 def load(
     stores: Annotated[
-        list[StoreName] | None, typer.Argument(metavar="[lake|clickhouse]...", help="None: all that are set.")
+        list[StoreName] | None, typer.Argument(metavar="[lake|clickhouse]...", help="Default: all that are configured.")
     ] = None,
     config: Config = None,
     data: Data = None,
@@ -97,20 +99,23 @@ def load(
     lake_path: LakePath = None,
     clickhouse_url: ClickHouseUrl = None,
     log_level: LogLevel = None,
-    once: Annotated[bool, typer.Option("--once", help="Load what there is, then stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Load what is recorded, then stop.")] = False,
     first: Annotated[
         int | None,
         typer.Option(
-            "--from", metavar="SEQUENCE", min=1, help="Load again from here on: repairs what `verify` found. Then stop."
+            "--from",
+            metavar="SEQUENCE",
+            min=1,
+            help="Load again from this sequence on, to repair what `verify` found, then stop.",
         ),
     ] = None,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
     json: Told = False,
 ) -> None:
-    """Load the ledger into Parquet files and ClickHouse, in its order, on Spark. `up` does so when they are set.
+    """Load the ledger into Parquet files and ClickHouse, on Spark. `up` does this if they are configured.
 
-    One at a time loads a store; others stand by. While a store is away events wait in the ledger. For a repair the
-    loader that has the store, such as that of `up`, lets go of it and goes on afterwards.
+    One process loads a store at a time; others stand by. While a store is unreachable, events wait in the ledger.
+    During a repair, the loader that holds the store, such as that of `up`, releases it and continues afterwards.
 
     [dim]tidelock load lake --lake-path /srv/lake --once[/]
     """
@@ -152,12 +157,12 @@ def _dev() -> None:
 def kafka(
     config: Config = None,
     data: Data = None,
-    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0 takes a free one.")] = 9092,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0 picks a free one.")] = 9092,
     json: Told = False,
 ) -> None:
-    """Run a Kafka here: one broker, on this machine only, its messages in the data directory.
+    """Run a Kafka broker for this machine only, with its messages in the data directory.
 
-    Kafka itself, fetched the first time (40 MB). Ctrl-C stops it.
+    It is a real Kafka, downloaded the first time (40 MB). Press Ctrl-C to stop.
 
     [dim]tidelock dev kafka --port 9092[/]
     """
@@ -168,7 +173,7 @@ def kafka(
     terminal.say(f"Starting Kafka {VERSION} ...")
     broker = Broker(settings.data / "dev-kafka", settings.data, settings.spark.java, port)
     with broker:
-        terminal.say(f"[bold green]Kafka is up[/] at [bold]{broker.address}[/]. Ctrl-C stops it.")
+        terminal.say(f"[bold green]Kafka is up[/] at [bold]{broker.address}[/]. Press Ctrl-C to stop.")
         terminal.say(f"  [dim]mirror[/] TIDELOCK_KAFKA_BROKERS={broker.address} tidelock up")
         terminal.say(f"  [dim]log   [/] {broker.log}")
         if json:
@@ -184,14 +189,15 @@ def check_kafka(settings: Settings) -> None:
     """Raises SettingsError where there are no brokers to talk to, nor the means."""
     if not settings.kafka.brokers:
         raise SettingsError(
-            "no brokers are set: name them with `[kafka] brokers` in tidelock.toml, TIDELOCK_KAFKA_BROKERS or "
-            "--kafka-brokers; `tidelock dev kafka` runs one here",
+            "no Kafka brokers are configured: set them with `[kafka] brokers` in tidelock.toml, "
+            "TIDELOCK_KAFKA_BROKERS or "
+            "--kafka-brokers; `tidelock dev kafka` runs one on this machine",
             field="kafka.brokers",
         )
     try:
         from tidelock.mirror import cluster
     except ModuleNotFoundError as error:
-        raise SettingsError(f"{error.name} is not installed; it comes with: pip install 'tidelock[kafka]'") from None
+        raise SettingsError(f"{error.name} is not installed; install it with: pip install 'tidelock[kafka]'") from None
     cluster.check(settings.kafka)
 
 

@@ -80,7 +80,9 @@ def _java(settings: Settings) -> Finding:
     named = settings.spark.java
     found = ask(named / "bin" / "java") if named is not None else find_java(os.environ)
     if found is None or not found.fits:
-        return Finding("java", False, f"{named} is no Java 17 or 21", "name another with `spark.java` or JAVA_HOME")
+        return Finding(
+            "java", False, f"{named} is not Java 17 or 21", "name another Java with `spark.java` or JAVA_HOME"
+        )
     return Finding("java", True, f"{found.version} in {found.home}")
 
 
@@ -92,7 +94,7 @@ def _driver(settings: Settings) -> Finding:
     jar = settings.data / "jars" / packages.NAME
     if zipfile.is_zipfile(jar):
         return Finding("jdbc driver", True, str(jar))
-    return Finding("jdbc driver", True, "not there yet: the first start of the fold fetches it")
+    return Finding("jdbc driver", True, "not there yet; the first start of the fold downloads it")
 
 
 def _workers(_: Settings) -> Finding:
@@ -101,7 +103,7 @@ def _workers(_: Settings) -> Finding:
     try:
         found = environment(python)
     except (OSError, ValueError) as error:
-        return Finding("workers", False, f"{python} does not run: {error}", "set PYSPARK_PYTHON to the Python to use")
+        return Finding("workers", False, f"{python} cannot be run: {error}", "set PYSPARK_PYTHON to the Python to use")
     return _finding("workers", found)
 
 
@@ -115,7 +117,7 @@ def _executors(settings: Settings) -> Iterator[Finding]:
         with Spark(replace(settings.spark, conf=conf), settings.data) as spark:
             found = spark.environments(_EXECUTORS_S)
     except TidelockError as error:
-        advice = "start the cluster, or free a core of it; PYSPARK_PYTHON is a Python that every executor has"
+        advice = "start the cluster or free a core; PYSPARK_PYTHON must name a Python that every executor has"
         yield Finding("executors", False, str(error), advice)
         return
     for place in found:
@@ -132,7 +134,7 @@ def _finding(name: str, found: Environment) -> Finding:
 
 def _postgres(settings: Settings) -> Finding:
     if settings.database_url is None:
-        return Finding("postgres", True, f"embedded, programs in {find_binaries(settings.postgres.binaries)}")
+        return Finding("postgres", True, f"embedded, with the programs in {find_binaries(settings.postgres.binaries)}")
     try:
         with psycopg.connect(settings.database_url, connect_timeout=_CONNECT_S) as connection:
             found = connection.info.server_version
@@ -150,7 +152,12 @@ def _port(settings: Settings) -> Finding:
         try:
             probe.bind((settings.host, settings.port))
         except OSError as error:
-            return Finding("port", False, f"{place}: {error.strerror}", "stop what listens there, or set --port")
+            return Finding(
+                "port",
+                False,
+                f"{place}: {error.strerror}",
+                "stop the program that listens there, or choose another with --port",
+            )
     return Finding("port", True, f"{place} is free")
 
 
@@ -158,7 +165,7 @@ def _disk(settings: Settings) -> Finding:
     place = next(parent for parent in (settings.data.absolute(), *settings.data.absolute().parents) if parent.exists())
     free = shutil.disk_usage(place).free
     ok = free >= _DISK_BYTES and os.access(place, os.W_OK)
-    advice = None if ok else "make room, or set another place with --data"
+    advice = None if ok else "free some space, or choose another directory with --data"
     return Finding("disk", ok, f"{free / 1024**3:.1f} GiB free for {settings.data}", advice)
 
 
@@ -166,10 +173,10 @@ def _memory(_: Settings) -> Finding:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
-        return Finding("memory", True, "not known here")
+        return Finding("memory", True, "unknown on this system")
     available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     ok = available >= _MEMORY_BYTES
-    advice = None if ok else "Spark and Postgres want 2 GiB; lower `spark.driver_memory` if need be"
+    advice = None if ok else "Spark and Postgres need 2 GiB; if there is less, lower `spark.driver_memory`"
     return Finding("memory", ok, f"{available / 1024**3:.1f} GiB available", advice)
 
 

@@ -44,30 +44,40 @@ app = typer.Typer()
 @app.command("import", rich_help_panel="Events")
 def import_file(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="CSV, JSONL or Parquet; the first two also .gz or .zst.")
+        Path, typer.Argument(metavar="FILE", help="CSV, JSONL or Parquet; CSV and JSONL also as .gz or .zst.")
     ],
-    stream: Annotated[str | None, typer.Option(metavar="NAME", help="Stream of rows that name none.")] = None,
+    stream: Annotated[str | None, typer.Option(metavar="NAME", help="Stream of rows that do not name one.")] = None,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Tenant of rows that name none.", show_default="default")
+        str | None, typer.Option(metavar="NAME", help="Tenant of rows that do not name one.", show_default="default")
     ] = None,
     file_format: Annotated[
-        str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="What the ending does not tell.")
+        str | None,
+        typer.Option(
+            "--format", metavar="csv|jsonl|parquet", help="Format, if the file name's ending does not show it."
+        ),
     ] = None,
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="COLUMN=FIELD", help="A column's field; data.NAME a member of data, - leaves it out."
+            "--map",
+            metavar="COLUMN=FIELD",
+            help="Map a column to a field; data.NAME is a member of data, - leaves the column out.",
         ),
     ] = None,
     rejects: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every row that was not taken there, as JSONL.")
+        Path | None, typer.Option(metavar="FILE", help="Write every row that was not recorded to this file, as JSONL.")
     ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Do not go on where an earlier run stopped.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start from the first row, even if an earlier run stopped halfway.")
+    ] = False,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Keep the file's order instead of recording it in order of ts.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be recorded, and why the rest would not; record nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would be recorded, and why the rest would not, without recording anything."
+        ),
     ] = False,
     chunk: Annotated[str | None, setting("import_chunk_events", "COUNT")] = None,
     config: Config = None,
@@ -77,9 +87,10 @@ def import_file(
 ) -> None:
     """Record the events of a file, in order of their ts, each once.
 
-    Columns named like an event's fields are these; all others become members of data. Rows without ts come last.
+    Columns named like fields of an event map to those fields; all others become members of data. Rows without ts come
+    last.
 
-    Stop it at any time: run again it goes on where it was, and what is recorded already is a duplicate.
+    It can be stopped at any time: run again, it resumes where it stopped, and events already recorded are duplicates.
 
     [dim]tidelock import calls.csv --stream api_calls --map customer=customerRef --map when=ts --dry-run[/]
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
@@ -147,11 +158,16 @@ def _dry_run(settings: Settings, wanted: ImportFile, *, json: bool) -> NoReturn:
 @app.command("export", rich_help_panel="Events")
 def export_file(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default="stdout")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default="stdout")
     ] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="jsonl|csv|parquet", help="Format.", show_default="by the ending, else jsonl"),
+        typer.Option(
+            "--format",
+            metavar="jsonl|csv|parquet",
+            help="Format.",
+            show_default="by the file name's ending, else jsonl",
+        ),
     ] = None,
     tenant: Tenant = None,
     stream: Stream = None,
@@ -164,11 +180,11 @@ def export_file(
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl, to stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Same as --format jsonl, on stdout.")] = False,
 ) -> None:
-    """Write events to a file, in ledger order, as the ledger is now.
+    """Write the events now in the ledger to a file, in ledger order.
 
-    The file appears under its name when it is complete. `tidelock import` reads all of these formats.
+    The file gets its name when it is complete. `tidelock import` reads every format.
 
     [dim]tidelock export -o january.parquet --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z[/]
     [dim]tidelock export --stream api_calls | jq .quantity[/]
@@ -188,13 +204,13 @@ def export_file(
         before=before,
     )
     if json and (output is not None or file_format not in (None, "jsonl")):
-        raise SettingsError("--json is --format jsonl to stdout; leave it out to have another format or a file")
+        raise SettingsError("--json means --format jsonl on stdout; omit it for another format or a file")
     if output is None:
         wanted = file_format or "jsonl"
         if wanted not in FORMATS:
-            raise SettingsError(f"--format {wanted!r} is not known; known are {', '.join(FORMATS)}")
+            raise SettingsError(f"--format {wanted!r} is not a known format; choose one of {', '.join(FORMATS)}")
         if wanted == "parquet" and sys.stdout.isatty():
-            raise SettingsError("Parquet is not for the eye; name a file with --output")
+            raise SettingsError("Parquet is a binary format; give a file name with --output")
         with found_ledger(settings) as database, terminal.output() as out:
             asyncio.run(export(database, events, wanted, out, lambda *_: None))
         return
@@ -264,7 +280,7 @@ def _show_dry_run(result: DryRun, wanted: ImportFile) -> None:
                 f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: they occurred longer before the latest event "
                 "of their counter than the meter's lateness"
             )
-    _show_problems(result.problems, rejected + result.conflicts, "an import with --rejects FILE writes all of them")
+    _show_problems(result.problems, rejected + result.conflicts, "import with --rejects FILE to write all of them")
 
 
 def _show_problems(problems: Sequence[RowProblem], count: int, hint: str) -> None:
@@ -291,7 +307,7 @@ def _show(result: Imported, file: Path, took_s: float, rejects: Path | None) -> 
     shown = ", ".join(f"[{colour if count else 'dim'}]{count:,} {name}[/]" for name, count, colour in counts)
     skipped = f", {result.skipped:,} control events skipped" if result.skipped else ""
     terminal.show(f"{rows:,} rows of {escape(file.name)} in {took_s:.1f} s: {shown}{skipped}")
-    hint = f"all are in {escape(str(rejects))}" if rejects else "--rejects FILE writes all of them"
+    hint = f"see {escape(str(rejects))} for all of them" if rejects else "--rejects FILE writes all of them"
     _show_problems(result.problems, result.rejected + result.conflicts, hint)
     if not result.finished:
-        terminal.say(f"Stopped after {result.rows_done:,} rows. Run it again to go on.")
+        terminal.say(f"Stopped after {result.rows_done:,} rows. Run the command again to continue.")

@@ -39,7 +39,7 @@ Config = Annotated[
         "--config",
         metavar="FILE",
         help="Settings file.",
-        show_default="./tidelock.toml if there is one",
+        show_default="./tidelock.toml, if it exists",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -48,11 +48,9 @@ DatabaseUrl = Annotated[str | None, setting("database_url", "URL")]
 Host = Annotated[str | None, setting("host", "HOST")]
 Port = Annotated[str | None, setting("port", "PORT")]
 LogLevel = Annotated[str | None, setting("log_level", "LEVEL")]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs; lists are one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; lists are one object per line.")]
 #: the `--json` of commands that run on
-Told = Annotated[
-    bool, typer.Option("--json", help="Tell of the start and the stop in JSON, one object a line, on stdout.")
-]
+Told = Annotated[bool, typer.Option("--json", help="Report start and stop as JSON on stdout, one object per line.")]
 
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant.")]
 Stream = Annotated[str | None, typer.Option("--stream", metavar="NAME", help="Only this stream.")]
@@ -64,7 +62,7 @@ From = Annotated[
 To = Annotated[
     str | None, typer.Option("--to", metavar="TIME", help="Occurred before: RFC 3339, or epoch milliseconds.")
 ]
-After = Annotated[int | None, typer.Option("--after", metavar="SEQUENCE", help="Behind this sequence.")]
+After = Annotated[int | None, typer.Option("--after", metavar="SEQUENCE", help="After this sequence.")]
 Before = Annotated[int | None, typer.Option("--before", metavar="SEQUENCE", help="Before this sequence.")]
 
 
@@ -100,7 +98,7 @@ def check_texts(**given: str | None) -> None:
     for name, value in given.items():
         # Python keeps bytes of an argument that are no UTF-8 as half surrogate pairs.
         if value is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
-            raise SettingsError(f"{name}: {value!r} is no text; it must be UTF-8 without NUL")
+            raise SettingsError(f"{name}: {value!r} is not valid text; it must be UTF-8 without NUL")
 
 
 def _instant(flag: str, text: str | None) -> int | None:

@@ -37,14 +37,14 @@ def fold(
     data: Data = None,
     database_url: DatabaseUrl = None,
     log_level: LogLevel = None,
-    once: Annotated[bool, typer.Option("--once", help="Fold what there is, then stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Fold what is recorded, then stop.")] = False,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
     json: Told = False,
 ) -> None:
-    """Fold the ledger into counters, adjustments and latest rows, on Spark. `up` does so by itself.
+    """Fold the ledger into counters, adjustments and latest rows, on Spark. `up` does this automatically.
 
-    One at a time folds a ledger; others stand by. Definitions that changed since the tables were made are refused:
-    see `tidelock replay`.
+    One process folds a ledger at a time; others stand by. It refuses to start if definitions changed since the tables
+    were built: see `tidelock replay`.
 
     [dim]DATABASE_URL=postgresql://tidelock@db.example/tidelock tidelock fold[/]
     """
@@ -62,21 +62,21 @@ def fold(
 def replay(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Meters or streams; none: those whose definitions changed."),
+        typer.Argument(metavar="[NAME]...", help="Meters or streams; default: those whose definitions changed."),
     ] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     log_level: LogLevel = None,
     source: Annotated[
-        Origin, typer.Option("--from", help="Where events are read: the lake spares the database, where it is loaded.")
+        Origin, typer.Option("--from", help="Where to read events from; a loaded lake takes load off the database.")
     ] = Origin.ledger,
     json: Told = False,
 ) -> None:
-    """Fold definitions anew from the first event, and swap their tables for the new ones.
+    """Rebuild tables from the first event, then swap the new tables in.
 
-    Readers see the old rows until the swap and the new ones after it; only what differs becomes a change. A running
-    fold goes on meanwhile.
+    Readers see the old rows until the swap and the new ones after it; only differences become changes. A running fold
+    continues meanwhile.
 
     [dim]tidelock replay api_calls --from lake[/]
     """
@@ -95,23 +95,25 @@ def replay(
         )
 
 
-@app.command(rich_help_panel="Look after")
+@app.command(rich_help_panel="Operations")
 def recompute(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Meters or streams; none: all tables, every row.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Meters or streams; default: every row of every table."),
     ] = None,
     _check: Annotated[
-        bool, typer.Option("--check", help="Compare and change nothing, which is all it does; may be left out.")
+        bool,
+        typer.Option("--check", help="Only compare, change nothing. This is the default, so the flag may be omitted."),
     ] = False,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Fold the ledger anew beside the tables, and compare every column of every row.
+    """Fold the whole ledger again, apart from the tables, and compare every column of every row.
 
-    Exits with 1 and shows the first differences. Nothing is repaired: `tidelock replay NAME` does that. A running fold
-    goes on meanwhile.
+    Exits with 1 and shows the first differences, if any. Nothing is repaired: `tidelock replay NAME` does that. A
+    running fold continues meanwhile.
 
     [dim]tidelock recompute --check api_calls[/]
     """
@@ -132,7 +134,7 @@ def recompute(
         )
     if not found.ok:
         repair = f"tidelock replay {' '.join(names)}" if names else "tidelock replay NAME"
-        raise Difference(f"the tables are not what the ledger gives: {found.summary()}; `{repair}` makes them anew")
+        raise Difference(f"the tables differ from what the ledger gives: {found.summary()}; `{repair}` rebuilds them")
 
 
 def recomputed(settings: Settings, database: Database, names: Sequence[str], stop: threading.Event) -> Recomputation:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="API keys: who may write and read, for which tenant.",
+    help="API keys: who may read and write, and for which tenant.",
 )
 
 #: of connections
@@ -28,20 +28,22 @@ _NAME = "tidelock keys"
 
 @app.command()
 def create(
-    tenant: Annotated[str, typer.Option(metavar="NAME", help="Tenant it reads and writes; * is every tenant.")],
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Tenant it may read and write; * means every tenant.")],
     scope: Annotated[
         list[str], typer.Option(metavar="SCOPE", help="ingest, read, triggers or admin; may be repeated.")
     ],
-    stream: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Streams it may write; all without.")] = None,
-    label: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
+    stream: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Streams it may write; default: all.")
+    ] = None,
+    label: Annotated[str, typer.Option(metavar="TEXT", help="Description of its purpose.")] = "",
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Make a key. Its text is shown once and kept nowhere.
+    """Create a key. It is shown once and not stored.
 
-    From the first key on every request needs one.
+    Once a key exists, every request needs one.
 
     [dim]tidelock keys create --tenant acme --scope ingest --scope read --label "billing service"[/]
     """
@@ -55,7 +57,7 @@ def create(
         terminal.write_json({**told, "label": label})
         return
     terminal.show(f"[bold]{key}[/]")
-    terminal.say(f"Keep it now: it cannot be shown again. Revoke it with: tidelock keys revoke {key_id}")
+    terminal.say(f"Store it now: it cannot be shown again. Revoke it with: tidelock keys revoke {key_id}")
 
 
 @app.command("list")
@@ -65,7 +67,7 @@ def list_all(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show every key, revoked ones too, without their texts.
+    """List all keys, including revoked ones, without the keys themselves.
 
     [dim]tidelock keys list --json | jq 'select(.revokedAt == null)'[/]
     """
@@ -93,18 +95,21 @@ def list_all(
             ],
         )
     else:
-        terminal.say("No keys: every request is taken, on this machine only. `tidelock keys create` makes the first.")
+        terminal.say(
+            "No keys: any request from this machine is accepted, and none from others. `tidelock keys create` "
+            "creates the first."
+        )
 
 
 @app.command()
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="Of the key, as `keys list` shows it.")],
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, as shown by `keys list`.")],
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """End a key. Running servers hear of it at once.
+    """Revoke a key. Running servers refuse it at once.
 
     [dim]tidelock keys revoke key_7f3a9c1e04b2[/]
     """

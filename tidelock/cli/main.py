@@ -92,9 +92,9 @@ for commands in (serve, files, backfill, tables, fold, copies, tail, checks):
     app.add_typer(commands.app)
 app.add_typer(connect.app, name="connect", rich_help_panel="Events")
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
-app.add_typer(keys.app, name="keys", rich_help_panel="Look after")
-app.add_typer(salts.app, name="salts", rich_help_panel="Look after")
-app.add_typer(copies.dev, name="dev", rich_help_panel="Look after")
+app.add_typer(keys.app, name="keys", rich_help_panel="Operations")
+app.add_typer(salts.app, name="salts", rich_help_panel="Operations")
+app.add_typer(copies.dev, name="dev", rich_help_panel="Operations")
 
 
 def _terminate(number: int, _: FrameType | None) -> None:

@@ -53,7 +53,7 @@ def tail_ordered(
     table = ordered_table(catalog, stream)
     kept = catalog.definitions.streams[stream].live
     if follow and not kept:
-        raise SettingsError(f"{stream} has live = false, so that there is nothing to follow; leave out --follow")
+        raise SettingsError(f"{stream} has live = false, so its changes cannot be followed; omit --follow")
     tail = OrderedTail(table, tenant, kept=kept, position=after or 0)
     printer = _Printer(table.columns, json=json)
 
@@ -119,7 +119,7 @@ class _Printer:
         if self._rewritten != change.source_timestamp:
             self._rewritten = change.source_timestamp
             at = format_instant(change.source_timestamp)
-            terminal.say(f"The definition was changed at {at}: rows before it are others now. --after 0 shows them.")
+            terminal.say(f"The definition changed at {at}, which changed earlier rows too. --after 0 shows them.")
         return False
 
     def _object(self, change: Change) -> dict[str, object]:

@@ -15,7 +15,7 @@ from tidelock.cli.session import asked, found_ledger, made_ledger
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Salts, from which keys are derived: rotate them in two steps, `add` and then `promote`.",
+    help="Salts for deriving idempotency keys. Rotate them in two steps: `add`, then `promote`.",
 )
 
 #: of connections
@@ -30,7 +30,7 @@ def list_all(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show the salts, the one that derives first.
+    """List the salts, the deriving one first.
 
     [dim]tidelock salts list[/]
     """
@@ -51,7 +51,7 @@ def add(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Make a salt known, step one: every process recognises what it derives, and derives nothing with it yet.
+    """Step one: add a salt. Every process recognises keys derived from it, but derives none with it yet.
 
     [dim]tidelock salts add[/]
     """
@@ -62,18 +62,20 @@ def add(
         salts = asked(database, _NAME, lambda each: add_salt(each, salt)).salts
     _show(salts, reveal=False, json=json)
     if len(salts) > 1 and not json:
-        terminal.say(f"Known to every process at its next commit. Step two: tidelock salts promote {len(salts) - 1}")
+        terminal.say(f"Every process knows it at its next commit. Step two: tidelock salts promote {len(salts) - 1}")
 
 
 @app.command()
 def promote(
-    position: Annotated[int, typer.Argument(metavar="POSITION", help="Of the salt, as `salts list` shows it.")],
+    position: Annotated[
+        int, typer.Argument(metavar="POSITION", help="Position of the salt, as shown by `salts list`.")
+    ],
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Let a known salt derive, step two. The others stay known: retries of what they derived are duplicates.
+    """Step two: derive keys from a known salt. The others stay known, so retries of older events are still duplicates.
 
     [dim]tidelock salts promote 1[/]
     """

@@ -41,8 +41,8 @@ AcceptLostTail = Annotated[
     bool,
     typer.Option(
         "--accept-lost-tail",
-        help="Where the anchor file proves that the ledger's last events are gone: record that they are lost, and go "
-        "on above them.",
+        help="If the anchor file proves that the ledger's last events are gone, record the loss and continue above "
+        "them.",
     ),
 ]
 
@@ -59,9 +59,9 @@ def up(
     accept_lost_tail: AcceptLostTail = False,
     json: Told = False,
 ) -> None:
-    """Run everything here: ledger and API, with a Postgres of its own.
+    """Run everything on this machine: ledger and API, with an embedded Postgres.
 
-    One `up` per data directory. Ctrl-C stops it; what was acknowledged is safe either way.
+    One `up` per data directory. Press Ctrl-C to stop; acknowledged events are safe however it ends.
 
     [dim]tidelock up --data ./.tidelock --port 8080[/]
     """
@@ -81,7 +81,7 @@ def up(
 
 @app.command(rich_help_panel="Run")
 def demo(
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: forget what earlier demos recorded.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: delete what earlier demos recorded.")] = False,
     data: Data = None,
     config: Annotated[
         Path | None,
@@ -92,12 +92,12 @@ def demo(
     host: Host = None,
     port: Port = None,
     log_level: LogLevel = None,
-    turn: Annotated[str, typer.Option("--turn", metavar="DURATION", help="How often its producers send.")] = "250ms",
+    turn: Annotated[str, typer.Option("--turn", metavar="DURATION", help="How often the producers send.")] = "250ms",
     json: Told = False,
 ) -> None:
     """Run everything with a live feed: a trading desk and an API, with retries, skewed clocks and late events.
 
-    Ctrl-C stops it and keeps its data; the next demo goes on from there. Webhooks may go to this machine.
+    Press Ctrl-C to stop; the data is kept, and the next demo continues from it. Webhooks may be sent to this machine.
 
     [dim]tidelock demo --fresh[/]
     """
@@ -131,7 +131,7 @@ def serve(
     accept_lost_tail: AcceptLostTail = False,
     json: Told = False,
 ) -> None:
-    """Serve a ledger in production: any number of these on one database, declared streams only.
+    """Serve a ledger in production: any number of processes on one database, declared streams only.
 
     [dim]DATABASE_URL=postgresql://tidelock@db.example/tidelock tidelock serve --host 0.0.0.0[/]
     """
@@ -150,7 +150,7 @@ def migrate(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Bring the database's schema up to date, or make it. `up` and `serve` do so by themselves.
+    """Create the database schema or bring it up to date. `up` and `serve` do this automatically.
 
     [dim]tidelock migrate --database-url postgresql://tidelock@db.example/tidelock[/]
     """
@@ -174,11 +174,12 @@ def migrate(
 def _claim_for_demo(settings: Settings, *, fresh: bool) -> None:
     """Make sure that sample events go into a demo's ledger. Raises SettingsError where there is another."""
     if settings.database_url is not None:
-        raise SettingsError("the demo records sample events in a ledger of its own: unset DATABASE_URL for it")
+        raise SettingsError("the demo needs a ledger of its own for its sample events: unset DATABASE_URL")
     mark = settings.data / "demo.ledger"
     if (settings.data / "postgres").exists() and not mark.exists():
         raise SettingsError(
-            f"the ledger in {settings.data} is not a demo's, and would get its events: name another place with --data"
+            f"the ledger in {settings.data} was not created by the demo, which would add sample events to it: "
+            "choose another directory with --data"
         )
     if fresh:
         _forget(settings)
@@ -197,7 +198,8 @@ def _forget(settings: Settings) -> None:
     open_database(settings).close()
     if postmaster.find(cluster.absolute()) is not None:
         raise SettingsError(
-            f"another command uses the ledger in {settings.data}: stop it first, or name another place with --data"
+            f"another command uses the ledger in {settings.data}: stop it first, or choose another directory with "
+            "--data"
         )
     shutil.rmtree(cluster)
     settings.anchor_path.unlink(missing_ok=True)
@@ -269,11 +271,7 @@ def _place(settings: Settings, flagged: bool) -> str:
 
 def _welcome(url: str, took_s: float, event: str | None, *, keyless: bool) -> str:
     header = "" if keyless else "-H 'authorization: Bearer KEY' "
-    keys = (
-        "none made: every request is taken; [bold]tidelock keys create[/] makes one"
-        if keyless
-        else "every request needs one"
-    )
+    keys = "none: every request is accepted; create one with [bold]tidelock keys create[/]" if keyless else "required"
     console = f"  [dim]console [/] {url}/\n" if find_spec("nicegui") is not None else ""
     ask = (
         "  [dim]try     [/] no stream is declared, so no event is taken yet: define a stream or a meter in "
@@ -283,7 +281,7 @@ def _welcome(url: str, took_s: float, event: str | None, *, keyless: bool) -> st
         f"             -d '{escape(event)}'"
     )
     return (
-        f"[bold green]Tidelock is up[/] at [bold]{url}[/] after {took_s:.1f} s. Ctrl-C stops it.\n"
+        f"[bold green]Tidelock is up[/] at [bold]{url}[/] after {took_s:.1f} s. Press Ctrl-C to stop.\n"
         f"{console}"
         f"  [dim]API docs[/] {url}/docs\n"
         f"  [dim]API keys[/] {keys}\n"

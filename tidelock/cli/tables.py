@@ -33,7 +33,7 @@ app = typer.Typer()
 
 AsOf = Annotated[
     int | None,
-    typer.Option("--as-of", metavar="SEQUENCE", min=1, help="As it was when the fold had come to this sequence."),
+    typer.Option("--as-of", metavar="SEQUENCE", min=1, help="As of this sequence."),
 ]
 
 _CHANGES_MAX = 100_000
@@ -46,16 +46,16 @@ _PARTS = {"folded": "green", "adjusted": "yellow", "error": "red"}
 @app.command(rich_help_panel="Tables")
 def usage(
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="Name of a meter.")],
-    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="A customerRef.")],
+    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="customerRef of the customer.")],
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Periods that end after: RFC 3339 or epoch ms.")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="Periods that start before: RFC 3339 or epoch ms.")
     ] = None,
-    groups: Annotated[bool, typer.Option("--groups", help="By the meter's groups.")] = False,
+    groups: Annotated[bool, typer.Option("--groups", help="Break the usage down by the meter's groups.")] = False,
     as_of: AsOf = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose customer.")] = DEFAULT_TENANT,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant of the customer.")] = DEFAULT_TENANT,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -81,20 +81,20 @@ def usage(
 
 @app.command(rich_help_panel="Tables")
 def changes(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Such as counters, or a keyed stream.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Table, such as counters, a window or a keyed stream.")],
     number: Annotated[
         int | None,
         typer.Option(
             "-n",
             metavar="COUNT",
-            help="Only the last so many.",
-            show_default="all that are kept",
+            help="Only this many of the last changes.",
+            show_default="all that are retained",
             min=1,
             max=_CHANGES_MAX,
         ),
     ] = None,
     after: Annotated[
-        int | None, typer.Option("--after", metavar="SOURCE_TIMESTAMP", help="Behind this source timestamp.")
+        int | None, typer.Option("--after", metavar="SOURCE_TIMESTAMP", help="After this source timestamp.")
     ] = None,
     tenant: Tenant = None,
     config: Config = None,
@@ -102,7 +102,7 @@ def changes(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show what the fold did to a table: one line per key and request, with the row before and after.
+    """Show the changes of a table: one line per key and request, with the row before and after.
 
     [dim]tidelock changes counters -n 20[/]
     [dim]tidelock changes trades --after 1794780600123456000 --json[/]
@@ -119,26 +119,29 @@ def changes(
 @app.command(rich_help_panel="Tables")
 def explain(
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="Name of a meter.")],
-    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="A customerRef.")],
+    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="customerRef of the customer.")],
     period: Annotated[
         str | None,
-        typer.Option("--period", metavar="TIME", help="An instant or a date of the period.", show_default="latest"),
+        typer.Option("--period", metavar="TIME", help="An instant or date in the period.", show_default="latest"),
     ] = None,
     group: Annotated[str | None, typer.Option("--group", metavar="TEXT", help="Only this group of the meter.")] = None,
-    no_group: Annotated[bool, typer.Option("--no-group", help="Only what has no value to be grouped by.")] = False,
+    no_group: Annotated[
+        bool, typer.Option("--no-group", help="Only the group of events without a value in the group column.")
+    ] = False,
     as_of: AsOf = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose customer.")] = DEFAULT_TENANT,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant of the customer.")] = DEFAULT_TENANT,
     events: Annotated[
-        int, typer.Option("--events", metavar="COUNT", help="Show so many events, the first.", min=0, max=_EVENTS_MAX)
+        int,
+        typer.Option("--events", metavar="COUNT", help="Show this many of the first events.", min=0, max=_EVENTS_MAX),
     ] = 10,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Explain a number: what was counted, what came late, what was not counted, and the events themselves.
+    """Explain a number: what was counted, what was late, what was not counted, and the events themselves.
 
-    Exits with 1 if the counter that the fold keeps is another one.
+    Exits with 1 if the stored counter differs.
 
     [dim]tidelock explain api_calls cus_1[/]
     [dim]tidelock explain api_calls cus_1 --period 2026-01-01 --events 100[/]
@@ -149,7 +152,7 @@ def explain(
     settings = read_settings(config, data=data, database_url=database_url)
     check_texts(tenant=tenant, metric=metric, customer=customer, group=group)
     if no_group and group is not None:
-        raise SettingsError("--group and --no-group are two groups; give one")
+        raise SettingsError("--group and --no-group select different groups; give only one")
     asked = Asked(
         tenant, metric, customer, _instant(period),
         group=group, of_group=no_group or group is not None, as_of=as_of,
@@ -161,9 +164,7 @@ def explain(
     else:
         _show_explanation(found)
     if found.agrees is False:
-        raise Difference(
-            "the counter that the fold keeps is another one than its events make; see tidelock recompute --check"
-        )
+        raise Difference("the stored counter differs from what its events give; see tidelock recompute --check")
 
 
 @app.command(rich_help_panel="Tables")
@@ -171,7 +172,7 @@ def drain(
     window: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WINDOW]", help="A window by event time, or STREAM_ordered; none: all of them.", show_default=False
+            metavar="[WINDOW]", help="A window by event time, or STREAM_ordered; default: all.", show_default=False
         ),
     ] = None,
     config: Config = None,
@@ -179,10 +180,10 @@ def drain(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Close open windows and release what is held back, without waiting for later events.
+    """Close open windows and release held rows, without waiting for later events.
 
-    It is recorded in the ledger, so a replay closes the same windows at the same place. Events that come afterwards for
-    what was closed are late, with the reason `drained`.
+    The drain is recorded in the ledger, so a replay closes the same windows at the same point. Later events for closed
+    windows are late, with the reason `drained`.
 
     [dim]tidelock drain volume_1m[/]
     """
@@ -207,8 +208,8 @@ def drain(
     terminal.show(
         f"Recorded as sequence [bold]{recorded.ingress_sequence}[/] at {at}, "
         f"source timestamp {recorded.source_timestamp}.\n"
-        f"As soon as the fold is through it, what {escape(', '.join(windows))} had open is closed and what was held "
-        "back is released, with that source timestamp. `tidelock status` shows how far the fold is."
+        f"When the fold reaches it, the open windows of {escape(', '.join(windows))} close and held rows are "
+        "released, with that source timestamp. `tidelock status` shows how far the fold is."
     )
 
 
@@ -228,7 +229,7 @@ def _show_usage(found: Usage, *, groups: bool) -> None:
     through = f"through sequence {found.through_sequence:,}"
     terminal.show(f"{what}: {found.aggregation} by {found.period}, {through}")
     if not found.items:
-        terminal.say("Nothing was used in that time.")
+        terminal.say("No usage in that time.")
         return
     terminal.show_table(
         ["from", "to", *(["group"] if groups else []), "value#", "adjustment#", "total#", "watermark"],
@@ -353,14 +354,14 @@ def _show_explanation(found: Explanation) -> None:
             ["sequence#", "occurred at", "part", "counted#", "change#", "total#", ""], map(_event_cells, found.items)
         )
     if found.next is not None and found.items:
-        terminal.show("[dim]There are more events: --events COUNT shows them.[/]")
+        terminal.show("[dim]There are more events; --events COUNT shows them.[/]")
 
 
 def _sum_in_words(found: Explanation) -> str:
     if not found.adjusted.count or found.value is None or found.adjustment is None:
         return ""
     sign, size = ("-", found.adjustment[1:]) if found.adjustment.startswith("-") else ("+", found.adjustment)
-    return f"= {found.value} in time {sign} {size} by what came late"
+    return f"= {found.value} in time {sign} {size} late"
 
 
 def _event_cells(event: ExplainedEvent) -> tuple[str, ...]:
@@ -378,15 +379,15 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
         return [name]
     if name in definitions.windows:
         raise SettingsError(
-            f"{shown(name)} goes by arrival: it holds nothing back and closes by itself as time passes, so there is "
-            "nothing to drain; that is for windows with eventtime.enabled and for streams with ordered = true"
+            f"{shown(name)} is a window by arrival: it holds no rows and closes by itself as time passes, so there "
+            "is nothing to drain; drain windows with eventtime.enabled and streams with ordered = true"
         )
     if not found:
         raise SettingsError(
             "there is nothing to drain: no window has eventtime.enabled, and no stream has ordered = true"
         )
     if name is not None:
-        raise SettingsError(f"there is no window {shown(name)} by event time; there are: {', '.join(found)}")
+        raise SettingsError(f"there is no window {shown(name)} by event time; available: {', '.join(found)}")
     return found
 
 

@@ -53,14 +53,16 @@ def tail(
         typer.Option(
             "-n",
             metavar="COUNT",
-            help="How many of the last events.",
-            show_default=f"{_TAIL}; with --after all",
+            help="How many of the last events to show.",
+            show_default=f"{_TAIL}; all with --after",
             min=0,
             max=_TAIL_MAX,
         ),
     ] = None,
     after: After = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is recorded from now on.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep running and print events as they are recorded.")
+    ] = False,
     tenant: Tenant = None,
     stream: Stream = None,
     customer: Customer = None,
@@ -70,8 +72,8 @@ def tail(
         typer.Option(
             "--ordered",
             metavar="STREAM",
-            help="Instead the rows of this stream in the order of their event time, with its watermark after the rows "
-            "that it released. --after is a source timestamp then; 0 shows all.",
+            help="Show this stream's rows in event-time order instead, each watermark after the rows it released. "
+            "Then --after takes a source timestamp; 0 shows all.",
         ),
     ] = None,
     config: Config = None,
@@ -79,7 +81,7 @@ def tail(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show the last events, and follow the ledger.
+    """Show the last events, or follow the ledger.
 
     [dim]tidelock tail -f --stream api_calls[/]
     [dim]tidelock tail -n 100 --json | jq .customerRef[/]
@@ -93,7 +95,7 @@ def tail(
         from tidelock.cli.ordered import tail_ordered
 
         if stream or customer or causality:
-            raise SettingsError("--ordered shows all rows of one stream: only --tenant goes with it")
+            raise SettingsError("--ordered shows all rows of one stream and can be combined with --tenant only")
         with found_ledger(settings) as database:
             tail_ordered(
                 database, settings, ordered, number=number, after=after, tenant=tenant, follow=follow, json=json
@@ -106,14 +108,14 @@ def tail(
 
 @app.command(rich_help_panel="Events")
 def trace(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A causalityKey: of a workflow run, a job.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="causalityKey of a workflow run or job.")],
     tenant: Tenant = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show the events of one causality key, across streams, each below the one that caused it.
+    """Show the events with one causality key, across streams, each below the event that caused it.
 
     [dim]tidelock trace run-42[/]
     """

@@ -32,10 +32,10 @@ Answer = TypeVar("Answer")
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Triggers: who is told when a row enters or leaves a condition.",
+    help="Triggers: send a webhook when a row enters or leaves a condition.",
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the trigger.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the trigger.", show_default=False)]
 
 _LIST_MAX = 100_000
 _SEQUENCE_MAX = 2**63 - 2
@@ -79,31 +79,36 @@ def list_all(
             ],
         )
     else:
-        terminal.say("No triggers. `tidelock triggers create` makes one.")
+        terminal.say("No triggers. Create one with `tidelock triggers create`.")
 
 
 @app.command()
 def create(
     name: Name,
-    table: Annotated[str, typer.Option(metavar="TABLE", help="Such as counters, a window or a keyed stream.")],
-    match: Annotated[str, typer.Option(metavar="JSON", help="Filter under which a row enters.")],
-    webhook: Annotated[str, typer.Option(metavar="URL", help="Who is told.")],
+    table: Annotated[
+        str, typer.Option(metavar="TABLE", help="Table to watch, such as counters, a window or a keyed stream.")
+    ],
+    match: Annotated[str, typer.Option(metavar="JSON", help="Filter; a row enters when it becomes true.")],
+    webhook: Annotated[str, typer.Option(metavar="URL", help="URL that webhooks are posted to.")],
     unmatch: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Filter under which it leaves.", show_default="match is not true")
+        str | None,
+        typer.Option(
+            metavar="JSON", help="Filter; a row leaves when it becomes true.", show_default="match is no longer true"
+        ),
     ] = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHSEC", help="Signs; may be repeated, newest first.", show_default="made"),
+        typer.Option(metavar="WHSEC", help="Signing secret; may be repeated, newest first.", show_default="generated"),
     ] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Whose rows.")] = None,
-    snapshot: Annotated[bool, typer.Option("--snapshot", help="Tell of rows that match already.")] = False,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Make it, and let it wait to be enabled.")] = False,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Tenant whose rows it sees.")] = None,
+    snapshot: Annotated[bool, typer.Option("--snapshot", help="Also send rows that already match.")] = False,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Make a trigger. It is recorded in the ledger, and sees what changes after that.
+    """Create a trigger. It is recorded in the ledger and sees changes after that.
 
     [dim]tidelock triggers create big --table trades --match '{"price": {"_gt": 9}}' --webhook https://example.com/[/]
     """
@@ -126,17 +131,17 @@ def create(
     if json:
         terminal.write_json(made)
         return
-    terminal.show(f"[bold]{escape(name)}[/] is made, as of sequence {made['createdSequence']:,}.")
+    terminal.show(f"[bold]{escape(name)}[/] created at sequence {made['createdSequence']:,}.")
     for text in made.get("secrets", ()):
         terminal.show(f"[bold]{text}[/]")
-        terminal.say("Keep the secret now, receivers verify by it: it cannot be shown again.")
+        terminal.say("Store the secret now; receivers verify signatures with it, and it cannot be shown again.")
 
 
 @app.command()
 def delete(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """End a trigger. What it has still to tell is not told any more.
+    """Delete a trigger. Webhooks not sent yet are dropped.
 
     [dim]tidelock triggers delete big[/]
     """
@@ -150,7 +155,7 @@ def delete(
 def enable(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """Let a trigger see changes from now on, as if it was made now.
+    """Enable a trigger. It sees changes from now on, as if it were created now.
 
     [dim]tidelock triggers enable big[/]
     """
@@ -161,7 +166,7 @@ def enable(
 def disable(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """Let a trigger see nothing and tell nothing until it is enabled.
+    """Disable a trigger. It sees no changes and sends nothing until it is enabled again.
 
     [dim]tidelock triggers disable big[/]
     """
@@ -172,9 +177,9 @@ def disable(
 def send_test(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """Send one sample, whose event_type is TEST, and show what the receiver answers.
+    """Send a sample webhook with event_type TEST, and show the receiver's response.
 
-    Exits with 1 when it is not taken, with 3 when nobody answers.
+    Exits with 1 if the receiver does not accept it, with 3 if it does not respond.
 
     [dim]tidelock triggers test big[/]
     """
@@ -195,22 +200,24 @@ def send_test(
         if result.response:
             terminal.show(escape(result.response))
     if result.status is None:
-        raise Unreachable(f"{sample.webhook} did not answer: {result.response}")
+        raise Unreachable(f"{sample.webhook} did not respond: {result.response}")
     if result.outcome != "delivered":
-        raise Difference(f"{sample.webhook} did not take it: {result.outcome} ({result.status})")
+        raise Difference(f"{sample.webhook} did not accept it: {result.outcome} ({result.status})")
 
 
 @app.command()
 def deliveries(
     name: Name,
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="pending, delivered or dead.")] = None,
-    number: Annotated[int, typer.Option("-n", metavar="COUNT", help="The newest so many.", min=1, max=_LIST_MAX)] = 100,
+    number: Annotated[
+        int, typer.Option("-n", metavar="COUNT", help="Show this many, newest first.", min=1, max=_LIST_MAX)
+    ] = 100,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show what became of a trigger's webhooks, the newest first.
+    """Show a trigger's deliveries, newest first.
 
     [dim]tidelock triggers deliveries big --status dead[/]
     """
@@ -242,15 +249,15 @@ def deliveries(
 @app.command()
 def attempts(
     name: Name,
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Of the webhook.", show_default=False)],
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="ID of the event.", show_default=False)],
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show every attempt to deliver one webhook, the newest first, with what the receiver answered.
+    """Show every attempt to deliver one webhook, newest first, with the receiver's response.
 
-    `triggers deliveries` shows the ids.
+    `triggers deliveries` shows the event IDs.
 
     [dim]tidelock triggers attempts big 0f9d1c22a1f04d5e8b3c6a7d9e8f7a6b[/]
     """
@@ -280,14 +287,14 @@ def redeliver(
     name: Name,
     event_id: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EVENT_ID]...", help="Which; none: all that are dead.", show_default=False),
+        typer.Argument(metavar="[EVENT_ID]...", help="Event IDs; default: all dead letters.", show_default=False),
     ] = None,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Deliver webhooks again, with the same ids: those that are dead, or those named.
+    """Deliver dead or named webhooks again, with the same IDs.
 
     [dim]tidelock triggers redeliver big[/]
     """
@@ -297,7 +304,7 @@ def redeliver(
     if json:
         terminal.write_json({"name": name, "queued": queued})
     else:
-        terminal.show(f"{queued:,} webhooks of {escape(name)} are queued.")
+        terminal.show(f"{queued:,} webhooks of {escape(name)} queued.")
 
 
 @app.command()
@@ -305,15 +312,15 @@ def replay(
     name: Name,
     first: Annotated[int, typer.Option("--from", metavar="SEQUENCE", help="First event of the range.", min=1)],
     last: Annotated[int, typer.Option("--to", metavar="SEQUENCE", help="Last event of the range.", max=_SEQUENCE_MAX)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what was told, and send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, without sending.")] = False,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Find again what a trigger told over a range of the ledger, and send it again, with the same ids.
+    """Find the webhooks of a trigger over a range of the ledger, and send them again with the same IDs.
 
-    It is found from the changes of its table; where these are not kept any more, the ledger is folded anew, on Spark.
+    They are found in the changes of its table; if those have expired, the ledger is folded again, on Spark.
 
     [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
     """
@@ -321,14 +328,14 @@ def replay(
 
     settings = read_settings(config, data=data, database_url=database_url)
     if last < first:
-        raise SettingsError("--to lies before --from")
+        raise SettingsError("--to is before --from")
     shown = queued = 0
     refolds = _Refolds(settings)
     with found_ledger(settings) as database:
         evaluated, folded = admin.evaluated_through(database)
         end = min(last, folded if dry_run else evaluated)
         if end < last:
-            terminal.say(f"Through sequence {end:,}: what comes after it is yet to be told.")
+            terminal.say(f"Through sequence {end:,}; later events have not been evaluated yet.")
         # Closed in any case: what was folded anew is removed then.
         with closing(admin.replay(database, name, first, end, refolds.fold)) as found:
             while first <= end and not refolds.stop.is_set() and (some := list(islice(found, _REPLAYED))):
@@ -336,12 +343,12 @@ def replay(
                 shown += len(some)
                 queued += 0 if dry_run else asyncio.run(admin.send_again(database, name, some))
     if refolds.stop.is_set():
-        terminal.say(f"stopped; {shown:,} were found, {queued:,} of them queued")
+        terminal.say(f"stopped; {shown:,} found, {queued:,} of them queued")
         raise typer.Exit(128 + signal.SIGINT)
     if not shown and not json:
-        terminal.say(f"{escape(name)} told nothing there.")
+        terminal.say(f"{escape(name)} sent nothing in that range.")
     if not dry_run:
-        terminal.say(f"{queued:,} are queued to be delivered again; those that wait already are not queued twice.")
+        terminal.say(f"{queued:,} queued for redelivery; webhooks already waiting are not queued twice.")
 
 
 def _switch(settings: Settings, name: str, *, enabled: bool, json: bool) -> None:
@@ -382,7 +389,7 @@ class _Refolds:
 
         self.stop = stop_on_signals()
         tell = teller("replay", False)
-        tell("changes that it takes are not kept any more (setting changes_retention); the ledger is folded anew")
+        tell("the changes needed have expired (setting changes_retention); folding the ledger again")
         with (
             terminal.Work("folding anew", "events") as work,
             composition.started_spark(self._settings, tell) as spark,

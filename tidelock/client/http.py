@@ -143,12 +143,12 @@ class Client:
                 answer = self._http.request(method, path, **given)
                 if settled(answer):
                     return decoded(answer, numbers)
-                why, asked_s = f"it answered {answer.status_code}", asked_to_wait_s(answer)
+                why, asked_s = f"it responded with {answer.status_code}", asked_to_wait_s(answer)
             except httpx.TransportError as error:
                 why = str(error) or type(error).__name__
             if pause_s is not None:
                 time.sleep(max(pause_s, asked_s))
-        raise NoAnswer(f"no answer from {self._http.base_url} after {self._tries} tries: {why}")
+        raise NoAnswer(f"no response from {self._http.base_url} after {self._tries} tries: {why}")
 
 
 class AsyncClient:
@@ -263,9 +263,9 @@ class AsyncClient:
                 answer = await self._http.request(method, path, **given)
                 if settled(answer):
                     return decoded(answer, numbers)
-                why, asked_s = f"it answered {answer.status_code}", asked_to_wait_s(answer)
+                why, asked_s = f"it responded with {answer.status_code}", asked_to_wait_s(answer)
             except httpx.TransportError as error:
                 why = str(error) or type(error).__name__
             if pause_s is not None:
                 await asyncio.sleep(max(pause_s, asked_s))
-        raise NoAnswer(f"no answer from {self._http.base_url} after {self._tries} tries: {why}")
+        raise NoAnswer(f"no response from {self._http.base_url} after {self._tries} tries: {why}")

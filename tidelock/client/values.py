@@ -111,7 +111,7 @@ def instant(given: datetime | str | None) -> str | None:
     if not isinstance(given, datetime):
         return given
     if given.tzinfo is None:
-        raise ValueError(f"{given!r} has no time zone: say which, for instance tzinfo=timezone.utc")
+        raise ValueError(f"{given!r} has no time zone: add one, such as tzinfo=timezone.utc")
     return given.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -129,8 +129,8 @@ def _form(value: object) -> str | None:
     """Decimals are sent as they are written, never as floats."""
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise ValueError(f"{value} is no quantity: send a number")
+            raise ValueError(f"{value} is not a quantity: send a number")
         return format(value, "f")
     if isinstance(value, datetime):
         return instant(value)
-    raise TypeError(f"{value!r} cannot be sent: JSON, Decimal and datetime can")
+    raise TypeError(f"{value!r} cannot be sent: only JSON values, Decimal and datetime can")

@@ -79,9 +79,9 @@ class Api:
             async with asyncio.timeout(_TIMEOUT_S):
                 response = await self._client.request(method, path, params=given, content=content, headers=headers)
         except TimeoutError:
-            raise ApiError(503, "unavailable", f"the server has not answered in {_TIMEOUT_S:.0f} s") from None
+            raise ApiError(503, "unavailable", f"the server did not respond within {_TIMEOUT_S:.0f} s") from None
         except httpx.HTTPError as error:
-            raise ApiError(503, "unavailable", f"the server does not answer: {error}") from None
+            raise ApiError(503, "unavailable", f"the server does not respond: {error}") from None
         if response.is_success:
             return response.content
         raise _error(response.status_code, response.content)

@@ -14,11 +14,11 @@ _LAG_S = 30.0
 _REFUSED_SHARE = 0.02
 
 _READERS = {
-    "fold": ("Tables, windows and subscriptions are as old as that.", "tidelock status"),
-    "triggers": ("Webhooks wait that long.", "tidelock status"),
+    "fold": ("Tables, windows and subscriptions lag by that much.", "tidelock status"),
+    "triggers": ("Webhooks are delayed by that much.", "tidelock status"),
     "kafka": ("Consumers of the mirror see nothing newer. Is the broker reachable?", "tidelock mirror"),
     "clickhouse": ("Queries there miss the newest events.", "tidelock load clickhouse"),
-    "lake": ("Files there miss the newest events.", "tidelock load lake"),
+    "lake": ("The files miss the newest events.", "tidelock load lake"),
 }
 
 
@@ -35,11 +35,11 @@ class Notice:
 
 def of_readers(readers: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     if not any(reader["name"] == "fold" for reader in readers):
-        text = "Events are recorded and wait; counters, windows and subscriptions show nothing new."
+        text = "Events are recorded, but counters, windows and subscriptions show nothing new."
         yield Notice("warn", "No fold has run yet", text, "tidelock fold")
     for reader in readers:
         if reader["lagSeconds"] > _LAG_S:
-            text, command = _READERS.get(reader["name"], ("It has not caught up.", "tidelock status"))
+            text, command = _READERS.get(reader["name"], ("It has not caught up yet.", "tidelock status"))
             behind = f"{reader['lagSequences']:,} events, {ago(reader['lagSeconds'])}"
             yield Notice("bad", f"{reader['name']} is behind: {behind}", text, command)
 
@@ -48,29 +48,29 @@ def of_activity(steps: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     sums = {name: sum(step[name] for step in steps) for name in ("accepted", "duplicates", "conflicts", "rejected")}
     answered = sum(sums.values())
     if sums["rejected"] > _REFUSED_SHARE * answered:
-        text = "Their senders were told why, event by event: look at `error.field` in their answers."
-        yield Notice("warn", f"{sums['rejected']:,} of {answered:,} events were rejected in ten minutes", text)
+        text = "Their senders got the reason for each event: see `error.field` in the responses."
+        yield Notice("warn", f"{sums['rejected']:,} of {answered:,} events were rejected in the last ten minutes", text)
     if sums["conflicts"]:
-        text = "A producer sent another content under a key it had used. The ledger keeps the first."
-        yield Notice("warn", f"{sums['conflicts']:,} conflicts in ten minutes", text)
+        text = "A producer sent different content under a key already used. The ledger keeps the first event."
+        yield Notice("warn", f"{sums['conflicts']:,} conflicts in the last ten minutes", text)
 
 
 def of_definitions(definitions: dict[str, Any]) -> Iterable[Notice]:
     changed = definitions["changed"]
     if changed and definitions["version"] is not None:
         names = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
-        text = "The tables are still made as before. A replay makes them anew and swaps them."
-        yield Notice("warn", f"The settings say otherwise: {names}", text, "tidelock replay", "/streams")
+        text = "The tables still follow the old definitions. A replay rebuilds them and swaps them in."
+        yield Notice("warn", f"The settings differ: {names}", text, "tidelock replay", "/streams")
 
 
 def of_errors(rows: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     if rows:
         first = rows[0]
         text = f"{first['source']}, event {first['ingress_sequence']:,}: {first['message']}"
-        yield Notice("warn", "There are events that did not fit their definitions", text, href="/events/errors")
+        yield Notice("warn", "Some events do not fit their definitions", text, href="/events/errors")
 
 
 def of_dead_letters(triggers: Sequence[str]) -> Iterable[Notice]:
     for name in triggers:
-        text = "Every attempt failed. Mend the receiver, then send them again."
+        text = "Every attempt failed. Fix the receiver, then send them again."
         yield Notice("bad", f"{name} has dead letters", text, href=f"/triggers/{name}")

@@ -104,7 +104,7 @@ def read_where(text: str) -> Json:
     except ValueError as error:
         raise Unfit(f"this is not JSON: {error}") from None
     if not isinstance(where, dict):
-        raise Unfit('a filter is an object such as {"price": {"_gt": 10}}')
+        raise Unfit('a filter must be an object such as {"price": {"_gt": 10}}')
     return where
 
 
@@ -114,7 +114,7 @@ def literal(value: Any) -> str:
         case dict():
             for name in value:
                 if _NAME.fullmatch(name) is None:
-                    raise Unfit(f"{name!r} is no column")
+                    raise Unfit(f"{name!r} is not a column")
             return "{" + ", ".join(f"{name}: {literal(each)}" for name, each in value.items()) + "}"
         case list():
             return "[" + ", ".join(map(literal, value)) + "]"
@@ -145,10 +145,10 @@ def _operand(condition: FormCondition, type_: str) -> Any:
 
 def _value(text: str, column: str, type_: str) -> Any:
     if not text and type_ != "String":
-        raise Unfilled(f"{column} has no value yet")
+        raise Unfilled(f"{column} needs a value")
     if type_ == "Boolean":
         if text.lower() not in ("true", "false"):
-            raise Unfit(f"{column} is true or false")
+            raise Unfit(f"{column} must be true or false")
         return text.lower() == "true"
     if type_ in _NUMBERS:
         if _NUMBER.fullmatch(text) is None:

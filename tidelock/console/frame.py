@@ -132,10 +132,10 @@ async def _build(build: Builder, visit: Visit, places: dict[str, str]) -> None:
     try:
         await build(visit, **places)
     except ApiError as error:
-        empty("alert", "This could not be read", error.message)
+        empty("alert", "This could not be loaded", error.message)
     except Exception:
         logger.exception("a page of the console failed")
-        empty("alert", "This page failed", "It is a defect of Tidelock; the server's log says more.")
+        empty("alert", "This page failed", "This is a bug in Tidelock; see the server's log.")
 
 
 def _frame(visit: Visit, title: str, about: str) -> ui.element:
@@ -202,7 +202,7 @@ def _link(entry: Entry, here: Entry | None) -> None:
 def _who(visit: Visit) -> None:
     with ui.element("div").classes("tl-who"):
         tenant = ui.label(visit.tenant or "all tenants").classes("tl-tenant")
-        tenant.props(f'title="{"Only this tenant is seen" if visit.tenant else "Every tenant is seen"}"')
+        tenant.props(f'title="{"Only this tenant is shown" if visit.tenant else "All tenants are shown"}"')
         with ui.element("button").classes("tl-round").props('data-tl-theme aria-label="Light or dark"'):
             ui.html(svg("moon"), sanitize=False).classes("tl-when-light")
             ui.html(svg("sun"), sanitize=False).classes("tl-when-dark")
@@ -225,7 +225,7 @@ async def nothing_recorded(visit: Visit) -> bool:
         return False
     first = _FIRST.format(home=visit.home, key="-H 'authorization: Bearer KEY' " if visit.keyed else "")
     with panel():
-        empty("pulse", "The ledger is empty", "Send it an event, and this page begins to move.", first)
+        empty("pulse", "The ledger is empty", "Send an event, and this page comes to life.", first)
 
     async def look() -> None:
         if await _head(visit):

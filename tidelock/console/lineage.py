@@ -59,7 +59,7 @@ def lookups(event: Json, definitions: Json) -> Iterator[Lookup]:
     windows = {name: window for name, window in definitions["windows"].items() if window["stream"] == stream}
     for name in dict.fromkeys([stream, *named]):
         where = {"source": _eq(name), "ingress_sequence": _eq(sequence)}
-        yield Lookup("error_rows", where, "did not fit", f"error of {name}", "warn")
+        yield Lookup("error_rows", where, "does not fit", f"error of {name}", "warn")
     if event["op"] == "delete":
         return
     for name in named:
@@ -69,9 +69,9 @@ def lookups(event: Json, definitions: Json) -> Iterator[Lookup]:
     ordered = [f"{stream}_ordered"] if declared.get("ordered") else []
     for name in [*windows, *ordered]:
         where = {"window": _eq(name), "ingress_sequence": _eq(sequence)}
-        yield Lookup("late_rows", where, "came too late for it", f"late for {name}", "warn")
+        yield Lookup("late_rows", where, "arrived too late", f"late for {name}", "warn")
     for name in ordered:
-        yield Lookup(name, {"ingress_sequence": _eq(sequence)}, "its place in event-time order", name)
+        yield Lookup(name, {"ingress_sequence": _eq(sequence)}, "its position in event-time order", name)
 
 
 def _of_meter(event: Json, name: str, meter: Json) -> Iterator[Lookup]:
@@ -82,7 +82,7 @@ def _of_meter(event: Json, name: str, meter: Json) -> Iterator[Lookup]:
     about = f"counter of its {meter['period']}" + (", where its filter matches" if meter.get("where") else "")
     yield Lookup("counters", {**of_customer, "period_start": _eq(start)}, about, name)
     where = {"metric": _eq(name), "ingress_sequence": _eq(event["ingressSequence"])}
-    yield Lookup("adjustments", where, "came too late: an adjustment", f"adjustment of {name}", "warn")
+    yield Lookup("adjustments", where, "arrived too late: an adjustment", f"adjustment of {name}", "warn")
 
 
 def _of_window(event: Json, name: str, window: Json, declared: Json) -> Iterator[Lookup]:
@@ -95,9 +95,9 @@ def _of_window(event: Json, name: str, window: Json, declared: Json) -> Iterator
     if "session" in frame:
         began = {"_lte": format_instant(time), "_gte": format_instant(time - _SESSION_NS)}
         where = {**group, "window_start": began, "window_end": {"_gt": format_instant(time)}}
-        yield Lookup(name, where, "session it lies in, once closed", name)
+        yield Lookup(name, where, "its session, once closed", name)
     elif starts := [format_instant(start) for start in _starts(frame, time)]:
-        yield Lookup(name, {**group, "window_start": {"_in": starts}}, "window it lies in, once closed", name)
+        yield Lookup(name, {**group, "window_start": {"_in": starts}}, "its window, once closed", name)
 
 
 def value_of(event: Json, declared: Json, column: str) -> Any:

@@ -56,7 +56,7 @@ def _set_up() -> FastAPI:
 
 async def _not_found(_: Request, __: Exception) -> Response:
     """A path that is no page is answered as everywhere, and costs no visit."""
-    return problem(404, "not_found", "there is nothing at this path; the console is at /")
+    return problem(404, "not_found", "this page does not exist; the console is at /")
 
 
 _carrier = _set_up()

@@ -42,10 +42,12 @@ SITE = "tidelock.site"
 _LOGIN, _LOGOUT = "/login", "/logout"
 _NICEGUI = ("/_nicegui/", "/_nicegui_ws/")
 _KEY_BYTES_MAX = 4096
-_MISSING = "The console is not installed. Get it with:\n\n    pip install 'tidelock[console]'\n\nThe API is at /docs.\n"
+_MISSING = (
+    "The console is not installed. Install it with:\n\n    pip install 'tidelock[console]'\n\nThe API is at /docs.\n"
+)
 # A page in a foreign page's frame could be clicked on by who does not see it.
 _UNFRAMED = [(b"content-security-policy", b"frame-ancestors 'none'"), (b"x-frame-options", b"DENY")]
-_CROWDED = "the console has as many visitors as it takes at a time; try again in a minute"
+_CROWDED = "the console has too many visitors; try again in a minute"
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Tidelock</title>
@@ -266,9 +268,9 @@ def login_page(wanted: str, trouble: str | None = None, *, status: int = 200) ->
 def login_error(error: RequestError, key: str) -> str:
     """Why a key was not taken, for the one who typed it."""
     if not key:
-        return "Type an API key."
+        return "Enter an API key."
     if error.http_status == 401:
-        return "This key is not known, or was revoked. Check it for missing characters."
+        return "This key is unknown or was revoked. Check for missing characters."
     return f"This key does not open the console: {error.message}."
 
 
@@ -301,7 +303,7 @@ def _refuse_other_pages(scope: Scope) -> None:
     """Browsers send the session with what pages of neighbouring origins ask: with keys too, only our own may ask."""
     headers = dict(scope["headers"])
     if b"origin" in headers and not is_own_page(headers, proxied=True):
-        raise Forbidden("the console answers its own pages only; a proxy must pass on Host and X-Forwarded-Proto")
+        raise Forbidden("the console serves only its own pages; a proxy must forward Host and X-Forwarded-Proto")
 
 
 async def _small_body(request: Request) -> bytes:

@@ -145,7 +145,7 @@ def _check_name(section: Section, key: str, name: str) -> None:
 
 def _check_tables(definitions: Definitions, top: Section) -> None:
     """Names that become tables have one form, and no two are the same."""
-    owners = dict.fromkeys(RESERVED_TABLES, "a table that is always there")
+    owners = dict.fromkeys(RESERVED_TABLES, "a built-in table")
     for kind, name, table in _tables(definitions):
         section = top.table(kind)
         latest = kind == "streams" and table == name
@@ -154,11 +154,13 @@ def _check_tables(definitions: Definitions, top: Section) -> None:
             form = f"[A-Za-z_][A-Za-z0-9_]* and at most {length_max} letters"
             raise section.fail(name, f"becomes a table, so {shown(table)} must have the form {form}")
         if table in owners:
-            raise section.fail(name, f"becomes a table {table}, a name taken by {owners[table]}; give it another")
+            raise section.fail(
+                name, f"becomes a table {table}, a name already used by {owners[table]}; choose another name"
+            )
         owners[table] = section.key(name)
     for kind, name, table in _tables(definitions):
         if (why := objection(table, owners)) is not None:
-            raise top.table(kind).fail(name, f"becomes a table, and {shown(table)} {why}; give it another name")
+            raise top.table(kind).fail(name, f"becomes a table, and {shown(table)} {why}; choose another name name")
 
 
 def _tables(definitions: Definitions) -> Iterator[tuple[str, str, str]]:

@@ -78,7 +78,7 @@ def read_event_time(
         kind = None  # an instant needs no parser
     elif kind is None:
         available = " ".join(types or EVENTTIME_TYPES)
-        raise table.fail("type", f'stream "{stream}" must name the type of its event time; available: {available}')
+        raise table.fail("type", f'stream "{stream}" must give the type of its event time; available: {available}')
     return EventTime(str(column), kind, *_read_waits(table))
 
 
@@ -106,7 +106,7 @@ def unknown_type(stream: str, table: Section, given: str, types: Collection[str]
     return table.fail(
         "type",
         f'stream "{stream}" has no event-time type "{given}"; available: {available}. '
-        "Others come from modules that the setting plugins names",
+        "Further types come from the modules in the setting plugins",
     )
 
 
@@ -119,7 +119,7 @@ def read_window_time(
     late_tolerance_ns, idle_timeout_ns = _read_waits(table)
     if not enabled:
         if idle_timeout_ns is not None:
-            raise table.fail("idle_timeout", "is for event time; windows by arrival close as time passes")
+            raise table.fail("idle_timeout", "applies to event time only; windows by arrival close as time passes")
         # Nothing is late by arrival, so a tolerance there makes no other definition.
         return WindowTime()
     if declared is None:
@@ -131,6 +131,6 @@ def read_window_time(
 def _read_waits(table: Section) -> tuple[int, int | None]:
     """late_tolerance and idle_timeout, in nanoseconds."""
     if "lateTolerance" in table.values and "late_tolerance" in table.values:
-        raise table.fail("lateTolerance", "is another name of late_tolerance; give one of the two")
+        raise table.fail("lateTolerance", "is an alias of late_tolerance; give only one of them")
     spelling = "lateTolerance" if "lateTolerance" in table.values else "late_tolerance"
     return table.duration_ns(spelling) or 0, table.duration_ns("idle_timeout", minimum=1)

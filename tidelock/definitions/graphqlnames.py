@@ -25,9 +25,9 @@ UPDATE, FILTER, ORDER, ONE_ROW = "_update", "_bool_exp", "_order_by", "_by_pk"
 def objection(table: str, others: Collection[str]) -> str | None:
     """Why a table cannot have that name beside others; None when it can."""
     if table.startswith(INTROSPECTION):
-        return f"begins with {INTROSPECTION}, as only GraphQL's own names may"
+        return f"begins with {INTROSPECTION}, which is reserved for GraphQL"
     if table in TYPES:
-        return "is a name that GraphQL has of its own"
+        return "is a built-in name of GraphQL"
     for ending in (UPDATE, FILTER, ORDER, ONE_ROW):
         if table.endswith(ending) and table.removesuffix(ending) in others:
             return f"is a name that GraphQL needs for {table.removesuffix(ending)}"

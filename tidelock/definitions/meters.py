@@ -20,14 +20,14 @@ AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg")
 PERIODS = ("hour", "day", "week", "month")
 #: the keys of `[meters.NAME]`
 METER_KEYS = {
-    "stream": "The stream it measures. Default: the meter's name.",
-    "aggregation": f"What `value` is: {' '.join(AGGREGATIONS)}. Default `sum`.",
-    "period": f"Length of a counter, in UTC: {' '.join(PERIODS)} (weeks are ISO weeks). Default `month`.",
-    "lateness": "How far behind a counter's latest event an event still counts; a later one is an adjustment. "
-    "Default: `meters.lateness`.",
-    "value": "The column that is aggregated. Default `quantity`.",
-    "where": "Filter on columns, as a table or as JSON text: only events for which it is true count.",
-    "group_by": "Columns of a further breakdown, in `counter_groups`.",
+    "stream": "The stream to measure. Default: the meter's name.",
+    "aggregation": f"How `value` is computed: {' '.join(AGGREGATIONS)}. Default `sum`.",
+    "period": f"Length of a counter's period, in UTC: {' '.join(PERIODS)} (weeks are ISO weeks). Default `month`.",
+    "lateness": "How much older than a counter's latest event an event may be and still count; an older one becomes an "
+    "adjustment. Default: `meters.lateness`.",
+    "value": "The column to aggregate. Default `quantity`.",
+    "where": "Filter on columns, as a table or JSON text: only matching events count.",
+    "group_by": "Columns to break counters down by, in `counter_groups`.",
     "live": "Record changes, for subscriptions and triggers. Default `true`.",
 }
 
@@ -100,7 +100,7 @@ def read_group_by(section: Section, stream: Stream) -> tuple[str, ...]:
 def check_group(section: Section, column: str, stream: Stream) -> None:
     """Whether a column's values can name groups."""
     if (kind := stream.type_of(column)) is not None and kind.name in ("json", "double"):
-        raise section.fail("group_by", f'column "{column}" is {kind}; groups need values with one text')
+        raise section.fail("group_by", f'column "{column}" is {kind}; group columns need types with one text form')
 
 
 def check_column(section: Section, key: str, column: str, stream: Stream) -> None:
@@ -114,7 +114,9 @@ def _read_value(section: Section, stream: Stream, aggregation: str) -> str:
     kind = stream.type_of(column)
     if kind is not None and not kind.numeric and aggregation != "count":
         numeric = [name for name, declared in stream.columns.items() if declared.numeric]
-        raise section.fail("value", f'column "{column}" is {kind}; numeric are: {", ".join(numeric) or "quantity"}')
+        raise section.fail(
+            "value", f'column "{column}" is {kind}; numeric columns are: {", ".join(numeric) or "quantity"}'
+        )
     return column
 
 

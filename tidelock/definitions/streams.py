@@ -23,12 +23,11 @@ from tidelock.sections import Section
 
 #: the keys of `[streams.NAME]`, for the check of unknown ones and for the reference page
 STREAM_KEYS = {
-    "key": "Key column, or a list of them. The stream then keeps the latest row per key, as a table of its name.",
-    "columns": f"Names and types of members of `data`: {ALLOWED}.",
-    "eventtime": "`{ column, type }`, where the event's own time is. With `ordered` also `late_tolerance` and "
-    "`idle_timeout`.",
-    "ordered": "Keep the rows in event-time order, as a table `NAME_ordered`. Default `false`.",
-    "calculated": "Columns computed from the others by Spark SQL expressions, for a stream with a key.",
+    "key": "Key column or list of key columns. The stream then keeps the latest row per key, in a table of its name.",
+    "columns": f"Names and types of the members of `data`: {ALLOWED}.",
+    "eventtime": "`{ column, type }` of the event's own time; `ordered` adds `late_tolerance` and `idle_timeout`.",
+    "ordered": "Keep the rows in event-time order, in a table `NAME_ordered`. Default `false`.",
+    "calculated": "Columns computed from others by Spark SQL expressions, in a stream with a key.",
     "live": "Record the table's changes, for subscriptions and triggers. Default `true`.",
 }
 #: what every table has beside its columns
@@ -126,7 +125,9 @@ def _read_key(stream: str, section: Section, columns: Mapping[str, ColumnType]) 
     for column in key:
         if column in columns:
             if columns[column].name in ("json", "double"):
-                raise section.fail("key", f'column "{column}" is {columns[column]}; a key needs values with one text')
+                raise section.fail(
+                    "key", f'column "{column}" is {columns[column]}; key columns need types with one text form'
+                )
         elif columns or (column not in KEY_ENVELOPE and not is_path_column(column)):
             available = ", ".join(columns) or f"{', '.join(KEY_ENVELOPE)}, or a path such as data.a.b"
             raise section.fail("key", f'stream "{stream}" has no column "{column}" for a key; available: {available}')
@@ -147,18 +148,18 @@ def _read_eventtime(
     eventtime = read_event_time(name, table, columns, types)
     waits = set(table.values) - {"column", "type"}
     if waits and not ordered:
-        raise table.fail(min(waits), "is for ordered = true; for a window, set it in the window's eventtime")
+        raise table.fail(min(waits), "needs ordered = true; for a window, set it in the window's eventtime")
     return eventtime
 
 
 def _read_calculated(section: Section, columns: Mapping[str, ColumnType]) -> dict[str, str]:
     table = section.table("calculated")
     if table.values and not section.names("key"):
-        raise section.fail("calculated", "is for streams with a key; give one")
+        raise section.fail("calculated", "needs a stream with a key; declare `key`")
     calculated = {}
     for name in table.values:
         if not is_column_name(name) or name in columns:
-            raise table.fail(name, f"needs a name that no other column has; it must have the form {COLUMN_NAME}")
+            raise table.fail(name, f"needs a name that no other column has, of the form {COLUMN_NAME}")
         expression = table.text(name)
         calculated[name] = "" if expression is None else expression.strip()
     return calculated
@@ -166,10 +167,10 @@ def _read_calculated(section: Section, columns: Mapping[str, ColumnType]) -> dic
 
 def _check_table(stream: Stream, section: Section) -> None:
     if stream.ordered and stream.eventtime is None:
-        raise section.fail("ordered", 'needs eventtime; { column = "occurred_at" } is legal on every stream')
+        raise section.fail("ordered", 'needs eventtime; { column = "occurred_at" } works on every stream')
     reserved = TABLE_COLUMNS | _ORDERED_COLUMNS if stream.ordered else TABLE_COLUMNS
     names = (*stream.columns, *stream.calculated, *map(table_column, stream.key))
     for name in names if stream.tables else ():
         if name in reserved:
             own = ", ".join(sorted(reserved))
-            raise section.fail("columns", f'"{name}" is taken: a table of this stream has {own} of its own')
+            raise section.fail("columns", f'"{name}" is reserved: a table of this stream has {own} of its own')

@@ -21,12 +21,12 @@ FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "unique_count
 ALLOWED = f"count(*) or one of {' '.join(FUNCTIONS)} over a column, such as sum(quantity)"
 #: the keys of `[windows.NAME]`
 WINDOW_KEYS = {
-    "stream": "The stream it reads.",
+    "stream": "The stream to read.",
     "window": '`{ tumbling = "10s" }`, `{ hopping = ["10s", "5s"] }` (size, step), `{ session = "30s" }` (gap) or '
     "`{ count = 100 }` (rows).",
     "eventtime": '`{ enabled = false, late_tolerance = "0s", idle_timeout }`: by the events\' own time instead of '
     "the time they arrived.",
-    "group_by": "Columns; each combination of their values has windows of its own.",
+    "group_by": "Columns; each combination of their values has its own windows.",
     "select": f"Columns of the window's table: {ALLOWED}.",
     "live": "Record the table's changes, for subscriptions and triggers. Default `true`.",
 }
@@ -121,7 +121,7 @@ def _read_select(section: Section, stream: Stream, taken: set[str]) -> dict[str,
         if not is_column_name(name):
             raise table.fail(name, f"a column's name must have the form {COLUMN_NAME}")
         if name in taken or name in _OWN_COLUMNS:
-            raise table.fail(name, "the name is taken by a column of group_by or one that every window has")
+            raise table.fail(name, "the name is already used by group_by or by a column that every window has")
         select[name] = _read_aggregate(table, name, stream)
     return select
 
@@ -218,7 +218,9 @@ def _read_hopping(table: Section) -> Hopping:
     if not 0 < step_ns <= size_ns:
         raise table.refuse("hopping", "size and step, with the step longer than 0 and at most the size")
     if size_ns > step_ns * HOPS_MAX:
-        raise table.refuse("hopping", f"a size of at most {HOPS_MAX} steps: every row is in that many windows")
+        raise table.refuse(
+            "hopping", f"a size of at most {HOPS_MAX} steps, because every row belongs to that many windows"
+        )
     return Hopping(size_ns, step_ns)
 
 
@@ -247,11 +249,12 @@ class Aggregate:
         calculates = added or self.function in PERCENTILES
         compares = self.function in ("min", "max", "unique_count")
         if (calculates and not column.numeric) or (compares and column.name == "json"):
-            return f'{self.function} has no meaning for column "{self.column}", which is {column}'
+            return f'{self.function} cannot be computed over column "{self.column}", which is {column}'
         if added and column.name == "decimal" and column.scale > AMOUNT_DECIMALS:
             return (
-                f'{self.function} is exact to {AMOUNT_DECIMALS} decimals, and column "{self.column}" is {column}; '
-                f"add up a column with fewer, or a calculated one, CAST(... AS DECIMAL(28,{AMOUNT_DECIMALS}))"
+                f'{self.function} has at most {AMOUNT_DECIMALS} exact decimals, but column "{self.column}" '
+                f"is {column}; use a column with fewer, or a calculated column with "
+                f"CAST(... AS DECIMAL(28,{AMOUNT_DECIMALS}))"
             )
         return None
 
@@ -263,5 +266,5 @@ def parse_aggregate(text: str) -> Aggregate:
         raise ValueError(ALLOWED)
     function, column = match[1].lower(), match[2]
     if column == "*" and function != "count":
-        raise ValueError(f"{function} over a column; only count takes *")
+        raise ValueError(f"{function} over a column; only count accepts *")
     return Aggregate(function, None if column == "*" else column)

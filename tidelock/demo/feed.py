@@ -44,14 +44,14 @@ TRIGGERS: dict[str, dict[str, Any]] = {
 }
 LIVE = "subscription { trades(where: {quantity: {_gte: 1000}}) { operation data { symbol quantity price } } }"
 TO_TRY = """[bold green]Numbers move[/] after {seconds} s: a trading desk and an API, with retries,
-skewed clocks and late events. Look at them on [bold]{url}/[/]
-and try these, in another terminal:
+skewed clocks and late events. See them at [bold]{url}/[/]
+and try these in another terminal:
 [dim]# what a customer used[/]
 curl -s '{url}/v1/usage?metric=api_calls&customerRef=cus_1'
 [dim]# every large trade, live[/]
 curl -sN {url}/graphql -H 'accept: text/event-stream' -H 'content-type: application/json' \\
   -d '{{"query":"{live}"}}'
-[dim]# who was told of them[/]
+[dim]# the webhooks sent for them[/]
 curl -s {url}/v1/triggers/large_trade/deliveries"""
 
 
@@ -124,8 +124,8 @@ class DemoFeed:
         if not self._refused:
             self._refused = True
             terminal.say(
-                f"[yellow]the feed is refused: {escape(why)}. It has no key; [bold]tidelock keys revoke[/] "
-                "lets it go on[/]"
+                f"[yellow]the feed is refused: {escape(why)}. It has no API key; revoke all keys with "
+                "[bold]tidelock keys revoke[/] to let it continue[/]"
             )
 
     async def _tell(self) -> None:
@@ -136,7 +136,7 @@ class DemoFeed:
             await asyncio.sleep(_TOLD_S)
             counted = self._verdicts
             terminal.say(
-                f"[dim]so far {counted['accepted']:,} events taken, {counted['duplicates']:,} repeats known, "
+                f"[dim]so far {counted['accepted']:,} events accepted, {counted['duplicates']:,} duplicates, "
                 f"{counted['conflicts']:,} conflicts, {counted['rejected']:,} refused; "
                 f"{self._receiver.told:,} webhooks received[/]"
             )

@@ -108,7 +108,7 @@ def _tokens(text: str) -> list[_Token]:
     while text[at:].strip():
         match = _TOKEN.match(text, at)
         if match is None:
-            hint = " (texts have no backslashes)" if "\\" in text else ""
+            hint = " (strings cannot contain backslashes)" if "\\" in text else ""
             raise FormulaRefused(f"{text[at:].strip()[:20]!r} is not understood{hint}")
         kind = match.lastgroup or ""
         found.append(_Token(kind, match[kind]))
@@ -133,7 +133,7 @@ class _Reader:
         return self._tokens[self._at] if self._at < len(self._tokens) else _END
 
     def unexpected(self) -> FormulaRefused:
-        return FormulaRefused(f"{self.next.text!r} is not expected there")
+        return FormulaRefused(f"{self.next.text!r} is not expected here")
 
     def any_of(self, level: int) -> str:
         """An expression of operators that bind at least so much: OR, AND, NOT, comparison, sum, product, sign."""
@@ -197,7 +197,7 @@ class _Reader:
                 negated = "NOT " if self._took("not") else ""
                 what = self._take()
                 if not what.is_("null", "true", "false"):
-                    raise FormulaRefused("after IS only NULL, TRUE and FALSE can stand")
+                    raise FormulaRefused("IS must be followed by NULL, TRUE or FALSE")
                 left = f"({left} IS {negated}{what.text.upper()})"
             elif self.next.is_("not", "in", "between", "like"):
                 self._count()
@@ -216,7 +216,7 @@ class _Reader:
             return f"BETWEEN {low} AND {self.any_of(3)}"
         self._expect("like")
         if self.next.kind != "text":
-            raise FormulaRefused("LIKE needs a text in quotes")
+            raise FormulaRefused("LIKE needs a string in quotes")
         self._demand(left, _TEXT, "for LIKE")
         return f"LIKE {self._text(self._take())}"
 
@@ -351,7 +351,7 @@ class _Reader:
                 return f"{name}({', '.join(arguments)})"
             case "replace" | "translate":
                 if any(token.kind != "text" for token in self._tokens[self._at - 4 : self._at - 1 : 2]):
-                    raise FormulaRefused(f"{name} needs texts in quotes as its second and third argument")
+                    raise FormulaRefused(f"{name} needs strings in quotes as its second and third arguments")
                 return f"{name}({', '.join(arguments)})"
         self._demand(others[0], "tinyint|smallint|int", f"for {name}")
         self._demand(first, "date", f"for {name}")

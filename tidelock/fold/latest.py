@@ -202,7 +202,7 @@ class _Compiler:
             jvm: Any = self._session._jvm
             cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
             if not (constant or _total(given, wanted) or cast.canUpCast(child.dataType(), node.dataType())):
-                raise FormulaRefused(f"{given} stands where {wanted} is needed; write CAST(... AS {wanted})")
+                raise FormulaRefused(f"{given} was given where {wanted} is needed; write CAST(... AS {wanted})")
         children = node.children()
         for number in range(children.size()):
             self._check_casts(children.apply(number))
@@ -219,7 +219,7 @@ def _result(type_: str) -> tuple[ColumnType, str]:
     if decimal := _DECIMAL.fullmatch(type_):
         return ColumnType("decimal", int(decimal[1]), int(decimal[2])), "v"
     if type_ not in _RESULTS:
-        raise FormulaRefused(f"gives {type_}, which no column can hold; {_HINT}")
+        raise FormulaRefused(f"gives {type_}, which is not a column type; {_HINT}")
     name, checked = _RESULTS[type_]
     return ColumnType(name), checked
 

@@ -109,5 +109,5 @@ def _repeatable(plan: DataFrame) -> bool:
     executed = plan._jdf.queryExecution().executedPlan().toString()
     found = [name for name in _REMEMBERED if name in executed]
     if found:
-        logger.info("small ranges are planned one by one: the plan has %s", ", ".join(found))
+        logger.info("cannot reuse the plan of small ranges: it contains %s", ", ".join(found))
     return not found

@@ -136,7 +136,7 @@ class Runner(Reader):
             self._spark.warm_workers()
         if not leases.hold(connection, leases.FOLD):
             self._warm_up()
-            self._saying.once("the lease", "another fold runs on this ledger; standing by")
+            self._saying.once("the lease", "another fold is running on this ledger; standing by")
             return False
         self._open()
         return True
@@ -164,8 +164,8 @@ class Runner(Reader):
         if self._spark.lost(error):
             self._lost = True
             self._saying.over()
-            self._tell("Spark's JVM is gone; starting another ...")
-            log.debug("Spark's JVM was gone at: %s", reason(error))
+            self._tell("Spark's JVM exited; starting another ...")
+            log.debug("Spark's JVM had exited; the error was: %s", reason(error))
             # It may be killed again soon, so do not wait: what gets folded in between counts.
             return Failure.AGAIN
         if failure is Failure.AWAY:
@@ -175,8 +175,8 @@ class Runner(Reader):
         self._attempts += 1
         if self._attempts >= _ATTEMPTS_MAX:
             self._give_way(error)
-        log.warning("the range after %d failed, trying again: %s", self.position, reason(error))
-        log.debug("it failed so", exc_info=error)
+        log.warning("the range after %d failed; trying again: %s", self.position, reason(error))
+        log.debug("details of the failure", exc_info=error)
         return failure
 
     def _behind(self) -> int:
@@ -241,7 +241,7 @@ class Runner(Reader):
             return
         assert self._version_known is not None
         if catalog.version + len(pending) > self._version_known:
-            self._tell("the definitions were changed by another since this fold was started; it folds by the new ones")
+            self._tell("another process changed the definitions since this fold started; folding by the new ones")
             return
         check_columns(coming, self._wanted)
         names = ", ".join(units) or "what makes no rows"
@@ -253,7 +253,7 @@ class Runner(Reader):
         # What cannot be folded is found before there is an event that says it must.
         self._shadow_goal = ledger_end(self._store)
         self._store.rollback()
-        self._tell(f"definitions changed: {names}; the tables are made anew and swapped when they are complete")
+        self._tell(f"definitions changed: {names}; rebuilding the tables, which are swapped in when complete")
         self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units), before=coming))
 
     def _announce(self) -> None:
@@ -302,7 +302,7 @@ class Runner(Reader):
             end = ledger_end(self._shadow.store)
             self._shadow.store.rollback()
             if self._shadow.position < self._shadow_goal or end - self._shadow.position > SHADOW_LAG_EVENTS:
-                log.info("made anew through sequence %d of %d", self._shadow.position, end)
+                log.info("rebuilt through sequence %d of %d", self._shadow.position, end)
                 return True
         plan = self._shadow.plan
         self._drop_shadow()
@@ -331,7 +331,7 @@ class Runner(Reader):
                     return False
                 shadow.step(self._shadow_pace.events, found.lo)
                 self._shadow_pace.succeeded()
-                log.info("made anew through sequence %d of %d", shadow.position, found.lo)
+                log.info("rebuilt through sequence %d of %d", shadow.position, found.lo)
             shadow.pass_by(found)
             shadow.store.close()
             catalog = swap(self._store, self._catalog, shadow, found, self._folder)
@@ -354,7 +354,7 @@ class Runner(Reader):
         if now - self._looked_at >= self.poll_s:
             self._looked_at = now
             if not self._spark.alive():
-                raise Unreachable("Spark's JVM ended while there was nothing to do")
+                raise Unreachable("Spark's JVM exited while idle")
 
     def _give_way(self, error: Exception) -> None:
         """Let the definitions of the settings take the place of those that a range always fails by. Raises its error
@@ -366,7 +366,7 @@ class Runner(Reader):
         self._store.rollback()
         if decided and decided[-1].canonical() != wanted:
             raise error
-        self._tell("nothing could be folded by the first definitions; those of the settings take their place")
+        self._tell("nothing could be folded by the first definitions; using those of the settings")
         self._unusable, self._attempts = True, 0
 
     def _drop_shadow(self) -> None:

@@ -185,7 +185,7 @@ class Store:
         sql = f"UPDATE cursors SET sequence = {hi} WHERE name = {name} AND sequence = {lo} RETURNING sequence"
         if not self.query(sql).num_rows:
             self.rollback()
-            raise CursorMoved(f"the cursor {self.cursor} is not at {lo} any more")
+            raise CursorMoved(f"the cursor {self.cursor} is no longer at {lo}")
 
     def position(self) -> int:
         """How far the tables are; a cursor that is not there yet is made."""
@@ -278,13 +278,13 @@ class Store:
             state = error.sqlstate or ""
             if state == _LOCKED:
                 raise Unreachable(
-                    "a table is kept locked by a long transaction of someone else's; end it there"
+                    "a table is locked by a long transaction of another client; end that transaction"
                 ) from None
             # Some of what it objects to comes as an operational error too, such as a key too long for an index.
             lost = isinstance(error, adbc.OperationalError) and not state.startswith(_OBJECTIONS)
             if lost or state.startswith(("08", "57", "53")):
                 self.close()
-                raise Away(f"Postgres does not answer: {' '.join(str(error).split())}") from None
+                raise Away(f"Postgres does not respond: {' '.join(str(error).split())}") from None
             raise
 
 

@@ -142,7 +142,7 @@ def check_parser(session: SparkSession, stream: str, name: str, parser: Parser) 
     except _Unfit as unfit:
         why = str(unfit)
     except (PySparkException, Py4JError) as error:
-        why = f"Spark refuses it: {reason(error)}"
+        why = f"Spark rejects it: {reason(error)}"
     # Whatever it does: it is not our code.
     except Exception as error:
         why = f"it raised {type(error).__name__}: {error}"
@@ -161,17 +161,19 @@ def _check_columns(session: SparkSession, parser: Parser) -> None:
     texts = single_partition(session, pa.table({"text": pa.array([*_TRIED_TEXTS, None], pa.string())}))
     column: object = parser(functions.col("text"))
     if not isinstance(column, Column):
-        raise _Unfit(f"it must give a Column, not {type(column).__name__}")
+        raise _Unfit(f"it must return a Column, not {type(column).__name__}")
     parsed = texts.select("text", column.alias("instant"))
     given = parsed.schema["instant"].dataType.simpleString()
     if given != "bigint":
-        raise _Unfit(f"it must give bigint, nanoseconds since 1970, not {given}")
+        raise _Unfit(f"it must return bigint (nanoseconds since 1970), not {given}")
     plan: Any = parsed._jdf.queryExecution().analyzed()
     _check_steady(plan.expressions().apply(1))
     try:
         parsed.collect()
     except (PySparkException, Py4JError) as error:
-        raise _Unfit(f"it raises where it must give null (use try_cast and the like): {reason(error)}") from None
+        raise _Unfit(
+            f"it raises an error where it must return null (use try_cast and similar functions): {reason(error)}"
+        ) from None
 
 
 def _check_steady(node: Any) -> None:
@@ -181,7 +183,7 @@ def _check_steady(node: Any) -> None:
         _check_steady(children.apply(number))
     kind = node.getClass().getSimpleName()
     if not node.deterministic() or kind.startswith(("Current", "LocalTimestamp", "Now")):
-        raise _Unfit(f"it depends on more than the text: {node.prettyName()}")
+        raise _Unfit(f"it depends on more than its input: {node.prettyName()}")
 
 
 @contextmanager

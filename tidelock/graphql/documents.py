@@ -118,7 +118,7 @@ class _Document:
             return next(iter(self.operations.values()))
         if name is None:
             message = "the document has several operations" if self.operations else "the document has no operation"
-            raise refusal(VALIDATION_FAILED, f"{message}; operationName says which", field="operationName")
+            raise refusal(VALIDATION_FAILED, f"{message}; choose one with operationName", field="operationName")
         if name not in self.operations:
             raise refusal(VALIDATION_FAILED, f"there is no operation {shown(name)}", field="operationName")
         return self.operations[name]
@@ -179,7 +179,7 @@ class Documents:
     def _valid(self, text: str) -> _Document:
         if len(text) > self._bytes_max or len(text.encode()) > self._bytes_max:
             message = f"the document is larger than {self._bytes_max} bytes (setting graphql_document_bytes_max)"
-            raise refusal(LIMIT_EXCEEDED, f"{message}; send what is long in variables", field="query")
+            raise refusal(LIMIT_EXCEEDED, f"{message}; send long values as variables", field="query")
         try:
             parsed = parse(text, max_tokens=_TOKENS_MAX)
         except GraphQLError as error:
@@ -226,7 +226,7 @@ class RootFields:
         if kind is OperationType.SUBSCRIPTION and len(collected) != 1:
             raise refusal(VALIDATION_FAILED, "a subscription has exactly one field", self.operation)
         if len(collected) > _FIELDS_MAX:
-            raise refusal(LIMIT_EXCEEDED, f"at most {_FIELDS_MAX} fields may stand beside each other", self.operation)
+            raise refusal(LIMIT_EXCEEDED, f"at most {_FIELDS_MAX} fields are allowed side by side", self.operation)
         return tuple(self._field(type_, name, nodes, collector) for name, nodes in collected.items())
 
     def _field(self, type_: GraphQLObjectType, name: str, nodes: list[FieldNode], collector: Collector) -> Field:

@@ -48,7 +48,7 @@ def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True)
     What is about no table needs a scope of its own, which whoever answers it knows.
     """
     if operation.kind == "mutation" and not mutations:
-        raise refusal(VALIDATION_FAILED, "a mutation is sent by POST, or by WebSocket")
+        raise refusal(VALIDATION_FAILED, "a mutation must be sent by POST or over WebSocket")
     if not all(isinstance(field, CallField | TypenameField) for field in operation.fields):
         grant.need("read")
 
@@ -93,7 +93,7 @@ class GraphQL:
         for field in operation.fields:
             if isinstance(field, CallField):
                 if answering is None:
-                    raise refusal(VALIDATION_FAILED, f"nobody here answers {field.asked}")
+                    raise refusal(VALIDATION_FAILED, f"nothing here answers {field.asked}")
                 # One after another, as mutations are; and once, however often tables are asked.
                 called[field.name] = await answering(field)
         while True:

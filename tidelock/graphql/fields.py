@@ -162,13 +162,13 @@ class Arguments:
             return ROWS_DEFAULT
         if not 0 <= limit <= ROWS_MAX:
             code = LIMIT_EXCEEDED if limit > ROWS_MAX else INVALID_ARGUMENT
-            raise self._refusal(code, "limit", f"is a whole number from 0 to {ROWS_MAX}")
+            raise self._refusal(code, "limit", f"must be a whole number from 0 to {ROWS_MAX}")
         return int(limit)
 
     def offset(self) -> int:
         offset = self.values.get("offset") or 0
         if offset < 0:
-            raise self._refusal(INVALID_ARGUMENT, "offset", "is a whole number from 0 on")
+            raise self._refusal(INVALID_ARGUMENT, "offset", "must be a whole number, 0 or more")
         return int(offset)
 
     def after(self) -> int | None:
@@ -176,7 +176,7 @@ class Arguments:
         if after is None:
             return None
         if not _TIMESTAMP.fullmatch(after) or int(after) > _TIMESTAMP_MAX:
-            raise self._refusal(INVALID_ARGUMENT, "after", f"is a ts_timestamp, which {shown(after)} is not")
+            raise self._refusal(INVALID_ARGUMENT, "after", f"must be a ts_timestamp, not {shown(after)}")
         return int(after)
 
     def key(self) -> dict[str, Operand]:
@@ -194,7 +194,7 @@ class Arguments:
             return parse_operand(type_, given)
         except ValueError as error:
             raise self._refusal(
-                INVALID_ARGUMENT, name, f"the column is {type_} and takes {error}; {shown(given)} is not allowed"
+                INVALID_ARGUMENT, name, f"the column is {type_} and accepts {error}; {shown(given)} is not allowed"
             ) from None
 
     def _argument(self, name: str) -> ArgumentNode:

@@ -93,7 +93,7 @@ class GraphQLRoute:
     async def _answer(self, request: HttpRequest, accept: Accept, media_type: str | None) -> Response:
         grant = (await self._access.grant(dict(request.scope["headers"]))).need(*SCOPES)
         if media_type is None:
-            raise NotAcceptable(f"this is answered as {' or '.join(self._offered)} only")
+            raise NotAcceptable(f"this is available as {' or '.join(self._offered)} only")
         asked, mutations = await read_http(request), request.method == "POST"
         if media_type == EVENTS and self._streaming is not None:
             return self._streaming(grant, asked, mutations)
@@ -106,8 +106,8 @@ class GraphQLRoute:
         if accept.names(EVENTS) and self._streaming is not None:
             # Some clients name every form that they know, whatever they ask.
             return self._streaming(grant, asked, mutations)
-        ways = f"by WebSocket (graphql-transport-ws), or by server-sent events to who accepts {EVENTS}"
-        raise NotAcceptable(f"a subscription is answered {ways}")
+        ways = f"over WebSocket (graphql-transport-ws), or as server-sent events to clients that accept {EVENTS}"
+        raise NotAcceptable(f"a subscription is served {ways}")
 
     def _refusal(self, error: TidelockError, media_type: str | None) -> Response:
         """The answer that tells an error, in the form that was accepted, or in JSON."""
@@ -188,9 +188,9 @@ def _check_media(content_type: str, encoding: str) -> None:
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip().strip('"') not in _CHARSETS:
-            raise UnsupportedMedia(f"charset {value[:60]!r} is not taken; send UTF-8")
+            raise UnsupportedMedia(f"charset {value[:60]!r} is not supported; send UTF-8")
     if encoding.strip().lower() not in ("", "identity"):
-        raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not taken here; send it as it is")
+        raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not supported here; send the body uncompressed")
 
 
 async def _body(request: HttpRequest) -> bytes:

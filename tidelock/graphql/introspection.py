@@ -43,7 +43,7 @@ class IntrospectionField:
                 middleware=MiddlewareManager(budget),
             )
         except _Spent:
-            raise refusal(LIMIT_EXCEEDED, f"{self.name}: this asks for too much of the schema at once") from None
+            raise refusal(LIMIT_EXCEEDED, f"{self.name}: this requests too much of the schema at once") from None
         if result.errors:
             # A schema answers every valid question, but what it is asked with may still be null where nothing may be.
             raise refusals(INVALID_VARIABLES, result.errors)

@@ -131,8 +131,8 @@ class QueryAnswer:
         return found or [sql.SQL("true")]
 
     def _too_large(self, field: RowsField | OneRowField) -> RequestRefused:
-        most = f"the answer has more than {self._bytes_max} bytes (setting page_bytes_max)"
-        return refusal(RESULT_TOO_LARGE, f"{field.name}: {most}; ask for fewer rows or columns", field=field.name)
+        most = f"the response has more than {self._bytes_max} bytes (setting page_bytes_max)"
+        return refusal(RESULT_TOO_LARGE, f"{field.name}: {most}; request fewer rows or columns", field=field.name)
 
 
 def _described(field: IntrospectionField, budget: Budget) -> bytes:

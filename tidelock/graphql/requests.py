@@ -39,7 +39,7 @@ class SentNumber(float):
         try:
             number.exact = Decimal(text)
         except ArithmeticError:
-            raise ValueError("there is a number of no size that anything here has") from None
+            raise ValueError("it contains a number that is too large") from None
         return number
 
 
@@ -75,7 +75,7 @@ def read_request(body: bytes | bytearray | memoryview) -> Request:
     except msgspec.ValidationError as error:
         raise RequestError(f"this is not a GraphQL request: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidJson(f"this is not a GraphQL request, which is JSON: {error}") from None
+        raise InvalidJson(f"this is not a GraphQL request: it is not JSON: {error}") from None
     except RecursionError:
         raise InvalidJson("this is nested too deeply") from None
     if sent.query is msgspec.UNSET:
@@ -95,7 +95,7 @@ def without_query(extensions: dict[str, Any] | str | None) -> RequestError:
             extensions = None
     if extensions is not None and "persistedQuery" in extensions:
         return refusal(PERSISTED, "PersistedQueryNotSupported")
-    return RequestError("there is no query: give a GraphQL document", field="query")
+    return RequestError("the query is missing: send a GraphQL document", field="query")
 
 
 def read_variables(text: str) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ _ORDERS = {
     "desc_nulls_last": "descending, nulls last",
 }
 
-_EXPECTED = "it is neither a text nor a number"
+_EXPECTED = "it is neither a string nor a number"
 
 
 def _given_value(given: object) -> object:
@@ -85,7 +85,7 @@ def _given_literal(node: ConstValueNode) -> object:
             try:
                 return Decimal(node.value)
             except ArithmeticError:
-                raise ValueError("it is not a number of a size that can be compared") from None
+                raise ValueError("it is too large a number to be compared") from None
         case _:
             raise ValueError(_EXPECTED)
 
@@ -126,19 +126,19 @@ def _scalar(name: str, about: str, form: Callable[[Any], Any]) -> GraphQLScalarT
     )
 
 
-BIGINT = _scalar("bigint", "A whole number of 64 bits, as a text. Given, it may also be a number.", str)
+BIGINT = _scalar("bigint", "A 64-bit integer, as a string. As input, a number is also accepted.", str)
 NUMERIC = _scalar(
     "numeric",
-    "An exact decimal number, as a text without trailing zeros. Given, it may also be a number.",
+    "An exact decimal number, as a string without trailing zeros. As input, a number is also accepted.",
     decimal_form,
 )
 TIMESTAMPTZ = _scalar(
-    "timestamptz", "An instant, in RFC 3339 such as 2026-01-31T23:59:59.5Z, to the nanosecond.", format_instant
+    "timestamptz", "An instant in RFC 3339, such as 2026-01-31T23:59:59.5Z, with nanosecond precision.", format_instant
 )
-DATE = _scalar("date", "A day such as 2026-01-31.", date.isoformat)
+DATE = _scalar("date", "A date, such as 2026-01-31.", date.isoformat)
 JSON = GraphQLScalarType(
     "json",
-    description="Any JSON, as it was sent.",
+    description="Any JSON, exactly as sent.",
     coerce_output_value=json_form,
     coerce_input_value=_given_json,
     coerce_input_literal=_given_json_literal,
@@ -194,10 +194,10 @@ def make_schema(tables: Iterable[Table], silent: Collection[str] = (), further: 
         if table.name not in silent:
             subscriptions[table.name] = _changes(table, made)
     return GraphQLSchema(
-        GraphQLObjectType("Query", queries, description="Rows of the tables, all of one moment."),
+        GraphQLObjectType("Query", queries, description="Rows of the tables, all as of the same moment."),
         GraphQLObjectType("Mutation", dict(further.mutations)) if further is not None and further.mutations else None,
         subscription=GraphQLObjectType(
-            "Subscription", subscriptions, description="Rows of the tables, and then what becomes of them."
+            "Subscription", subscriptions, description="Rows of the tables, followed by their changes."
         )
         if subscriptions
         else None,
@@ -220,12 +220,12 @@ class _Types:
         self._orders = GraphQLEnumType(
             "order_by",
             {name: GraphQLEnumValue(name, description=about) for name, about in _ORDERS.items()},
-            description="How to order by a column. Texts are in the order of their code points.",
+            description="How to order by a column. Strings are ordered by code point.",
         )
         self._operations = GraphQLEnumType(
             "RowOperation",
             {name: GraphQLEnumValue(name) for name in ("INSERT", "UPDATE", "DELETE")},
-            description="What happened to a row, as far as the subscription's filter lets it be seen.",
+            description="What happened to a row, as seen through the subscription's filter.",
         )
 
     def of(self, table: Table) -> _TableTypes:
@@ -240,18 +240,18 @@ class _Types:
             {
                 "operation": GraphQLField(GraphQLNonNull(self._operations)),
                 "data": GraphQLField(
-                    GraphQLNonNull(row), description="The whole row; of a DELETE, as it was last seen."
+                    GraphQLNonNull(row), description="The whole row; for a DELETE, the row as last seen."
                 ),
                 "fields": GraphQLField(
                     fields, description="INSERT: every column, UPDATE: those that changed, DELETE: those of the key."
                 ),
                 "ts_timestamp": GraphQLField(
                     GraphQLNonNull(GraphQLString),
-                    description="When it happened: nanoseconds since 1970 by the server's clock, never going back. "
-                    "`after` takes it to resume.",
+                    description="When it happened: nanoseconds since 1970 by the server's clock, never decreasing. "
+                    "Pass it as `after` to resume.",
                 ),
             },
-            description=f"What happened to a row of {name}.",
+            description=f"A change of a row of {name}.",
         )
 
     def _filter(self, name: str, columns: Mapping[str, ColumnType]) -> GraphQLInputObjectType:
@@ -263,7 +263,7 @@ class _Types:
             }
             return {**logic, **compared}
 
-        about = f"A filter on {name}; all of its members must be true. A comparison with null is not."
+        about = f"A filter on {name}; all of its members must be true. A comparison with null is not true."
         made = GraphQLInputObjectType(name + FILTER, fields, description=about)
         return made
 
@@ -282,7 +282,7 @@ class _Types:
     def _order(self, name: str, columns: Mapping[str, ColumnType]) -> GraphQLInputObjectType:
         ordered = {column: GraphQLInputField(self._orders) for column, type_ in columns.items() if type_.name != "json"}
         return GraphQLInputObjectType(
-            name + ORDER, ordered, description=f"An order of rows of {name}, by its members as they follow each other."
+            name + ORDER, ordered, description=f"An order of the rows of {name}, by its members in sequence."
         )
 
 
@@ -292,7 +292,7 @@ def _column(name: str, type_: ColumnType) -> GraphQLField:
 
 
 def _where(types: _TableTypes) -> GraphQLArgument:
-    return GraphQLArgument(types.filter, description="Only rows that this is true for.")
+    return GraphQLArgument(types.filter, description="Only rows for which this is true.")
 
 
 def _rows(table: Table, types: _TableTypes) -> GraphQLField:
@@ -302,11 +302,11 @@ def _rows(table: Table, types: _TableTypes) -> GraphQLField:
         GraphQLNonNull(GraphQLList(GraphQLNonNull(types.row))),
         {
             "where": _where(types),
-            "order_by": GraphQLArgument(order, description="What is equal by it is in the order of tenant and key."),
+            "order_by": GraphQLArgument(order, description="Ties are broken by tenant and key."),
             "limit": GraphQLArgument(
-                GraphQLInt, description=f"Most rows: {ROWS_DEFAULT} unless it is said, at most {ROWS_MAX}."
+                GraphQLInt, description=f"Maximum number of rows. Default {ROWS_DEFAULT}, at most {ROWS_MAX}."
             ),
-            "offset": GraphQLArgument(GraphQLInt, description="Rows to leave out at the beginning."),
+            "offset": GraphQLArgument(GraphQLInt, description="Number of rows to skip."),
         },
         f"Rows of {table.name}.",
     )
@@ -315,16 +315,16 @@ def _rows(table: Table, types: _TableTypes) -> GraphQLField:
 def _one_row(table: Table, types: _TableTypes) -> GraphQLField:
     key = {name: GraphQLArgument(GraphQLNonNull(scalar_of(table.columns[name]))) for name in table.key}
     tenant = GraphQLArgument(
-        GraphQLString, description='The API key\'s own tenant unless it is said; "default" where every tenant is read.'
+        GraphQLString, description='Default: the API key\'s tenant, or "default" if all tenants are readable.'
     )
-    return _root(table, types.row, {**key, TENANT: tenant}, f"The row of {table.name} with that key.")
+    return _root(table, types.row, {**key, TENANT: tenant}, f"The row of {table.name} with this key.")
 
 
 def _changes(table: Table, types: _TableTypes) -> GraphQLField:
     after = GraphQLArgument(
-        GraphQLString, description="A ts_timestamp from which on to resume, itself included, instead of all rows."
+        GraphQLString, description="Resume from this ts_timestamp, inclusive, instead of starting with all rows."
     )
-    about = f"Rows of {table.name} as INSERTs, and then what becomes of them."
+    about = f"Rows of {table.name} as INSERTs, followed by their changes."
     return _root(table, GraphQLNonNull(types.update), {"where": _where(types), "after": after}, about)
 
 

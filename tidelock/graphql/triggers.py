@@ -61,11 +61,11 @@ def trigger_fields() -> Further:
             "enabled": GraphQLField(truth),
             "snapshot": GraphQLField(truth),
             "created_sequence": GraphQLField(GraphQLNonNull(BIGINT)),
-            "secrets": GraphQLField(texts, description="Those that were made up for it: answered once."),
+            "secrets": GraphQLField(texts, description="Generated secrets; shown only once."),
             "tenantId": GraphQLField(text, description="As tenant_id."),
             "createdSequence": GraphQLField(GraphQLNonNull(BIGINT), description="As created_sequence."),
         },
-        description="Who is told when a row enters or leaves a condition.",
+        description="Sends webhooks when a row enters or leaves a condition.",
     )
     arguments: dict[str, Any] = {
         "name": text,
@@ -83,8 +83,8 @@ def trigger_fields() -> Further:
         {name: GraphQLArgument(given) for name, given in arguments.items()},
         description="Make one.",
     )
-    delete = GraphQLField(type_, {"name": GraphQLArgument(text)}, description="End one; gives what it was.")
-    listed = GraphQLField(GraphQLNonNull(GraphQLList(GraphQLNonNull(type_))), description="All there are, by name.")
+    delete = GraphQLField(type_, {"name": GraphQLArgument(text)}, description="Delete a trigger; returns it.")
+    listed = GraphQLField(GraphQLNonNull(GraphQLList(GraphQLNonNull(type_))), description="All triggers, by name.")
     return Further({"triggers": listed}, {"create_trigger": create, "delete_trigger": delete})
 
 

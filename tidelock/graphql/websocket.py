@@ -96,7 +96,7 @@ class GraphQLSockets:
         #: of each tenant, shared with those who come by other ways
         self.places = places
         # Who has shown no key yet takes no place from those who have.
-        self.waiting = ClientSlots(settings.live_connections_max, "GraphQL clients that have yet to say who they are")
+        self.waiting = ClientSlots(settings.live_connections_max, "GraphQL clients that have not authenticated yet")
         self.watch = AccessWatch(access)
         self.keep_alive = KeepAlive(settings.live_keep_alive / SECOND)
         self.operations_max = settings.live_subscriptions_max
@@ -105,7 +105,7 @@ class GraphQLSockets:
         await receive()  # websocket.connect
         if PROTOCOL not in scope["subprotocols"]:
             await send({"type": "websocket.accept"})
-            await say_goodbye(send, CLOSE_SUBPROTOCOL, f"Subprotocol not acceptable: this path speaks {PROTOCOL}")
+            await say_goodbye(send, CLOSE_SUBPROTOCOL, f"Subprotocol not acceptable: this path supports {PROTOCOL}")
             return
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
         try:
@@ -163,7 +163,7 @@ class _Connection(OpenClient):
             async with asyncio.timeout(_INIT_S):
                 while (message := await self._next()).type != "connection_init":
                     if message.type == "subscribe":
-                        raise _Over(CLOSE_UNAUTHORIZED, "Unauthorized: say connection_init first")
+                        raise _Over(CLOSE_UNAUTHORIZED, "Unauthorized: send connection_init first")
                     await self._answer(message)
         except TimeoutError:
             raise _Over(CLOSE_INIT_TIMEOUT, "Connection initialisation timeout") from None
@@ -195,7 +195,7 @@ class _Connection(OpenClient):
             raise _Gone
         text = received.get("text")
         if text is None:
-            raise _Over(CLOSE_BAD_REQUEST, "Invalid message: not a text")
+            raise _Over(CLOSE_BAD_REQUEST, "Invalid message: not text")
         try:
             return _messages.decode(text)
         except RecursionError:
@@ -213,7 +213,7 @@ class _Connection(OpenClient):
                 more = b"" if payload == _NULL else b',"payload":' + payload
                 await self.write([b'{"type":"pong"%b}' % more])
         else:
-            raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {message.type[:40]!r} is no type of the protocol")
+            raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: {message.type[:40]!r} is not a type of the protocol")
 
     async def _subscribe(self, name: str, payload: msgspec.Raw, grant: Grant) -> None:
         if name in self._tasks:
@@ -222,7 +222,7 @@ class _Connection(OpenClient):
             request = _request(payload)
             most = self._route.operations_max
             if len(self._tasks) >= most:
-                raise refusal(LIMIT_EXCEEDED, f"a connection has at most {most} operations at a time")
+                raise refusal(LIMIT_EXCEEDED, f"a connection has at most {most} concurrent operations")
         except (InvalidJson, RequestRefused) as error:
             await self._tell(name, error)
         except RequestError as error:
@@ -262,7 +262,7 @@ def _shallow(text: str) -> _Message:
     try:
         message = _messages.decode(cut_below(text.encode(), 1))
     except (msgspec.DecodeError, TidelockError):
-        raise _Over(CLOSE_BAD_REQUEST, "Invalid message: nested too deep") from None
+        raise _Over(CLOSE_BAD_REQUEST, "Invalid message: nested too deeply") from None
     message.payload = _TOO_DEEP
     return message
 
@@ -278,7 +278,7 @@ def _authorization(message: _Message) -> bytes | None:
     try:
         sent = _parameters.decode(message.payload)
     except (msgspec.DecodeError, RecursionError):
-        raise _Over(CLOSE_BAD_REQUEST, "Invalid message: the payload of connection_init is no object") from None
+        raise _Over(CLOSE_BAD_REQUEST, "Invalid message: the payload of connection_init is not an object") from None
     headers = next((value for name, value in (sent or {}).items() if name.lower() == "headers"), None)
     for members in (sent or {}, headers if isinstance(headers, dict) else {}):
         for name, value in members.items():

@@ -37,7 +37,8 @@ _REMEMBERED_MAX = 10_000
 _UNTOLD_S = 1.0
 _DEFAULT_PORTS = {b"http": b":80", b"https": b":443"}
 _OTHER_PAGE = (
-    "without API keys only this machine and its own pages are answered, and {}; make a key with `tidelock keys create`"
+    "without API keys, only requests from this machine and its own pages are answered, and {}; create a key with "
+    "`tidelock keys create`"
 )
 
 #: tells of refusals in a form of its own, by the same rule in `Access`
@@ -69,7 +70,7 @@ class Grant:
 
     def need_all_tenants(self) -> Grant:
         if self.tenant_id != ALL_TENANTS:
-            raise Forbidden(f"this needs an API key of every tenant ({ALL_TENANTS})")
+            raise Forbidden(f"this needs an API key of all tenants ({ALL_TENANTS})")
         return self
 
     def reads(self, tenant_id: str | None) -> str | None:
@@ -155,7 +156,7 @@ class Access:
             self._key_cache_s if self._news.live else min(self._key_cache_s, _UNTOLD_S),
         )
         if holder is None:
-            raise Unauthorized("this API key is not known, or was revoked")
+            raise Unauthorized("this API key is unknown or was revoked")
         return Grant(holder.tenant_id, holder.scopes, holder.streams)
 
     async def reader(self, scope: Scope) -> Grant:
@@ -240,7 +241,7 @@ class Origins:
         if scope["type"] == "websocket":
             # The one thing that browsers let every page do, and read.
             if not listed and not is_own_page(headers, proxied=True):
-                raise Forbidden("pages of this origin may not connect here; cors_origins names those that may")
+                raise Forbidden("pages of this origin may not connect; the setting cors_origins lists those that may")
         elif listed and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             return Response(status_code=204, headers=_PREFLIGHT)
         return self._app
@@ -256,7 +257,8 @@ def check_binding(host: str, keys_exist: bool) -> None:
     """Refuse to listen beyond this machine while everybody could read and write."""
     if not keys_exist and not is_loopback(host):
         raise SettingsError(
-            f"listening on {host} lets other machines in, and there are no API keys; make one first with "
+            f"listening on {host} makes the server reachable from other machines, and there are no API keys; create "
+            "one first with "
             "`tidelock keys create --tenant NAME --scope ingest --scope read`, or listen on 127.0.0.1",
             field="host",
         )
@@ -286,9 +288,9 @@ def refuse_other_pages(headers: Mapping[bytes, bytes]) -> None:
     """
     host = headers.get(b"host")
     if host is not None and not _names_loopback("//" + host.decode("latin-1")):
-        raise Forbidden(_OTHER_PAGE.format("Host names another machine"))
+        raise Forbidden(_OTHER_PAGE.format("the Host header names another machine"))
     if b"origin" in headers and not is_own_page(headers):
-        raise Forbidden(_OTHER_PAGE.format("Origin is not this server's"))
+        raise Forbidden(_OTHER_PAGE.format("the Origin header is not this server's"))
 
 
 def is_own_page(headers: Mapping[bytes, bytes], *, proxied: bool = False) -> bool:
@@ -323,7 +325,7 @@ def _refuse_untyped_body(headers: Mapping[bytes, bytes]) -> None:
         return
     has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
     if has_body and not headers.get(b"content-type", b"").strip():
-        raise UnsupportedMedia("the body has no Content-Type; send application/json or what it is")
+        raise UnsupportedMedia("the body has no Content-Type; send application/json or the actual type")
 
 
 @lru_cache(maxsize=1024)

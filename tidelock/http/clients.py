@@ -53,7 +53,7 @@ class ClientSlots:
         """Raises Overloaded when all of a kind are taken."""
         taken = self._taken
         if taken[kind] >= self._most:
-            raise Overloaded(f"there are already {taken[kind]} {self._what}, which is the most that are served")
+            raise Overloaded(f"there are already {taken[kind]} {self._what}, the maximum")
         taken[kind] += 1
         try:
             yield
@@ -129,7 +129,7 @@ class AccessWatch:
                     client.refuse(error)
                 else:
                     if tenant_id != client.tenant_id:
-                        client.refuse(Unauthorized("API keys have changed what may be read here; connect again"))
+                        client.refuse(Unauthorized("the API key's permissions have changed; connect again"))
 
 
 def trust(scope: Scope) -> None:
@@ -166,7 +166,7 @@ def close_code(error: BaseException, refused: int, what: str) -> tuple[int, str]
     if isinstance(error, TidelockError):
         return refused, error.message
     logger.error("%s failed", what, exc_info=error)
-    return CLOSE_INTERNAL, "the server failed; its log says why"
+    return CLOSE_INTERNAL, "the server failed; see its log"
 
 
 class OpenClient(ABC):
@@ -207,7 +207,7 @@ class OpenClient(ABC):
         if self._waiting:
             self._held += 1
             if self._held > 2 * LOOKS:
-                self.end(Overflowed("what was sent was not read for too long; subscribe again"))
+                self.end(Overflowed("the client did not read for too long; subscribe again"))
             return
         self._silent += 1
         if self._silent >= LOOKS:

@@ -110,7 +110,7 @@ class HttpConnection(HttpToolsProtocol):
             status, what = 414, "the URL is too long"
         else:
             status, what = 431, "the headers are too large"
-        message = f"{what}: request line and headers may have {self._bytes_max} bytes together"
+        message = f"{what}: request line and headers may have at most {self._bytes_max} bytes together"
         self._refuse(status, "head_too_large", message, "head_too_large")
         return False
 
@@ -137,7 +137,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= _PIPELINED_MAX:
-            raise ValueError("more requests are sent ahead of their answers than are kept")
+            raise ValueError("too many requests are pipelined")
         super().on_message_begin()
         self._wait_in(None)  # its time begins now, also when it follows another at once
         self._part = _HEAD
@@ -205,7 +205,7 @@ class HttpConnection(HttpToolsProtocol):
             waiting.renew(self, now)
         else:
             rate = self._gate.limits.body_bytes_per_s
-            message = f"the request's body came slower than {rate} bytes a second for {waiting.limit_s:g} s"
+            message = f"the request's body arrived more slowly than {rate} bytes a second for {waiting.limit_s:g} s"
             self._refuse(408, "request_timeout", message, "body_timeout")
 
     def _check_unwanted(self) -> None:
@@ -278,9 +278,9 @@ class HttpConnection(HttpToolsProtocol):
         reason = self._crowded or ""
         self._gate.closed[reason] += 1
         if reason == "address_max":
-            response = problem(429, "overloaded", "this address has as many connections as are allowed; close some")
+            response = problem(429, "overloaded", "this address has too many connections; close some")
         else:
-            response = problem(503, "unavailable", "the server has as many connections as it takes; try again later")
+            response = problem(503, "unavailable", "the server has too many connections; try again later")
         response.headers["retry-after"] = str(self._retry_after_s)
         return response
 

@@ -52,12 +52,12 @@ REASONS = {
     "head_too_large": "had larger headers than connections.head_bytes_max",
     "head_timeout": "sent no complete headers within connections.head_timeout",
     "body_timeout": "sent a body slower than connections.body_bytes_per_s",
-    "body_unwanted": "went on with a body that was already answered",
-    "answer_unread": "read nothing of the rest of their answer for connections.body_timeout",
-    "stranger": "were WebSockets that sent more than a key before they showed one",
-    "connections_max": "were more than connections.max",
-    "address_max": "were more than connections.per_address_max",
-    "replaced": "had nothing under way and made room for new ones",
+    "body_unwanted": "kept sending a body after the response",
+    "answer_unread": "did not read the rest of their response for connections.body_timeout",
+    "stranger": "were WebSockets that sent other messages before an API key",
+    "connections_max": "were above connections.max",
+    "address_max": "were above connections.per_address_max",
+    "replaced": "were idle and made room for new ones",
 }
 #: closed as they should be: counted, not logged
 IDLE = "idle"
@@ -117,7 +117,7 @@ class GateLimits:
         allowed = _allowed_by_files()
         connections_max = min(given.max or _CONNECTIONS_MAX, allowed)
         if given.max is not None and given.max > allowed:
-            message = "connections.max is %d, but the limit of open files (ulimit -n) allows %d; that is used"
+            message = "connections.max is %d, but the limit of open files (ulimit -n) allows only %d; using that"
             logger.warning(message, given.max, allowed)
         per_address_max = given.per_address_max or max(1, connections_max // 4)
         return cls(
@@ -273,12 +273,12 @@ class GateMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         gate = self._gate
-        yield GaugeMetricFamily("tidelock_connections", "Connections that are open", value=gate.open)
+        yield GaugeMetricFamily("tidelock_connections", "Open connections", value=gate.open)
         yield GaugeMetricFamily(
-            "tidelock_connections_max", "Most connections at a time", value=gate.limits.connections_max
+            "tidelock_connections_max", "Maximum number of connections", value=gate.limits.connections_max
         )
         family = CounterMetricFamily(
-            "tidelock_connections_closed", "Connections the server closed or refused, by reason", labels=["reason"]
+            "tidelock_connections_closed", "Connections closed or refused by the server, by reason", labels=["reason"]
         )
         for reason in (*REASONS, IDLE):
             family.add_metric([reason], gate.closed[reason])
@@ -306,7 +306,7 @@ async def _sweep(queue: Waiting, loop: asyncio.AbstractEventLoop) -> None:
                 connection.overdue(queue)
             except Exception:
                 # A defect with one of them must not let all others stay for ever.
-                logger.exception("a connection that had waited too long could not be closed in order; it is cut off")
+                logger.exception("a connection that timed out could not be closed cleanly; it was aborted")
                 with suppress(Exception):
                     connection.abort()
                 queue.pop(connection, None)

@@ -81,7 +81,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
         if self._stranger and self.handshake_initiated:
             if self._gate.heard(self, len(data)) > _STRANGER_BYTES_MAX and not self.close_sent:
                 self._gate.closed["stranger"] += 1
-                self._fail("too much was sent before a key")
+                self._fail("too much was sent before an API key")
             if self.transport.is_closing():
                 return
         super().data_received(data)

@@ -48,7 +48,7 @@ class Parameters:
         """A text that cannot be empty."""
         value = self._values.get(name)
         if value == "":
-            raise RequestError(f"{name} is empty; leave it out to have all", field=name)
+            raise RequestError(f"{name} is empty; omit it for all", field=name)
         return value
 
     def sequence(self, name: str, *, minimum: int = 0) -> int | None:
@@ -76,7 +76,7 @@ class Parameters:
         if value is None:
             return None
         if not _INTEGER.fullmatch(value) or not minimum <= int(value) <= maximum:
-            raise RequestError(f"{name} is a whole number from {minimum} to {maximum}", field=name)
+            raise RequestError(f"{name} must be a whole number from {minimum} to {maximum}", field=name)
         return int(value)
 
 
@@ -90,7 +90,7 @@ def required(name: str, value: str | None) -> str:
 def _unknown(name: str, known: Collection[str]) -> str:
     shown = repr(name if len(name) <= 60 else name[:60] + "...")
     nearest = difflib.get_close_matches(name[:60], known, n=1, cutoff=0.0)
-    return f"there is no parameter {shown}" + (f"; the nearest known one is {nearest[0]}" if nearest else "")
+    return f"there is no parameter {shown}" + (f"; did you mean {nearest[0]}?" if nearest else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def read_paging(parameters: Parameters, settings: Settings, *, order: str | None
         return Paging(limit, order == "desc", None)
     began, position = _read_cursor(cursor)
     if order is not None and began != order:
-        raise RequestError("this cursor belongs to the other order", field="cursor")
+        raise RequestError("this cursor belongs to a list in the other order", field="cursor")
     return Paging(limit, began == "desc", position)
 
 
@@ -182,4 +182,4 @@ def _decoded(cursor: str) -> bytes:
 
 
 def _foreign() -> RequestError:
-    return RequestError("this is not a cursor that this list has given", field="cursor")
+    return RequestError("this cursor does not belong to this list", field="cursor")

@@ -23,8 +23,8 @@ JSON = "application/json"
 
 _MESSAGES = {
     404: "there is nothing at this path; see /docs",
-    405: "this path does not take this method; see /docs",
-    426: "this path speaks WebSocket only",
+    405: "this method is not allowed on this path; see /docs",
+    426: "this path accepts WebSocket connections only",
 }
 #: the client may try the same again
 _RETRY = (429, 503)
@@ -67,8 +67,8 @@ class Outages:
             return
         said = error.detail or str(error.__cause__ or "")
         insides = "" if said in error.message else f" [{' '.join(said.split())}]"
-        more = f" ({since} more of these were not logged)" if since else ""
-        logger.warning("a request was answered with 503: %s%s%s", error.message, insides, more)
+        more = f" ({since} more like this were not logged)" if since else ""
+        logger.warning("a request was answered 503: %s%s%s", error.message, insides, more)
         self._told[error.message] = now, 0
         self._told.move_to_end(error.message)
         if len(self._told) > _KINDS_MAX:
@@ -103,7 +103,7 @@ def headers_of(error: TidelockError, retry_after_s: int) -> dict[str, str]:
 
 def unexpected() -> Response:
     """The answer to what should not happen: the log has the traceback, the client gets no insides."""
-    message = "the server failed on this request; its log says why"
+    message = "the server failed on this request; see its log"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
 
 

@@ -140,13 +140,14 @@ class Admission:
                 raise _both("stream", "metric")
             stream = wire.metric
         if not stream:
-            raise _Refused("invalid_event", "stream is missing or empty; it names the kind of event", "stream")
+            raise _Refused("invalid_event", "stream is missing or empty; name the kind of event", "stream")
         if stream == CONTROL:
-            raise _Refused("invalid_event", f"stream {CONTROL} is Tidelock's own", "stream")
+            raise _Refused("invalid_event", f"stream {CONTROL} is reserved", "stream")
         if self.writer.streams is not None and stream not in self.writer.streams:
             raise _Refused("key_not_allowed", f"this API key may not write stream {_shown(stream)}", "stream")
         if not self.streams_open and not self.definitions.known_stream(stream):
-            message = f"stream {_shown(stream)} is not declared; declare it in tidelock.toml or set streams_open = true"
+            how = "declare it in tidelock.toml, or set streams_open = true"
+            message = f"stream {_shown(stream)} is not declared; {how}"
             raise _Refused("unknown_stream", message, "stream")
         return stream
 
@@ -160,7 +161,7 @@ class Admission:
         if data == b"null":
             return None
         if len(data) > self.event_bytes_max:
-            message = f"{given} has {len(data)} bytes; at most {self.event_bytes_max} are taken"
+            message = f"{given} has {len(data)} bytes; at most {self.event_bytes_max} are accepted"
             raise _Refused("payload_too_large", message, given)
         # A level takes two brackets, so a short text cannot be deep; a longer one is counted, never too low.
         if (
@@ -177,7 +178,7 @@ class Admission:
         key = wire.idempotency_key
         if key is not None:
             if not key:
-                message = "idempotencyKey is empty; leave it out to have one derived"
+                message = "idempotencyKey is empty; omit it to have one derived"
                 raise _Refused("invalid_event", message, "idempotencyKey")
             return (key,), "client"
         if occurred_at is None:
@@ -196,10 +197,10 @@ def _tenant(tenant_id: str | None, writer: Writer) -> str:
         if tenant_id is None:
             return DEFAULT_TENANT
         if tenant_id in ("", ALL_TENANTS, CONTROL):
-            raise _Refused("invalid_event", f"{tenant_id!r} cannot be a tenant's name", "tenantId")
+            raise _Refused("invalid_event", f"{tenant_id!r} is not a valid tenant name", "tenantId")
         return tenant_id
     if tenant_id is not None and tenant_id != writer.tenant_id:
-        raise _Refused("tenant_mismatch", f"this API key writes tenant {_shown(writer.tenant_id)} only", "tenantId")
+        raise _Refused("tenant_mismatch", f"this API key may only write tenant {_shown(writer.tenant_id)}", "tenantId")
     return writer.tenant_id
 
 
@@ -278,7 +279,7 @@ def _row_key(definition: Stream, wire: WireEvent, data: bytes | None) -> str:
 
 
 def _both(name: str, alias: str) -> _Refused:
-    what = f"is another name of {ALIASES[alias]}" if ALIASES[alias] == name else f"and {name} are one field"
+    what = f"is an alias of {ALIASES[alias]}" if ALIASES[alias] == name else f"and {name} are the same field"
     return _Refused("invalid_event", f"{alias} {what}; send only one of them", alias)
 
 

@@ -70,9 +70,9 @@ def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
     elif encoding == "zstd":
         plain = _unzstd(body, bytes_max)
     else:
-        raise UnsupportedMedia(f"content encoding {encoding!r} is not known; use {' or '.join(ENCODINGS)}")
+        raise UnsupportedMedia(f"content encoding {encoding!r} is not supported; use {' or '.join(ENCODINGS)}")
     if len(plain) > bytes_max:
-        raise PayloadTooLarge(f"the body is larger than {bytes_max} bytes; send it in smaller requests")
+        raise PayloadTooLarge(f"the body is larger than {bytes_max} bytes; split it into smaller requests")
     return plain
 
 
@@ -88,9 +88,9 @@ def decode(body: bytes, media_type: str, events_max: int) -> Body:
         events = _decode_json(_utf8(body), media_type)
     else:
         known = ", ".join(MEDIA_TYPES)
-        raise UnsupportedMedia(f"content type {media_type!r} is not taken; send one of {known}")
+        raise UnsupportedMedia(f"content type {media_type!r} is not supported; send one of {known}")
     if len(events) > events_max:
-        raise PayloadTooLarge(f"the request has {len(events)} events; at most {events_max} are taken at once")
+        raise PayloadTooLarge(f"the request has {len(events)} events; at most {events_max} are accepted per request")
     # Base64 hides what was escaped inside it.
     return Body(events, escapes or (media_type in (CLOUDEVENT, CLOUDEVENTS) and b"data_base64" in body))
 
@@ -140,7 +140,7 @@ def _decode_shapes(body: bytes, media_type: str) -> list[WireEvent | Rejected]:
         return [decode_cloudevent(raw) for raw in _parsed(_raws, body)]
     if media_type == CLOUDEVENT:
         if first != b"{":
-            raise RequestError(f"{CLOUDEVENT} is one CloudEvent, a JSON object; a list is {CLOUDEVENTS}")
+            raise RequestError(f"{CLOUDEVENT} is one CloudEvent, a JSON object; for a list, use {CLOUDEVENTS}")
         _parsed(_members, body)
         return [decode_cloudevent(body)]
     if first == b"[":
@@ -185,7 +185,7 @@ def _decode_object(body: bytes) -> list[WireEvent | Rejected]:
 def _decode_lines(body: bytes, events_max: int) -> list[WireEvent | Rejected]:
     lines = [line for line in body.split(b"\n") if line and not line.isspace()]
     if len(lines) > events_max:
-        raise PayloadTooLarge(f"the request has {len(lines)} events; at most {events_max} are taken at once")
+        raise PayloadTooLarge(f"the request has {len(lines)} events; at most {events_max} are accepted per request")
     if has_long_run(body):
         problems = map(long_number, lines)
         return [
@@ -259,7 +259,7 @@ def _gunzip(body: bytes, bytes_max: int) -> bytes:
         if len(plain) > bytes_max:
             break
         if not inflate.eof:
-            raise RequestError("the gzip body is cut off")
+            raise RequestError("the gzip body is truncated")
         body = inflate.unused_data.lstrip(b"\0")
     return plain
 
@@ -274,7 +274,7 @@ def _unzstd(body: bytes, bytes_max: int) -> bytes:
             frame = unpack.decompressobj()
             frame.decompress(body)
             if not frame.eof:
-                raise RequestError("the zstd body is cut off")
+                raise RequestError("the zstd body is truncated")
             body = frame.unused_data
     except zstandard.ZstdError as error:
         raise RequestError(f"the body is not valid zstd: {error}") from None

@@ -90,7 +90,7 @@ def _explain(message: str) -> Problem:
     """A problem for people from msgspec's message, which names type and path."""
     if unknown := _UNKNOWN.search(message):
         name = unknown[1]
-        return Problem("invalid_event", f"unknown field {name!r}; known are {', '.join(FIELDS)}", name)
+        return Problem("invalid_event", f"unknown field {name!r}; known fields: {', '.join(FIELDS)}", name)
     path = _PATH.search(message)
     if path is None:
         return Problem("invalid_event", 'an event is a JSON object such as {"stream": "api_calls"}')

@@ -145,9 +145,11 @@ class Anchor:
             head = await self._steady.run(read_head)
             await asyncio.to_thread(self._write, head)
         except (psycopg.Error, TidelockError) as error:
-            self._complain("the head of the ledger cannot be read: %s", error)
+            self._complain("cannot read the ledger's head: %s", error)
         except (OSError, BadAnchor) as error:
-            self._complain("the anchor file cannot be written: %s; a cut tail would go unnoticed", error)
+            self._complain(
+                "cannot write the anchor file: %s; until it can be written, a lost tail may go unnoticed", error
+            )
         else:
             self._failing = False
 
@@ -168,7 +170,8 @@ class Anchor:
         farthest = max((line.commit_id for line in known), default=0)
         if farthest > head.commit_id:
             log.error(
-                "%s knows commit %d, but the ledger ends at commit %d: its tail was cut off, or it is another ledger",
+                "%s has commit %d, but the ledger ends at commit %d: its tail was cut off, or the file belongs to "
+                "another ledger",
                 self._path, farthest, head.commit_id,
             )  # fmt: skip
 

@@ -175,16 +175,16 @@ class KeyNews:
 def _check(tenant_id: str, scopes: Collection[str], streams: Collection[str] | None, label: str) -> None:
     if not _is_name(tenant_id) or tenant_id == CONTROL:
         raise SettingsError(
-            f"a tenant is a text of 1 to {_NAME_LENGTH_MAX} characters, not {CONTROL}; * is every tenant",
+            f"a tenant is a string of 1 to {_NAME_LENGTH_MAX} characters, not {CONTROL}; * means every tenant",
             field="tenant",
         )
     if not scopes:
-        raise SettingsError(f"a key needs a scope, one or more of {', '.join(SCOPES)}", field="scopes")
+        raise SettingsError(f"a key needs at least one scope of {', '.join(SCOPES)}", field="scopes")
     for scope in scopes:
         if scope not in SCOPES:
-            raise SettingsError(f"there is no scope {scope!r}; known are {', '.join(SCOPES)}", field="scopes")
+            raise SettingsError(f"there is no scope {scope!r}; available: {', '.join(SCOPES)}", field="scopes")
     if streams is not None and (not streams or not all(_is_name(each) and each != CONTROL for each in streams)):
-        raise SettingsError(f"streams are names, not {CONTROL}; leave them out to allow every stream", field="streams")
+        raise SettingsError(f"streams are names, not {CONTROL}; omit them to allow every stream", field="streams")
     if "\0" in label:
         raise SettingsError("a label cannot contain NUL", field="label")
 

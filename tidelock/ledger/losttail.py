@@ -65,7 +65,8 @@ class LostTail:
             f"at commit {self.head.commit_id}, sequence {self.head.ingress_sequence}, but {self.path} has commit "
             f"{line.commit_id}, sequence {line.ingress_sequence}, written at {line.at}. Restore a Postgres backup that "
             "has them, or start `tidelock up` or `tidelock serve` once with --accept-lost-tail: it records the loss "
-            "and goes on above these sequences. If the file belongs to another ledger, name another with `anchor`."
+            "and continues above these sequences. If the file belongs to another ledger, set another file with "
+            "`anchor`."
         )
 
     def floor(self, anchor_interval_ns: int) -> Floor:
@@ -171,8 +172,8 @@ async def find_lost_tail(database: Database, path: Path) -> LostTail | None:
         # Before the head: a line is written after its commit, so whoever reads the ledger later finds that commit.
         lines = await asyncio.to_thread(read_anchors, path)
     except (BadAnchor, OSError) as error:
-        message = f"{path} cannot be read, so a lost tail would go unnoticed: {error}. Mend it or move it away"
-        raise SettingsError(f"{message}, or name another file with `anchor`.", field="anchor") from error
+        message = f"{path} cannot be read, so a lost tail would go unnoticed: {error}. Repair it or move it away"
+        raise SettingsError(f"{message}, or set another file with `anchor`.", field="anchor") from error
     if not lines:
         return None
     async with await database.connect(name="tidelock start") as connection:
@@ -185,10 +186,10 @@ async def find_lost_tail(database: Database, path: Path) -> LostTail | None:
         held = await (await connection.execute(QUERIES["digests"], [list(digests)])).fetchall()
         others = [commit_id for commit_id, digest in held if digest.hex() != digests[commit_id]]
         if others and len(others) == len(held):
-            log.error("no line of %s agrees with the ledger: it is another ledger's anchor, and proves nothing", path)
+            log.error("no line of %s matches the ledger: the anchor belongs to another ledger and proves nothing", path)
             return None
         for commit_id in others[:1]:
-            log.error("%s has another commit %d than the ledger; see `tidelock verify`", path, commit_id)
+            log.error("%s: commit %d differs from the ledger's; see `tidelock verify`", path, commit_id)
         rows = await (await connection.execute(QUERIES["readers_ahead"])).fetchall()
     return LostTail(path, head, last, dict(rows))
 
@@ -208,8 +209,8 @@ async def accept(lost: LostTail, sequencer: Sequencer, anchor_interval_ns: int) 
     """Record the loss, and go on above it. Raises Unreachable where the ledger was written meanwhile."""
     recorded = await sequencer.resume_above(lost.floor(anchor_interval_ns), lost.event(), lost.head)
     log.warning(
-        "sequences %d to %d are lost; recorded as sequence %d, and nothing below it is issued again",
+        "sequences %d to %d are lost; recorded as sequence %d; no sequence below it is issued again",
         lost.first_sequence, lost.last_sequence, recorded.ingress_sequence,
     )  # fmt: skip
     if "fold" in lost.ahead:
-        log.warning("the tables hold events that are lost; `tidelock replay NAME` rebuilds them from the ledger")
+        log.warning("the tables contain lost events; `tidelock replay NAME` rebuilds them from the ledger")

@@ -111,13 +111,14 @@ def found_ledger(settings: Settings) -> Iterator[Database]:
     """The database of a ledger that is there: looking at one must not make it."""
     if settings.database_url is None and not (settings.data / "postgres").exists():
         raise Unreachable(
-            f"there is no ledger in {settings.data} yet; `tidelock up` makes one, --data names another directory"
+            f"there is no ledger in {settings.data} yet; create one with `tidelock up`, or name another directory "
+            "with --data"
         )
     with open_database(settings) as database, database_errors("the ledger"):
         missing = database.patience.insist_sync(lambda: _missing(database))
         if missing:
             raise Unreachable(
-                f"{database.place} has no ledger of this version, {', '.join(missing)} is missing; "
+                f"{database.place} has no ledger of this version: {', '.join(missing)} is missing; "
                 "`tidelock migrate` brings it up to date"
             )
         yield database

@@ -40,8 +40,8 @@ async def open_salts(connection: psycopg.AsyncConnection[Any], configured: str |
             salts = await read_salts(connection)
     if configured is not None and configured not in salts.salts:
         raise SettingsError(
-            "the configured salt is not among those this ledger was written with, so retries would be recorded "
-            "twice; set the old one, or rotate with `tidelock salts add` and then `tidelock salts promote`",
+            "the configured salt is not recorded in this ledger, so retries would be recorded twice; configure the "
+            "old salt, or rotate with `tidelock salts add` and then `tidelock salts promote`",
             field="salt",
         )
     return salts
@@ -60,7 +60,7 @@ async def add_salt(connection: psycopg.AsyncConnection[Any], salt: str | None) -
         await connection.execute(QUERIES["lock_salts"])
         salts = await read_salts(connection)
         if salt in salts.salts:
-            raise SettingsError("this salt is known already; promote it when every process has been told", field="salt")
+            raise SettingsError("this salt is already known; promote it once every process knows it", field="salt")
         await connection.execute(QUERIES["insert_salt"], [_checked(salt or secrets.token_urlsafe(32))])
         await connection.execute(QUERIES["next_version"])
         return await read_salts(connection)
@@ -72,7 +72,9 @@ async def promote_salt(connection: psycopg.AsyncConnection[Any], position: int) 
         await connection.execute(QUERIES["lock_salts"])
         salts = await read_salts(connection)
         if not 0 <= position < len(salts.salts):
-            raise SettingsError(f"there is no salt {position}; known are 0 to {len(salts.salts) - 1}", field="position")
+            raise SettingsError(
+                f"there is no salt {position}; available: 0 to {len(salts.salts) - 1}", field="position"
+            )
         await connection.execute(QUERIES["lift_salts"])
         await connection.execute(QUERIES["order_salts"], [position])
         await connection.execute(QUERIES["next_version"])
@@ -81,5 +83,5 @@ async def promote_salt(connection: psycopg.AsyncConnection[Any], position: int) 
 
 def _checked(salt: str) -> str:
     if not salt or "\0" in salt or len(salt.encode()) > SALT_BYTES_MAX:
-        raise SettingsError(f"a salt is a text of 1 to {SALT_BYTES_MAX} bytes", field="salt")
+        raise SettingsError(f"a salt is a string of 1 to {SALT_BYTES_MAX} bytes", field="salt")
     return salt

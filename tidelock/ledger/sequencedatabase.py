@@ -125,7 +125,7 @@ class SequenceDatabase:
         try:
             last = await self._in_time(_reserved(connection, head, count))
             if not head + count <= last <= SEQUENCE_MAX:
-                raise Unreachable(f"it gives {last}, which is no number for an event after {head}")
+                raise Unreachable(f"it returned {last}, which is not a valid sequence after {head}")
         except (psycopg.Error, Unreachable) as error:
             self._failed(error, time.monotonic() - started)
             return None
@@ -141,7 +141,7 @@ class SequenceDatabase:
         asking.cancel()
         self._given_up.add(asking)
         asking.add_done_callback(self._forget)
-        raise Unreachable(f"it did not answer within {self._timeout_s * 1000:.0f} ms")
+        raise Unreachable(f"it did not respond within {self._timeout_s * 1000:.0f} ms")
 
     def _forget(self, asked: asyncio.Task[Any]) -> None:
         self._given_up.discard(asked)
@@ -153,7 +153,7 @@ class SequenceDatabase:
         self._count(seconds, remote=True)
         self.reservations.taken += 1
         if self._told:
-            log.info("the sequence database at %s numbers again", self.place)
+            log.info("the sequence database at %s is back; it assigns the sequences again", self.place)
             self._told = False
 
     def _failed(self, error: Exception, seconds: float) -> None:
@@ -177,7 +177,11 @@ class SequenceDatabase:
         self._breaker.failed()
         if not self._told:
             why = reason(error) if isinstance(error, psycopg.Error) else str(error)
-            log.warning("the sequence database at %s is away, the ledger numbers by itself: %s", self.place, why)
+            log.warning(
+                "the sequence database at %s is unavailable; the ledger assigns the sequences itself: %s",
+                self.place,
+                why,
+            )
             self._told = True
 
     async def _keep_connected(self) -> None:

@@ -185,7 +185,7 @@ class Sequencer:
     async def _submit(self, pending: _Pending) -> list[Verdict]:
         size = pending.collection.size
         if self._closing:
-            raise Unreachable("the server is stopping; send the request again")
+            raise Unreachable("the server is stopping; retry the request")
         self._writer.check_reachable()
         # An empty queue takes any request, or one larger than a small limit would be refused for ever.
         if self._queue and (
@@ -193,7 +193,7 @@ class Sequencer:
             or self._queued_bytes + pending.collection.bytes > self._limits.queue_bytes_max
             or len(self._queue) >= self._limits.queue_requests_max
         ):
-            raise Overloaded(f"{self._queued_events} events wait to be recorded; send the request again later")
+            raise Overloaded(f"{self._queued_events} events are waiting to be recorded; retry the request later")
         self._queued_events += size
         self._queued_bytes += pending.collection.bytes
         self._queue.append(pending)
@@ -232,7 +232,7 @@ class Sequencer:
         except TimeoutError:
             # A database that hangs would hang on a rollback too. It may still commit: a retry then says duplicate.
             await self._writer.close()
-            self._fail(group, Unreachable("the ledger did not answer in time; send the request again"))
+            self._fail(group, Unreachable("the ledger did not respond in time; retry the request"))
         except DataRefused as error:
             await self._writer.abandon()
             await self._one_by_one(group, error)
@@ -242,8 +242,8 @@ class Sequencer:
         except Exception:
             # A defect of ours, met by one request perhaps: the others shall not pay for it.
             await self._writer.abandon()
-            log.exception("the sequencer failed on a commit of %d requests", len(group))
-            await self._one_by_one(group, Unreachable("the ledger failed on this request; its log says why"))
+            log.exception("the commit of %d requests failed", len(group))
+            await self._one_by_one(group, Unreachable("the ledger failed on this request; see the server's log"))
 
     async def _one_by_one(self, group: list[_Pending], error: Exception) -> None:
         """Only the request that cannot be committed may fail; alone, it is that one."""
@@ -295,12 +295,12 @@ class Sequencer:
         if head.commit_id < self._last_commit:
             ends = f"the ledger ends at commit {head.commit_id}, but had commit {self._last_commit}: its tail is gone"
             if not self._shorter:
-                log.error("%s. Nothing is recorded any more; start again to see what can be done", ends)
+                log.error("%s. Recording has stopped; restart to see what can be done", ends)
                 self._shorter = True
-            raise Unreachable(f"{ends}, and nothing is recorded")
+            raise Unreachable(f"{ends}; no events are recorded")
         self._last_commit = head.commit_id
         if resumption is not None and resumption.head.commit_id != head.commit_id:
-            raise Unreachable("the ledger was written while its loss was to be recorded; start again")
+            raise Unreachable("the ledger was written while its loss was being recorded; start again")
 
     async def _numbered(
         self,

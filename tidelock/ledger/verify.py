@@ -162,9 +162,9 @@ class _Walk:
         for (sequence, _, _, received_at, occurred_at), row in rows:
             control |= self._check_row(row_tail(row), sequence, received_at, occurred_at)
         if link.control != control or (control and len(rows) != 1):
-            self.order.differ(link.first, f"{link}: a control event must be alone in a commit that says so")
+            self.order.differ(link.first, f"{link}: a control event must be alone in a commit marked as such")
         if chain_digest(previous.digest, link.commit_id, [row for _, row in rows]) != link.digest:
-            what = "what is recorded does not give its digest: a row of it, or the commit before, was changed"
+            what = "its rows do not match its digest: one of them, or the previous commit, was changed"
             self.chain.differ(link.last, f"{link}: {what}")
 
     def _resumes(self, previous: Link, link: Link, row: bytes) -> bool:
@@ -182,8 +182,8 @@ class _Walk:
         elif link.first - previous.last - 1 != link.skipped - previous.skipped:
             # A sequence database may have left numbers out, between two commits, and the second one says how many.
             left_out = link.skipped - previous.skipped
-            so = f", and says that {left_out} numbers were left out" if left_out else ""
-            self.density.differ(link.first, f"{link} does not start behind sequence {previous.last}{so}")
+            so = f", and says that {left_out} numbers were skipped" if left_out else ""
+            self.density.differ(link.first, f"{link} does not start after sequence {previous.last}{so}")
         elif link.skipped < previous.skipped:
             self.density.differ(link.first, f"{link} starts before {previous} ends")
         sequences = [found[0] for found in numbered]
@@ -191,7 +191,7 @@ class _Walk:
             self._name_missing(link, sequences)
         for sequence, commit_id, *_ in numbered:
             if commit_id != link.commit_id:
-                self.density.differ(sequence, f"sequence {sequence} says commit {commit_id}, but lies in {link}")
+                self.density.differ(sequence, f"sequence {sequence} says commit {commit_id}, but is in {link}")
 
     def _name_missing(self, link: Link, sequences: list[int]) -> None:
         for sequence in sorted(set(sequences).symmetric_difference(range(link.first, link.last + 1))):
@@ -216,12 +216,12 @@ class _Walk:
         if key is not None and key_source is not None:
             self._identities.expect(sequence, identity_digest(tenant_id, key.decode()), stored, key_source)
         elif key is not key_source:
-            self._identities.findings.differ(sequence, f"sequence {sequence}: key and key source do not go together")
+            self._identities.findings.differ(sequence, f"sequence {sequence}: key and key source do not fit together")
         # The moment of receipt stands in for an absent ts, which is hashed as absent.
         if stored != _content(tenant_id, fields, occurred_at) and (
             occurred_at != received_at or stored != _content(tenant_id, fields, None)
         ):
-            self.content.differ(sequence, f"sequence {sequence}: its columns do not give its content hash")
+            self.content.differ(sequence, f"sequence {sequence}: its columns do not match its content hash")
         return bool(fields[1] == _CONTROL)
 
     def _check_head(self, last: Link) -> None:
@@ -234,9 +234,9 @@ class _Walk:
         row = self._connection.execute(QUERIES["beyond_head"]).fetchone()
         assert row is not None
         if row[0] is not None:
-            self.density.differ(row[0], f"sequence {row[0]} lies beyond the head")
+            self.density.differ(row[0], f"sequence {row[0]} is beyond the head")
         if row[1] is not None:
-            self.density.differ(head.ingress_sequence + 1, f"commit {row[1]} lies beyond the head")
+            self.density.differ(head.ingress_sequence + 1, f"commit {row[1]} is beyond the head")
 
 
 def _content(tenant_id: str, fields: list[Any], sent_at: int | None) -> bytes:
@@ -306,7 +306,7 @@ class IdentityProof:
         row = self._connection.execute(QUERIES["stray_identity"], [through]).fetchone()
         if row is None:
             return through, f"{recorded:,} identities are recorded, but {self._count:,} events have a key"
-        return row[0], f"identity {row[1]} is said to be of sequence {row[0]}, which has no key or is not there"
+        return row[0], f"identity {row[1]} points to sequence {row[0]}, which has no key or does not exist"
 
     def __enter__(self) -> IdentityProof:
         return self
@@ -322,7 +322,7 @@ def _named(expected: bytes, identity: list[Any]) -> tuple[int, str]:
     _, sequence, content_hash, _ = _record.unpack(expected)
     recorded, recorded_hash, _ = identity
     if recorded is None:
-        what = "its identity is not recorded, so a retry would be taken as new"
+        what = "its identity is not recorded, so a retry would be recorded as a new event"
     elif recorded != sequence:
         what = f"its identity says sequence {recorded}"
     elif recorded_hash != content_hash:
@@ -357,16 +357,16 @@ class AnchorProof:
                 self._lost += 1
             elif line.commit_id > head.commit_id:
                 ends = f"the ledger ends at commit {head.commit_id}, sequence {head.ingress_sequence}"
-                self.findings.differ(head.ingress_sequence + 1, f"the tail was cut off: {place} is gone; {ends}")
+                self.findings.differ(head.ingress_sequence + 1, f"the tail was cut off: {place} is missing; {ends}")
             elif line.commit_id not in recorded:
                 self.findings.differ(line.ingress_sequence, f"{place} is not in the ledger")
             elif recorded[line.commit_id] != (line.ingress_sequence, line.digest):
-                self.findings.differ(line.ingress_sequence, f"{place} had another digest or end than it has now")
+                self.findings.differ(line.ingress_sequence, f"{place} had a different digest or end")
 
     def check(self) -> Check:
         if not self._lines:
-            return self.findings.check(f"{self._path} has no anchor yet, so a cut tail would not be found")
+            return self.findings.check(f"{self._path} has no anchor yet, so a lost tail would not be found")
         last = self._lines[-1]
         many = "1 anchor" if len(self._lines) == 1 else f"{len(self._lines):,} anchors"
-        lost = f"; {self._lost:,} of them are of commits whose loss was accepted" if self._lost else ""
+        lost = f"; {self._lost:,} of them belong to commits whose loss was accepted" if self._lost else ""
         return self.findings.check(f"{many}, the last at {last.at} for commit {last.commit_id:,}{lost}")

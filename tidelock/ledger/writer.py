@@ -254,10 +254,10 @@ async def _copy(connection: psycopg.AsyncConnection[Any], statement: str, encode
 
 def _translated(error: psycopg.Error) -> Unreachable | DataRefused:
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.table_name == "identities":
-        return IdentityTaken("an event of this request was recorded meanwhile; send it again")
+        return IdentityTaken("an event of this request was recorded meanwhile; retry the request")
     if (error.sqlstate or "")[:2] in _DATA_ERRORS:
         return DataRefused(f"the ledger cannot store this request: {error.diag.message_primary}")
-    return Unreachable(f"the ledger did not take the request: {reason(error)}; send it again")
+    return Unreachable(f"the ledger could not record the request: {reason(error)}; retry it")
 
 
 async def ensure_partitions(connection: psycopg.AsyncConnection[Any], partition_events: int) -> None:
@@ -281,4 +281,4 @@ async def keep_partitions(database: Database, partition_events: int) -> None:
             async with await database.connect(name="tidelock partitions") as connection:
                 await ensure_partitions(connection, partition_events)
         except (psycopg.Error, TidelockError) as error:
-            log.warning("the ledger's next partition cannot be made: %s", error)
+            log.warning("cannot create the ledger's next partition: %s", error)

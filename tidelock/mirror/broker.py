@@ -94,7 +94,7 @@ class Broker:
         """Start it and wait until it answers a client with `options`; `wrapper` is a command that runs it. Raises
         Unreachable."""
         if _taken(self._port):
-            raise SettingsError(f"port {self._port} is taken; name another with --port", field="port")
+            raise SettingsError(f"port {self._port} is in use; choose another with --port", field="port")
         make_directory(self._directory)
         config = self._configure(properties or {})
         self._process = self._spawn(["kafka.Kafka", str(config)], wrapper)
@@ -104,7 +104,7 @@ class Broker:
                 raise Unreachable(f"Kafka did not start: {self._last_words()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise Unreachable(f"Kafka did not answer within {_START_S:.0f} s: {self._last_words()}")
+                raise Unreachable(f"Kafka did not respond within {_START_S:.0f} s: {self._last_words()}")
             time.sleep(_PAUSE_S)
 
     def check(self) -> None:
@@ -158,7 +158,7 @@ class Broker:
         return True
 
     def _last_words(self) -> str:
-        return self.log.read_text(errors="replace")[-_WORDS:].strip() or "it said nothing"
+        return self.log.read_text(errors="replace")[-_WORDS:].strip() or "it printed nothing"
 
     def __enter__(self) -> Broker:
         self.start()

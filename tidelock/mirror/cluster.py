@@ -59,7 +59,7 @@ def check(kafka: KafkaSettings) -> None:
     """Raise SettingsError for what cannot work."""
     for name in kafka.options:
         if name in _OWN:
-            raise SettingsError(f"`{name}` in `kafka.options` is the setting `{_OWN[name]}`.", field="kafka.options")
+            raise SettingsError(f"`{name}` in `kafka.options` must be set as `{_OWN[name]}`.", field="kafka.options")
         if name in _FIXED:
             raise SettingsError(f"`{name}` in `kafka.options` cannot be changed.", field="kafka.options")
     # A client that is made, and connects when it has something to ask, says which names it does not know.
@@ -149,11 +149,11 @@ class KafkaCluster:
                 return topic, there[topic]
         made = next((topic for topic in names if self._make(topic)), None)
         if made is None:
-            raise Unreachable(f"Kafka does not take the name {names[0]} for a topic, nor {names[1]}")
+            raise Unreachable(f"Kafka accepts neither {names[0]} nor {names[1]} as a topic name")
         deadline = time.monotonic() + ANSWER_S
         while made not in (there := self.look()):
             if time.monotonic() > deadline:
-                raise Unreachable(f"topic {made} was made, but brokers do not know it yet")
+                raise Unreachable(f"topic {made} was created, but brokers do not know it yet")
             time.sleep(_PAUSE_S)
         return made, there[made]
 
@@ -178,7 +178,7 @@ class KafkaCluster:
             if code == KafkaError.TOPIC_EXCEPTION:
                 return False
             if code != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise Unreachable(f"topic {topic} could not be made: {reason(error)}") from None
+                raise Unreachable(f"topic {topic} could not be created: {reason(error)}") from None
         return True
 
 

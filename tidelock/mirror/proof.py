@@ -99,7 +99,7 @@ class MirrorProof:
         there = KafkaCluster(self._settings.kafka, self._settings.event_bytes_max).look()
         for topic, sequence in self._ranges.topics.items():
             if topic not in there:
-                self._differ(sequence, f"topic {topic} is gone")
+                self._differ(sequence, f"topic {topic} does not exist")
         return {topic: there[topic] for topic in self._ranges.topics if topic in there}
 
     def _compare(self, connection: psycopg.Connection[Any], chunk: Iterable[Any]) -> None:
@@ -115,7 +115,7 @@ class MirrorProof:
                 continue
             at = f"offset {offset} of {place.topic}, partition {place.partition},"
             if sequence is None:
-                what = f"{at} was not written by the mirror: consumers should leave it out"
+                what = f"{at} was not written by the mirror: consumers should ignore it"
                 self._differ(max(1, self._position) if first is None else first, what)
             elif loss_with(self._losses, sequence) is not None:
                 self._lost.add(sequence)
@@ -142,12 +142,12 @@ class MirrorProof:
         ):
             return f"an event of the stream {event.stream}"
         if received.value() != event.value:
-            return "another event than the ledger"
+            return "a different event than the ledger"
         headers, expected = dict(received.headers() or []), dict(event.headers)
         if headers.get(DIGEST) != expected[DIGEST]:
-            return "the digest of another commit: the ledger is not the one that was mirrored"
+            return "the digest of another commit: this is not the ledger that was mirrored"
         if (received.key(), received.timestamp()[1], headers) != (event.key, event.timestamp, expected):
-            return "another key, time or headers than the mirror gives"
+            return "a key, time or headers that differ from what the mirror writes"
         return None
 
     def _name_unknown(self, sequence: int, at: str, head: tuple[Any, ...]) -> None:
@@ -263,7 +263,9 @@ class Readback:
             if found:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > _SILENCE_S:
-                raise Unreachable(f"Kafka at {self._brokers} gives nothing of {min(left).topic} for {_SILENCE_S:.0f} s")
+                raise Unreachable(
+                    f"Kafka at {self._brokers} returned nothing of {min(left).topic} for {_SILENCE_S:.0f} s"
+                )
             for message in found:
                 place = Partition(message.topic() or "", message.partition() or 0)
                 error = message.error()
@@ -284,7 +286,7 @@ class Readback:
             for place in places:
                 bounds = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_ANSWER_S)
                 if bounds is None:
-                    raise Unreachable(f"Kafka at {self._brokers} does not say where {place.topic} ends")
+                    raise Unreachable(f"Kafka at {self._brokers} does not report where {place.topic} ends")
                 found[place] = bounds
         except KafkaException as error:
             raise Unreachable(f"Cannot reach Kafka at {self._brokers}: {reason(error)}") from None
@@ -324,7 +326,7 @@ def restart_from(connection: psycopg.Connection[Any], settings: Settings, first:
     position = read_position(connection)
     if not 1 <= first <= position:
         mirrored = f"sequences 1 to {position} are mirrored" if position else "nothing is mirrored yet"
-        raise SettingsError(f"--from {first}: {mirrored}; name one of them")
+        raise SettingsError(f"--from {first}: {mirrored}; choose a sequence among them")
     there = KafkaCluster(settings.kafka, settings.event_bytes_max).look()
     topics = {name: count for name, count in there.items() if name.startswith(settings.kafka.topic_prefix)}
     with closing(Readback(settings.kafka)) as readback:

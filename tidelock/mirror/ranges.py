@@ -74,7 +74,7 @@ class InFlight:
             return False
         for place, span in self.spans.items():
             if span.missing:
-                raise Unreachable(f"{place.topic} did not take {span.missing} of {span.count} messages")
+                raise Unreachable(f"{place.topic} did not accept {span.missing} of {span.count} messages")
         return True
 
 

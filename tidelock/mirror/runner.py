@@ -93,7 +93,7 @@ class Mirror(Reader):
         leased = leases.hold(connection, leases.MIRROR)
         self._connection, self._ranges = connection, Ranges(connection)
         if not leased:
-            self._saying.once("the lease", "another mirror runs on this ledger; standing by")
+            self._saying.once("the lease", "another mirror is running on this ledger; standing by")
             return False
         self._sent = self._ranges.position
         if (end := read_ledger_end(connection)) < self._sent:
@@ -136,7 +136,7 @@ class Mirror(Reader):
             while self._batches and self._sender is not None and time.monotonic() < deadline:
                 self._hear(_ACK_S)
         except (CursorMoved, Unreachable, psycopg.Error) as error:
-            log.debug("left under way: %s", error)
+            log.debug("abandoned in flight: %s", error)
 
     def leave(self) -> None:
         """Forget what is under way: it is sent again from the cursor on."""
@@ -198,7 +198,7 @@ class Mirror(Reader):
             self._failures = 0
             self._sender.careful = False
             if self._saying.over():
-                self._saying.tell(f"Kafka takes messages again, from sequence {self.position}")
+                self._saying.tell(f"Kafka accepts messages again, from sequence {self.position}")
         self._look_at_the_clock()
 
     def _look_at_the_clock(self) -> None:

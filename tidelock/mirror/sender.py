@@ -74,7 +74,7 @@ class KafkaSender:
                     room()
                 except KafkaException as error:
                     raise Unreachable(
-                        f"{way.topic} did not take sequence {message.sequence}: {reason(error)}"
+                        f"{way.topic} did not accept sequence {message.sequence}: {reason(error)}"
                     ) from None
         self.poll(0)
         return batch
@@ -117,7 +117,7 @@ class KafkaSender:
     def _report(self, batch: InFlight, place: Partition, span: Offsets, *, first: bool) -> _Report:
         def report(error: KafkaError | None, sent: Any) -> None:
             if error is not None:
-                batch.refusal = f"{place.topic} did not take a message: {error.str()}"
+                batch.refusal = f"{place.topic} did not accept a message: {error.str()}"
                 return
             self.heard_at = time.monotonic()
             self.complaint = None

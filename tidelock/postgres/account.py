@@ -121,7 +121,7 @@ def _ourselves(postgres: Path) -> tuple[Account, str]:
     account = Account(os.geteuid(), os.getegid())
     probe = account.run([postgres, "--version"])
     if probe.returncode != 0:
-        raise SettingsError(f"{postgres} does not run here: {probe.stdout.strip()}", field="postgres.binaries")
+        raise SettingsError(f"{postgres} cannot be run here: {probe.stdout.strip()}", field="postgres.binaries")
     return account, probe.stdout
 
 

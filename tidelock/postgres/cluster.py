@@ -54,12 +54,12 @@ _ADVICE = {
     "Read-only file system": "The file system is read-only: choose another directory with --data.",
     "has wrong ownership": "Give the directory to the account that runs the server (chown -R), or run as its owner.",
     "has invalid permissions": "Only the account that runs the server may enter its directory: chmod 700 it.",
-    "Permission denied": "The account that runs the server may not read or write there: look at the owner and mode.",
+    "Permission denied": "The account that runs the server cannot read or write there: check owner and mode.",
     "user does not exist": (
-        "Postgres makes a new directory only for a user with a name: add this one to /etc/passwd, run as another "
+        "Postgres initialises a new directory only for a user with a name: add this one to /etc/passwd, run as another "
         "user, or name a server of your own with DATABASE_URL."
     ),
-    "could not map anonymous shared memory": "There is too little memory: set a smaller shared_buffers.",
+    "could not map anonymous shared memory": "There is not enough memory: set a smaller shared_buffers.",
     "could not create semaphores": "The system allows too few semaphores: set a smaller max_connections.",
 }
 
@@ -81,7 +81,7 @@ class Cluster:
             return self._password.read_text().strip()
         except FileNotFoundError:
             raise Unreachable(
-                "The password of the embedded Postgres is gone: without it nobody can log in.",
+                "The password file of the embedded Postgres is missing: without it nobody can log in.",
                 detail=f"Put {self._password} back from a backup of {self._data}.",
             ) from None
 
@@ -117,8 +117,8 @@ class Cluster:
         made_by = (self.path / "PG_VERSION").read_text().strip()
         if made_by != str(_major(version)):
             raise SettingsError(
-                f"{self.path} was written by Postgres {made_by}, but {binaries} is Postgres {_major(version)}. Name "
-                f"programs of Postgres {made_by} in `postgres.binaries`, or upgrade the directory with pg_upgrade.",
+                f"{self.path} was written by Postgres {made_by}, but {binaries} is Postgres {_major(version)}. Set "
+                f"`postgres.binaries` to the programs of Postgres {made_by}, or upgrade the directory with pg_upgrade.",
                 field="postgres.binaries",
             )
         self._drop_foreign_pid_file()
@@ -127,7 +127,7 @@ class Cluster:
         """What the server is started with: our defaults, then the user's own choices, then what is fixed."""
         if refused := sorted(_RESERVED & config.keys()):
             raise SettingsError(
-                f"The embedded Postgres does not let {', '.join(refused)} be set.", field="postgres.config"
+                f"The embedded Postgres does not allow setting {', '.join(refused)}.", field="postgres.config"
             )
         chosen = {**_DEFAULTS, "shared_buffers": _shared_buffers(), **config, **_FIXED}
         if "wal_compression" not in chosen:
@@ -161,7 +161,7 @@ class Cluster:
         belong_to_parent(self._password)
         if made.returncode != 0:
             shutil.rmtree(new, ignore_errors=True)
-            raise explain("Postgres could not make its data directory", str(self.path), made.stdout)
+            raise explain("Postgres could not create its data directory", str(self.path), made.stdout)
         new.rename(self.path)
         _sync(self._data)
 
@@ -192,8 +192,8 @@ class Cluster:
         """
         if (pid := postmaster.living(self.path)) is not None:
             raise Unreachable(
-                "The embedded Postgres does not start, because another one runs on its directory.",
-                detail=f"{file} is damaged while process {pid} is a Postgres on that directory. Stop it first "
+                "The embedded Postgres cannot start: another one is running on its directory.",
+                detail=f"{file} is damaged, and process {pid} is a Postgres on that directory. Stop it first "
                 f"(kill -INT {pid}), then start again.",
             )
         log.warning("%s was empty or damaged, and no Postgres runs on that directory: removed it", file)
@@ -268,7 +268,7 @@ def _major(version: str) -> int:
     """18 of `postgres (PostgreSQL) 18.6`, also of `19beta1`."""
     match = re.search(r"\(PostgreSQL\) (\d+)", version)
     if match is None:
-        raise SettingsError(f"Not the version of a Postgres: {version.strip()}", field="postgres.binaries")
+        raise SettingsError(f"Not a Postgres version: {version.strip()}", field="postgres.binaries")
     return int(match[1])
 
 

@@ -135,7 +135,7 @@ class Database:
         return {**_TRANSPORT, **timeout, **_parse(self.url), "application_name": name, "client_encoding": "UTF8"}
 
     def _unreachable(self, error: psycopg.OperationalError) -> Unreachable:
-        reason = " ".join(str(error).split()) or "it does not answer"
+        reason = " ".join(str(error).split()) or "it does not respond"
         password = _parse(self.url).get("password")
         if password:
             reason = reason.replace(str(password), "***")
@@ -223,7 +223,8 @@ def _parse(url: str) -> dict[str, Any]:
     except psycopg.ProgrammingError:
         # The vendor's message quotes the text, and with it the password.
         raise SettingsError(
-            "The database URL cannot be read; it looks like postgresql://user:password@host:5432/name, with special "
+            "The database URL is not valid; it should look like postgresql://user:password@host:5432/name, with "
+            "special "
             "characters in the password percent-encoded.",
             field="database_url",
         ) from None
@@ -232,7 +233,7 @@ def _parse(url: str) -> dict[str, Any]:
 def _objection(info: psycopg.ConnectionInfo) -> str | None:
     """Why this server cannot hold a ledger. Read from what the server sent at connect: it costs nothing."""
     if info.server_version < _VERSION_MIN * 10_000:
-        return f"This server is Postgres {info.server_version // 10_000}; Tidelock needs {_VERSION_MIN} or newer."
+        return f"This server runs Postgres {info.server_version // 10_000}; Tidelock needs {_VERSION_MIN} or newer."
     encoding = info.parameter_status("server_encoding")
     if encoding != "UTF8":
         return f"This database is encoded in {encoding}; Tidelock needs UTF8: CREATE DATABASE ... ENCODING 'UTF8'."

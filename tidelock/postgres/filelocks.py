@@ -103,8 +103,8 @@ class DirectoryLock:
         process = f"process {pid}" if pid else "another process"
         stop = f"kill {pid}" if pid else "stop it"
         return (
-            f"Tidelock is already up on {self._data}: {process} holds it. "
-            f"Stop that one first ({stop}), or give this one another directory with --data."
+            f"Tidelock is already running on {self._data}: {process} has locked it. Stop that process first "
+            f"({stop}), or choose another directory with --data."
         )
 
     def __enter__(self) -> DirectoryLock:

@@ -318,7 +318,7 @@ class AsyncReaderLoop:
             failure = Failure.DEFECT
         self._course.failed(failure, self._clock())
         if failure is Failure.DEFECT or (failure is Failure.AWAY and self._course.failures == 1):
-            logger.warning("%s are held up: %s", self._what, in_words(error), exc_info=failure is Failure.DEFECT)
+            logger.warning("%s are delayed: %s", self._what, in_words(error), exc_info=failure is Failure.DEFECT)
         if self._database is not None and (self._listener is None or not self._listener.fit):
             await self._disconnect()
         if self._on_failed is not None:

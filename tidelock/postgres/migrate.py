@@ -107,7 +107,7 @@ def read_migrations(directory: Traversable | None = None) -> list[Migration]:
         # A checkout with other line ends is the same migration.
         migration = Migration(int(match[1]), match[2], file.read_bytes().replace(b"\r\n", b"\n"))
         if (other := migrations.setdefault(migration.number, migration)) is not migration:
-            raise ValueError(f"{other.title} and {migration.title} have one number")
+            raise ValueError(f"{other.title} and {migration.title} have the same number")
     return list(migrations.values())
 
 
@@ -136,4 +136,4 @@ def _apply(connection: _Connection, migration: Migration) -> None:
     except psycopg.OperationalError:
         raise  # The connection, not the migration.
     except psycopg.Error as error:
-        raise TidelockError(f"Migration {migration.title} failed and left no trace: {error}") from error
+        raise TidelockError(f"Migration {migration.title} failed and was rolled back: {error}") from error

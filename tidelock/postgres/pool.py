@@ -47,7 +47,7 @@ class Connections:
             async with asyncio.timeout(_WAIT_S):
                 await self._free.acquire()
         except TimeoutError:
-            raise Unreachable("all connections to the database are in use; ask again later") from None
+            raise Unreachable("all connections to the database are in use; retry later") from None
         try:
             connection = await self._idle_or_new()
             try:
@@ -72,7 +72,7 @@ class Connections:
                 asking.cancel()
                 self._given_up.add(asking)
                 asking.add_done_callback(self._forget)
-        raise Unreachable("the database does not answer in time")
+        raise Unreachable("the database does not respond in time")
 
     async def _ask(self, question: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         async with self.lend() as connection:
@@ -135,9 +135,9 @@ async def _drop(connection: psycopg.AsyncConnection[Any]) -> None:
 
 def _translated(error: psycopg.Error) -> TidelockError:
     if isinstance(error, psycopg.errors.QueryCanceled):
-        return Unreachable("reading took too long; ask for a narrower slice of the ledger")
+        return Unreachable("reading took too long; narrow the request to a smaller part of the ledger")
     if isinstance(error, psycopg.DataError):
-        return RequestError(f"the ledger cannot be asked this: {reason(error)}")
+        return RequestError(f"the ledger cannot answer this query: {reason(error)}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return Unreachable(f"the ledger cannot be read: {reason(error)}")
     raise error

@@ -29,10 +29,10 @@ _PAUSE_S, _PAUSE_MAX_S = 0.05, 2.0
 _LOST = ("08", "57P", "25P03", "53300")
 # These name files of the database, which mean nothing to who sends events. The log has the words themselves.
 _TOLD: dict[type[psycopg.Error], str] = {
-    psycopg.errors.DiskFull: "the disk of the database is full; somebody has to free some space",
-    psycopg.errors.IoError: "the database cannot read or write its files; its log says which",
-    psycopg.errors.DataCorrupted: "the database found a damaged file; its log says which",
-    psycopg.errors.IndexCorrupted: "the database found a damaged file; its log says which",
+    psycopg.errors.DiskFull: "the disk of the database is full; free some space",
+    psycopg.errors.IoError: "the database cannot read or write its files; see its log",
+    psycopg.errors.DataCorrupted: "the database found a damaged file; see its log",
+    psycopg.errors.IndexCorrupted: "the database found a damaged file; see its log",
 }
 
 
@@ -50,7 +50,7 @@ def database_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-        raise Unreachable(f"{doing}: this database holds no ledger; `tidelock migrate` makes one") from error
+        raise Unreachable(f"{doing}: this database has no ledger; create one with `tidelock migrate`") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise SettingsError(
             f"{doing}: the database user may not do this ({reason(error)}); it must own the schema",
@@ -58,7 +58,7 @@ def database_errors(doing: str) -> Iterator[None]:
         ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         kind = Away if lost(error) else NoDatabase
-        raise kind(f"{doing}: the database went away ({reason(error)}); try again") from error
+        raise kind(f"{doing}: the database connection was lost ({reason(error)}); try again") from error
 
 
 def reason(error: psycopg.Error) -> str:

@@ -10,31 +10,31 @@ _ABOUT = """# Commands
 
 <!-- Made by `make docs` from the commands' own help. Change it there. -->
 
-`tidelock COMMAND --help` says the same. Where commands take the same, it is told here only:
+`tidelock COMMAND --help` shows the same. These options are common to many commands and are listed only here:
 
 | | |
 |---|---|
-| `--config FILE` | the settings file; without it `./tidelock.toml`, if there is one |
-| `--data DIR` | where everything is kept that is kept on disk, the embedded Postgres among it; `.tidelock` by default |
-| `--database-url URL` | the Postgres that holds the ledger, instead of the embedded one; `DATABASE_URL` says so too |
-| `--log-level LEVEL` | of commands that run on: `debug`, `info`, `warning` or `error` |
-| `--json` | for programs: results are JSON, lists one object a line; what runs on tells of its start and stop so |
+| `--config FILE` | the settings file; default: `./tidelock.toml`, if it exists |
+| `--data DIR` | directory for everything kept on disk, including the embedded Postgres; default: `.tidelock` |
+| `--database-url URL` | the Postgres that holds the ledger, instead of the embedded one; also `DATABASE_URL` |
+| `--log-level LEVEL` | of commands that keep running: `debug`, `info`, `warning` or `error` |
+| `--json` | print JSON for programs, lists as one object per line; commands that keep running report start and stop |
 
-Commands find the embedded Postgres running in the data directory, or start it for their own time. Results are on
-stdout, everything about the work on stderr.
+Commands use the embedded Postgres that runs in the data directory, or start it while they run. Results go to stdout,
+progress and messages to stderr.
 
 | exit code | |
 |---|---|
 | 0 | done |
 | 1 | a check found a difference |
 | 2 | wrong use or settings |
-| 3 | something that is needed cannot be reached |
+| 3 | something needed cannot be reached |
 
-`tidelock --install-completion` teaches your shell to complete commands and options; `--show-completion` shows what it
-would add.
+`tidelock --install-completion` installs shell completion for commands and options; `--show-completion` prints what it
+would install.
 """
 
-#: told once, above
+#: listed once, above
 _COMMON = {"--config", "--data", "--database-url", "--log-level", "--json", "--help"}
 #: how examples are marked in a help text
 _EXAMPLE = re.compile(r"^\[dim\](.*)\[/\]$")
@@ -101,7 +101,7 @@ def _default(parameter: Any) -> str:
     if isinstance(parameter.show_default, str):
         return f" Default: {parameter.show_default}."
     default = parameter.default
-    if not parameter.show_default or default in (None, False, ()) or callable(default):
+    if not parameter.show_default or default in (None, False, (), "") or callable(default):
         return ""
     return f" Default: `{default}`."
 

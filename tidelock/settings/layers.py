@@ -61,7 +61,7 @@ def read_toml(path: Path) -> dict[str, object]:
         raise SettingsError(_where_and_why(path, text, str(error))) from None
     except (ValueError, ArithmeticError, RecursionError):
         # Python gives up on numbers and nestings of absurd size with errors of its own.
-        raise SettingsError(f"{path} cannot be read: it has a number or a nesting that is too large") from None
+        raise SettingsError(f"{path} cannot be read: it has too large a number or too deep a nesting") from None
 
 
 def _flat(section: Section, table: Table, definitions: Collection[str]) -> Iterator[Given]:
@@ -120,7 +120,7 @@ def _file_text(path: Path) -> str:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise SettingsError(f"{path}: there is no such file", field="config") from None
+        raise SettingsError(f"{path} does not exist", field="config") from None
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}", field="config") from None
     try:

@@ -16,10 +16,10 @@ _INTRODUCTION = """\
 
 <!-- Made by `make docs` from tidelock/settings.py. Change it there. -->
 
-A setting comes from a command's flag, else from the environment, else from `tidelock.toml`, else it has its default.
-The file is `./tidelock.toml` or the one that `--config` names. In the environment a setting's name is `TIDELOCK_` and
-its path in capitals: `postgres.shared_buffers` is `TIDELOCK_POSTGRES_SHARED_BUFFERS`. Relative paths start at the
-directory the command was started in. A key that does not exist is an error, wherever it stands.
+A setting is taken from a command's flag, else from the environment, else from `tidelock.toml`, else it has its default.
+The file is `./tidelock.toml`, or the one named by `--config`. In the environment, a setting's name is `TIDELOCK_` plus
+its path in capitals: `postgres.shared_buffers` is `TIDELOCK_POSTGRES_SHARED_BUFFERS`. Relative paths are relative to
+the directory in which the command is started. An unknown key is an error.
 """
 
 _EXAMPLE = """\
@@ -46,8 +46,8 @@ select = { volume = "sum(quantity)", trades = "count(*)" }
 _DEFINITIONS = f"""\
 ## Definitions
 
-Streams, meters and windows are declared in the file only. Durations are a whole number with its unit:
-`ns us ms s m h d`. Columns are the declared ones and those every event has (`customer_ref`, `quantity`, ...); in a
+Streams, meters and windows can be declared only in the file. Durations are a whole number with its unit:
+`ns us ms s m h d`. Columns are the declared ones and those of every event (`customer_ref`, `quantity`, ...); in a
 stream without declared columns `data.a.b` is a path into `data`.
 
 {_EXAMPLE}"""
@@ -87,8 +87,8 @@ def _default(option: Option) -> str:
 
 def _about(option: Option) -> str:
     spec = option.spec
-    also = f" The variable `{spec.also_env}` is read too." if spec.also_env else ""
-    secret = " It is never shown." if spec.secret else ""
+    also = f" The variable `{spec.also_env}` is also read." if spec.also_env else ""
+    secret = " The value is never shown." if spec.secret else ""
     example = f" Example: `{spec.example}`." if spec.example else ""
     allowed = "" if spec.kind in (TEXT, PATH) else f" Allowed: {spec.kind.allowed}."
     return _cell(f"{spec.help}{also}{secret}{allowed}{example}")

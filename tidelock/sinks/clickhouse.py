@@ -39,7 +39,7 @@ def connection_of(url: str) -> dict[str, Any]:
     if url.startswith("chdb:"):
         path = url.removeprefix("chdb:").removeprefix("//")
         if not path:
-            raise SettingsError("`clickhouse.url` names no path: chdb:PATH", field="clickhouse.url")
+            raise SettingsError("`clickhouse.url` has no path: write chdb:PATH", field="clickhouse.url")
         return {"interface": "chdb", "path": str(Path(path).expanduser().absolute())}
     try:
         parts = urlsplit(url)
@@ -83,10 +83,10 @@ class ClickHouseStore:
         try:
             yield client
         except OperationalError as error:
-            raise Unreachable(f"ClickHouse at {self.place} does not answer: {_first_line(error)}") from None
+            raise Unreachable(f"ClickHouse at {self.place} does not respond: {_first_line(error)}") from None
         except DatabaseError as error:
             # A table of another shape, a full disk, no permission: somebody may mend it while we wait.
-            raise Unreachable(f"ClickHouse at {self.place} refuses: {_first_line(error)}") from None
+            raise Unreachable(f"ClickHouse at {self.place} returned an error: {_first_line(error)}") from None
         finally:
             client.close()
 
@@ -139,10 +139,13 @@ class ClickHouseStore:
                 if not self.embedded:
                     raise SettingsError(f"`clickhouse.url`: {_first_line(error)}", field="clickhouse.url") from None
                 if time.monotonic() > deadline:
-                    said = f"chDB cannot be opened at {self.place}; one process at a time may, so another may have it"
+                    said = (
+                        f"chDB cannot be opened at {self.place}; only one process may open it at a time, so "
+                        "another may have it open"
+                    )
                     raise Unreachable(f"{said}: {_first_line(error)}") from None
             except (OperationalError, DatabaseError) as error:
-                raise Unreachable(f"ClickHouse at {self.place} does not answer: {_first_line(error)}") from None
+                raise Unreachable(f"ClickHouse at {self.place} does not respond: {_first_line(error)}") from None
             time.sleep(_PAUSE_S)
 
 
@@ -179,7 +182,7 @@ class _StagedRows:
         deadline = time.monotonic() + self.store.timeout_s
         while int(client.query(running).result_rows[0][0]):
             if time.monotonic() > deadline:
-                raise Unreachable(f"ClickHouse at {self.store.place} still runs an insert of another loader")
+                raise Unreachable(f"ClickHouse at {self.store.place} is still running an insert of another loader")
             time.sleep(_PAUSE_S)
 
 

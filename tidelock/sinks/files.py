@@ -124,7 +124,9 @@ def local_path(place: str) -> Path | None:
     if place.startswith("file:/"):
         named = urlsplit(place)
         if named.netloc not in ("", "localhost"):
-            raise SettingsError(f"{place} names the host {named.netloc}: file:///path is one here", field="lake.path")
+            raise SettingsError(
+                f"{place} names the host {named.netloc}; write file:///path for a local directory", field="lake.path"
+            )
         return Path(unquote(named.path))
     return None if _URL.fullmatch(place) else Path(place).expanduser().absolute()
 
@@ -147,7 +149,9 @@ class LocalFiles:
                 directory.mkdir(parents=True, exist_ok=True)
                 belong_to_parent(directory)
         except OSError as error:
-            raise SettingsError(f"the lake cannot be at {self.root}: {error.strerror}", field="lake.path") from None
+            raise SettingsError(
+                f"the lake cannot be created at {self.root}: {error.strerror}", field="lake.path"
+            ) from None
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self.events.glob("*.parquet"))
@@ -248,7 +252,7 @@ class SparkFiles:
         except Py4JJavaError as error:
             if self._spark.lost(error):
                 raise
-            raise Unreachable(f"the lake at {self._root} does not answer: {reason(error)}") from None
+            raise Unreachable(f"the lake at {self._root} does not respond: {reason(error)}") from None
 
 
 def _numbered(names: list[str], staged: str, wanted: dict[int, str]) -> dict[int, str]:
@@ -256,7 +260,7 @@ def _numbered(names: list[str], staged: str, wanted: dict[int, str]) -> dict[int
     found = [(int(name[1]), name.string) for name in map(_PART.fullmatch, names) if name]
     if sorted(number for number, _ in found) != sorted(wanted):
         had = f"{len(found)} files where {len(wanted)} were written"
-        raise Unreachable(f"{STAGING}/{staged} of the lake has {had}; another loader or a clean-up may be at it")
+        raise Unreachable(f"{STAGING}/{staged} of the lake has {had}; another loader or a clean-up may be changing it")
     return dict(found)
 
 

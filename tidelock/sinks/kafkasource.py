@@ -201,8 +201,8 @@ def java_options(kafka: KafkaSettings) -> dict[str, str]:
     for name in given:
         if name.startswith(("ssl.", "sasl.")) and name not in _TRANSLATED | set(_SHARED):
             raise SettingsError(
-                f"loading from Kafka goes through Spark's client, which is not told of {name}: give it a listener that "
-                "does without, or load from the ledger, with settings that name no brokers",
+                f"loading from Kafka uses Spark's client, which does not support {name}: provide a listener without "
+                "it, or load from the ledger, with settings without brokers",
                 field=f"kafka.options.{name}",
             )
     made = {name: given[name] for name in _SHARED if name in given}

@@ -105,8 +105,8 @@ class LakeSink:
         if both := overlapping(spans):
             one, other = both
             raise SettingsError(
-                f"two files of the lake are for the same sequences, {one.file} and {other.file}: remove the one that "
-                "Tidelock has not written, then `tidelock verify`",
+                f"two files of the lake hold the same sequences, {one.file} and {other.file}: remove the one that "
+                "Tidelock did not write, then run `tidelock verify`",
                 field="lake.path",
             )
         return spans

@@ -27,7 +27,7 @@ from tidelock.sinks.source import QUERIES
 from tidelock.spark.runtime import Spark
 from tidelock.where.sql import SPARK
 
-_REPAIR = "`tidelock verify` names the first that differs, and how it is repaired; or replay from the ledger"
+_REPAIR = "`tidelock verify` names the first difference and the repair; or replay from the ledger"
 
 #: Without a backslash no string has a quote in it, so every quote begins or ends one.
 FLAT = r"^\s*\{[^\\{}\[\]]*\}\s*$"

@@ -39,7 +39,7 @@ class LakeReader:
 
     def strays(self) -> list[str]:
         """Files that a reader of `events/*.parquet` takes for the lake's."""
-        said = "is none of the lake's files, but readers take it for one; remove it"
+        said = "is not one of the lake's files, but readers would read it; remove it"
         return [f"{name} {said}" for name in self._names if span_of(name) is None]
 
     @cached_property
@@ -88,7 +88,7 @@ class LakeReader:
         for sequence in pc.min_max(rows[SEQUENCE]).as_py().values():
             # Ranges are looked for by the names of files: it would be in none of them.
             if sequence is not None and not span.first <= sequence <= span.last:
-                raise Damaged(span, f"has sequence {sequence}, which does not belong in it")
+                raise Damaged(span, f"contains sequence {sequence}, which does not belong there")
         return rows
 
 
@@ -111,5 +111,7 @@ def _system(path: str) -> tuple[fs.FileSystem, str]:
     try:
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise SettingsError(f"the lake at {path} cannot be read from here: {error}", field="lake.path") from None
+        raise SettingsError(
+            f"the lake at {path} cannot be read from this machine: {error}", field="lake.path"
+        ) from None
     return found

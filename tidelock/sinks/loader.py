@@ -250,11 +250,11 @@ class StoreLoad(Reader):
         self._connection = connection
         self._loader.revive()
         if self._is_asked_for():
-            return self._stand_by("a repair", "a repair asks for it; standing by")
+            return self._stand_by("a repair", "a repair is waiting for it; standing by")
         if self.name in self._loader.repairs:
             self._ask(connection)
         if not leases.hold(connection, leases.LOADERS[self.name]):
-            return self._stand_by("the lease", "another loader has it; standing by")
+            return self._stand_by("the lease", "another loader is loading it; standing by")
         told, position = self.loading.open(), self.loading.position
         self.looked = True
         again = f"; it was loaded through {told}, but ends there" if position < told else ""
@@ -283,8 +283,8 @@ class StoreLoad(Reader):
         self._failures += 1
         if self._loader.spark.lost(error):
             self._loader.lost = True
-            self._loader.tell("Spark's JVM is gone; starting another ...")
-            log.debug("Spark's JVM was gone at: %s", reason(error))
+            self._loader.tell("Spark's JVM exited; starting another ...")
+            log.debug("Spark's JVM had exited; the error was: %s", reason(error))
             self._size.shrink()
             return Failure.AWAY
         error = not_mirrored(error) or error
@@ -297,11 +297,11 @@ class StoreLoad(Reader):
         if not self._size.shrink():
             self._attempts += 1
         if self._attempts >= _ATTEMPTS_MAX:
-            log.debug("it failed so", exc_info=error)
+            log.debug("details of the failure", exc_info=error)
             said = f"the step after sequence {self.loading.position} failed {self._attempts} times"
             raise Unreachable(f"{self.name}: {said}: {reason(error)}") from error
-        log.warning("%s: the step after %d failed, trying again: %s", self.name, self.loading.position, reason(error))
-        log.debug("it failed so", exc_info=error)
+        log.warning("%s: the step after %d failed; trying again: %s", self.name, self.loading.position, reason(error))
+        log.debug("details of the failure", exc_info=error)
         return failure
 
     def _step(self) -> Turn:
@@ -348,11 +348,13 @@ class StoreLoad(Reader):
     def _ask(self, connection: psycopg.Connection[Any]) -> None:
         """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
         if not leases.hold(connection, leases.REPAIRS[self.name]):
-            raise Unreachable(f"{self.name}: another repair is at it; wait for its end")
+            raise Unreachable(f"{self.name}: another repair is running; wait until it finishes")
         now = time.monotonic()
         self._asked_at = self._asked_at or now
         if now - self._asked_at > _HANDOVER_S:
-            raise Unreachable(f"{self.name}: another loader has it, and does not let go; stop it, then repair")
+            raise Unreachable(
+                f"{self.name}: another loader holds it and does not release it; stop that loader, then repair"
+            )
 
 
 class _AskedFor(Exception):

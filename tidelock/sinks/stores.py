@@ -28,8 +28,9 @@ LAKE, CLICKHOUSE = "lake", "clickhouse"
 STORES = (CLICKHOUSE, LAKE)
 
 _HOW = {
-    LAKE: "no lake is set: name a directory or a URL with `[lake] path` in tidelock.toml, or TIDELOCK_LAKE_PATH",
-    CLICKHOUSE: "no ClickHouse is set: name one with `[clickhouse] url` in tidelock.toml, or TIDELOCK_CLICKHOUSE_URL",
+    LAKE: "no lake is configured: set a directory or a URL with `[lake] path` in tidelock.toml, or TIDELOCK_LAKE_PATH",
+    CLICKHOUSE: "no ClickHouse is configured: set one with `[clickhouse] url` in tidelock.toml, or "
+    "TIDELOCK_CLICKHOUSE_URL",
 }
 
 

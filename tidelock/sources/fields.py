@@ -106,7 +106,7 @@ def _known(target: str) -> str:
     if field is None or field in EXPORT_FIELDS:
         near = difflib.get_close_matches(target, FIELDS, n=1, cutoff=0.0)
         raise SettingsError(
-            f"--map: there is no field {target!r}, did you mean {near[0]}? Known are {', '.join(FIELDS)}, "
+            f"--map: there is no field {target!r}, did you mean {near[0]}? Known fields: {', '.join(FIELDS)}, "
             f"data.NAME for a member of data, and {NOWHERE} to leave a column out"
         )
     return field

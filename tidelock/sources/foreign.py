@@ -36,7 +36,7 @@ class Address(NamedTuple):
         if password := str(self.parameters.get("password") or ""):
             told = told.replace(password, "***")
         if error.sqlstate in _REFUSED or any(text in told for text in _REFUSED_TEXTS):
-            return SettingsError(f"--from: {self.place} refuses this login; check user, password and database: {told}")
+            return SettingsError(f"--from: {self.place} rejects this login; check user, password and database: {told}")
         kind = Away if "closed the connection" in told or "terminating connection" in told else Unreachable
         return kind(f"--from: {self.place} cannot be reached: {told}")
 
@@ -48,7 +48,7 @@ def address(url: str, what: str, name: str, timeout_s: float) -> Address:
     except psycopg.ProgrammingError:
         # The vendor's message quotes the text, and with it the password.
         looks = "postgresql://user:password@host:5432/name"
-        raise SettingsError(f"--from is no URL of a {what}; it looks like {looks}") from None
+        raise SettingsError(f"--from is not a URL of a {what}; it should look like {looks}") from None
     place = f"{known.get('host') or 'localhost'}:{known.get('port') or 5432}/{known.get('dbname') or ''}"
     parameters: dict[str, Any] = {**_TRANSPORT, "connect_timeout": max(1, round(timeout_s)), **known}
     return Address(place, parameters | {"application_name": name, "client_encoding": "UTF8"})

@@ -59,7 +59,7 @@ class _InTurn:
         went_well = False
         try:
             if ahead is not None and not await ahead:
-                raise Unreachable("what comes before it in the file was not recorded")
+                raise Unreachable("earlier events of the file were not recorded")
             verdicts = await self._recorder.record(events, salts_version)
             went_well = True
             return verdicts

@@ -109,12 +109,13 @@ def check(spark: SparkSettings, database_url: str | None) -> None:
     if not is_local(spark.master) and database_url is None:
         raise SettingsError(
             f"`spark.master` is {spark.master}, whose executors cannot reach the embedded Postgres: it listens on this "
-            "machine only. Set `database_url` (DATABASE_URL) to a server they reach, or `spark.master` to local[*].",
+            "machine only. Set `database_url` (DATABASE_URL) to a server they can reach, or "
+            "`spark.master` to local[*].",
             field="spark.master",
         )
     for name in spark.conf:
         if name in _OWN_OPTION:
-            raise SettingsError(f"`{name}` in `spark.conf` is the setting `{_OWN_OPTION[name]}`.", field="spark.conf")
+            raise SettingsError(f"`{name}` in `spark.conf` must be set as `{_OWN_OPTION[name]}`.", field="spark.conf")
         if name in _FIXED or name == "spark.remote":
             raise SettingsError(f"`{name}` in `spark.conf` cannot be changed.", field="spark.conf")
 

@@ -59,13 +59,13 @@ def ledger(
     context = getattr(spark, "_sc", None)
     if context is not None and not has_jdbc(spark):
         raise SettingsError(
-            "This Spark session has no PostgreSQL driver. Make it with tidelock.spark.session(), or give your own "
-            'builder .config("spark.jars", tidelock.spark.jars()) before it starts.'
+            "This Spark session has no PostgreSQL driver. Create it with tidelock.spark.session(), or call "
+            '.config("spark.jars", tidelock.spark.jars()) on your own builder.'
         )
     database = Database(url) if url is not None else _configured()
     options = jdbc_options(database.url)
     if options is None:
-        raise SettingsError("Spark reaches Postgres by TCP only: name a host in the URL.", field="database_url")
+        raise SettingsError("Spark connects to Postgres over TCP only: put a host in the URL.", field="database_url")
     first, last = (after or 0) + 1, _head(database) if through is None else min(through, _head(database))
     conditions = [f"ingress_sequence BETWEEN {first} AND {last}", *_conditions(streams, tenant_id)]
     return (
@@ -98,7 +98,7 @@ def jars(data: str | Path | None = None) -> str:
     directory = Path(data) if data is not None else settings.data
     jar = jdbc_driver(directory, SUBMIT, java_home(settings.spark.java, directory), settings.spark.conf)
     if jar is None:
-        raise SettingsError(f"The PostgreSQL driver cannot be fetched into {directory / 'jars'}.", field="data")
+        raise SettingsError(f"The PostgreSQL driver cannot be downloaded to {directory / 'jars'}.", field="data")
     return jar.as_uri()
 
 

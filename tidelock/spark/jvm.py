@@ -131,7 +131,7 @@ class Jvm:
         return port, content[8 : 8 + length].decode()
 
     def _last_words(self) -> str:
-        return " / ".join(self._lines) or "it said nothing"
+        return " / ".join(self._lines) or "it printed nothing"
 
     def _end(self) -> None:
         assert self.process.stdin is not None

@@ -47,8 +47,8 @@ def jdbc_driver(data: Path, submit: Path, java_home: Path, conf: Mapping[str, st
         found = next(Path(aside).glob(f"jars/*{NAME}"), None)
         if found is None:
             logger.warning(
-                "no PostgreSQL driver for Spark: %s could not be fetched (%s). The ledger is read without it, slower. "
-                "Start once with a network, or put the driver's jar at %s.",
+                "no PostgreSQL driver for Spark: %s could not be downloaded (%s). The ledger is read without it, "
+                "more slowly. Start once with network access, or put the driver's jar at %s.",
                 COORDINATES, problem, jar,
             )  # fmt: skip
             return None
@@ -73,7 +73,9 @@ def jar_set(
             found = Path(aside) / "jars"
             if not all(any(found.glob(f"*_{jar_name(package)}")) for package in packages):
                 what = ", ".join(packages)
-                raise Unreachable(f"{what} could not be fetched ({problem}); it takes a network, the first time.")
+                raise Unreachable(
+                    f"{what} could not be downloaded ({problem}); the first time, network access is needed."
+                )
             with suppress(OSError):
                 os.rename(found, directory)
             for path in (directory, *directory.iterdir()):
@@ -114,7 +116,7 @@ def _resolve(
             errors="replace", timeout=patience_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"no answer within {patience_s} s"
+        return f"no response within {patience_s} s"
     except OSError as error:
         return str(error)
     lines = [line.strip() for line in told.stdout.splitlines()]

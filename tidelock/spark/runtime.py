@@ -127,7 +127,7 @@ class Spark:
             return environments(self.session, self.parallelism)
         except (Py4JError, PySparkException) as error:
             # A timer that ran out has cancelled the job, which then failed.
-            told = reason(error) if late.is_alive() else f"no executor answered within {patience_s:.0f} s"
+            told = reason(error) if late.is_alive() else f"no executor responded within {patience_s:.0f} s"
             raise Unreachable(f"Spark on {self.settings.master}: {told}") from error
         finally:
             late.cancel()

@@ -81,10 +81,10 @@ def failure(error: BaseException) -> str | None:
     if f"{DAEMON}'s stdout" not in text and f"{DAEMON}'s standard output" not in text:
         return None
     found = _SAID.search(text)
-    said = " ".join(found[1].split()) if found else "it said nothing"
+    said = " ".join(found[1].split()) if found else "it printed nothing"
     return (
-        f"the Python of the executors could not start {DAEMON} ({said}). Install this version there: pip install "
-        "'tidelock[server]'. PYSPARK_PYTHON says which Python that is; `tidelock doctor` says what is missing where."
+        f"the executors' Python could not start {DAEMON} ({said}). Install this version there: pip install "
+        "'tidelock[server]'. PYSPARK_PYTHON sets which Python is used; `tidelock doctor` shows what is missing where."
     )
 
 

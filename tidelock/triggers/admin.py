@@ -83,7 +83,7 @@ class TriggerAdmin:
     async def one(self, name: str, tenant_id: str | None) -> Registered:
         """Raises NotFound."""
         if "\0" in name:
-            raise NotFound("there is no trigger of such a name")
+            raise NotFound("there is no trigger of this name")
         async with self._reads.lend() as connection:
             return await registry.read(connection, name, tenant_id)
 
@@ -120,7 +120,7 @@ class TriggerAdmin:
             async with self._reads.lend() as connection:
                 found = await read_attempts(connection, known, event_id)
         if found is None:
-            raise NotFound(f"{known} has no event of that id, or none any more")
+            raise NotFound(f"{known} has no event with this ID, or no longer has it")
         return found
 
     async def delivery(self, name: str, tenant_id: str | None, event_id: str) -> tuple[DeliveryRow, str, list[Attempt]]:
@@ -129,7 +129,7 @@ class TriggerAdmin:
         async with self._reads.lend() as connection:
             row = await read_delivery(connection, name, event_id)
         if row is None:
-            raise NotFound(f"{name} has no event of that id any more")
+            raise NotFound(f"{name} no longer has an event with this ID")
         return row, data, attempts
 
     async def redeliver(self, name: str, tenant_id: str | None, event_ids: Sequence[str] | None) -> int:
@@ -157,7 +157,7 @@ class TriggerAdmin:
 
 
 def _contended() -> Unreachable:
-    return Unreachable("the trigger is being changed by others; ask again")
+    return Unreachable("the trigger is being changed concurrently; retry")
 
 
 class Sample(NamedTuple):
@@ -257,7 +257,7 @@ def evaluated_through(database: Database) -> tuple[int, int]:
 async def send_again(database: Database, name: str, transitions: Sequence[Transition]) -> int:
     """Queue transitions for delivery once more, with the ids they always had; gives how many."""
     if transitions and not transitions[0].trigger_id:
-        raise NotFound(f"there is no trigger {name} any more, and so nobody to send to")
+        raise NotFound(f"trigger {name} no longer exists, so there is no URL to send to")
     queued = 0
     with database.connect_sync(name="tidelock triggers") as appending, appending.transaction():
         # What the outbox does not have any more.

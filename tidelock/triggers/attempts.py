@@ -245,9 +245,9 @@ class WebhookSender:
         if isinstance(cause, _RefusedAddress):
             return "forbidden", str(cause)
         if isinstance(error, TimeoutError):
-            return "timeout", f"no answer within {self._timeout_s:g} s"
+            return "timeout", f"no response within {self._timeout_s:g} s"
         if isinstance(error, aiohttp.ServerDisconnectedError):
-            return "unreachable", "the connection was closed before an answer came"
+            return "unreachable", "the connection was closed before a response arrived"
         return "unreachable", _storable(f"{type(error).__name__}: {error}")[: self._response_bytes_max]
 
 

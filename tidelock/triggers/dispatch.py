@@ -245,4 +245,4 @@ def settlement_of(
 
 def expiry() -> Result:
     """The result of a row that is not sent any more."""
-    return Result("expired", None, "its endpoint has not answered for as long as retries go on; it was not sent", 0.0)
+    return Result("expired", None, "its endpoint has not responded for the whole retry period; it was not sent", 0.0)

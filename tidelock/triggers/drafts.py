@@ -122,7 +122,7 @@ def checked(trigger: Trigger, catalog: TableCatalog, *, allow_private: bool) -> 
 def given_secrets(draft: Draft | Patch) -> tuple[str, ...] | None:
     """The secrets that a request brings, newest first; None: it has none."""
     if draft.secret is not None and draft.secrets is not None:
-        raise InvalidDefinition("secret is another way to write secrets; give one of them", field="secret")
+        raise InvalidDefinition("secret is an alias of secrets; give only one of them", field="secret")
     secrets = [draft.secret] if draft.secret is not None else draft.secrets
     if secrets is None:
         return None
@@ -133,7 +133,7 @@ def given_secrets(draft: Draft | Patch) -> tuple[str, ...] | None:
 def _check_tenant(tenant_id: str) -> None:
     plain = not any(character == "\0" or 0xD800 <= ord(character) <= 0xDFFF for character in tenant_id)
     if not 1 <= len(tenant_id) <= NAME_CHARACTERS_MAX or not plain or tenant_id in (CONTROL, ALL_TENANTS):
-        raise InvalidDefinition("no tenant can have that name", field="tenantId")
+        raise InvalidDefinition("this is not a valid tenant name", field="tenantId")
 
 
 def _table(name: str, catalog: TableCatalog) -> Table:
@@ -143,7 +143,7 @@ def _table(name: str, catalog: TableCatalog) -> Table:
         raise InvalidDefinition(error.message, field="table") from None
     if name in silent_tables(catalog):
         raise InvalidDefinition(
-            f"{name} is declared with live = false: its changes are not recorded, so nothing could be told of them",
+            f"{name} is declared with live = false: its changes are not recorded, so a trigger would never fire",
             field="table",
         )
     return table

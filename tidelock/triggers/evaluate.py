@@ -91,7 +91,7 @@ class Evaluator(Reader):
         # Nothing may end it: receivers would wait for ever. What is wrong is said, and not over and over.
         defect = failure_of(error) in (Failure.DEFECT, Failure.FATAL)
         if defect or not self._held_up:
-            log.warning("triggers are held up: %s", in_words(error), exc_info=defect)
+            log.warning("triggers are delayed: %s", in_words(error), exc_info=defect)
         self._held_up = True
         return Failure.DEFECT if defect else Failure.AWAY
 

@@ -64,7 +64,7 @@ async def create(recorder: ControlRecorder, trigger: Trigger, secrets: Sequence[
 
     async def beside(connection: psycopg.AsyncConnection[Any], head: Head) -> None:
         if await _read(connection, trigger.name) is not None:
-            raise Exists(f"there is a trigger {trigger.name} already; names are unique in the installation")
+            raise Exists(f"trigger {trigger.name} already exists; names are unique in the installation")
         sequence = head.ingress_sequence
         inserted = {"name": trigger.name, "tenant": trigger.tenant_id, "definition": stored(trigger)}
         await connection.execute(QUERIES["insert"], inserted | {"sequence": sequence})
@@ -108,7 +108,7 @@ async def read(connection: psycopg.AsyncConnection[Any], name: str, tenant_id: s
     """A trigger of a tenant, or of any (None). Raises NotFound: also for another's, whose names are theirs to know."""
     found = await _read(connection, name)
     if found is None or (tenant_id is not None and found.trigger.tenant_id != tenant_id):
-        raise NotFound(f"there is no trigger {name}; `tidelock triggers list` and GET /v1/triggers show all")
+        raise NotFound(f"there is no trigger {name}; `tidelock triggers list` and GET /v1/triggers list all")
     return found
 
 
@@ -125,7 +125,7 @@ async def replace_secrets(connection: psycopg.AsyncConnection[Any], known: Regis
     name = known.trigger.name
     given = {"name": name, "created": known.created_sequence, "secrets": list(secrets)}
     if (await connection.execute(QUERIES["replace_secrets"], given)).rowcount == 0:
-        raise NotFound(f"there is no trigger {name} any more")
+        raise NotFound(f"trigger {name} no longer exists")
 
 
 async def read_secrets(connection: psycopg.AsyncConnection[Any], name: str) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ async def _record(
         if definition is not None:
             given |= {"definition": definition, "sequence": head.ingress_sequence}
         if (await connection.execute(QUERIES[query], given)).rowcount == 0:
-            raise _Overtaken(f"the trigger {known.trigger.name} was changed meanwhile")
+            raise _Overtaken(f"the trigger {known.trigger.name} was changed concurrently")
         await connection.execute(QUERIES["tell"])
 
     try:

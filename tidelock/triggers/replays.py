@@ -107,7 +107,7 @@ class Replay:
 def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int) -> Iterator[_Phase]:
     rows = connection.execute(QUERIES["history"], {"name": name, "through": last}).fetchall()
     if not rows:
-        raise NotFound(f"the ledger knows no trigger {name} up to sequence {last}")
+        raise NotFound(f"the ledger has no trigger {name} up to sequence {last}")
     history = [ControlEvent(sequence, time, read_event(json.loads(data))) for sequence, time, data in rows]
     times = connection.execute(QUERIES["times"], {"first": first, "last": last}).fetchone()
     assert times is not None, "this query always has a row"

@@ -44,7 +44,7 @@ def check_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
     if not 1 <= len(secrets) <= SECRETS_MAX:
         raise RequestError(f"a trigger has 1 to {SECRETS_MAX} secrets", field="secrets")
     if len(set(secrets)) < len(secrets):
-        raise RequestError("a secret is named twice", field="secrets")
+        raise RequestError("a secret is given twice", field="secrets")
     for secret in secrets:
         read_secret(secret)
     return tuple(secrets)
@@ -58,7 +58,7 @@ def read_secret(secret: str) -> bytes:
         key = b""
     if not secret.startswith(PREFIX) or not BYTES_MIN <= len(key) <= BYTES_MAX:
         raise RequestError(
-            f"a secret is {PREFIX} and the base64 of {BYTES_MIN} to {BYTES_MAX} bytes", field="secrets"
+            f"a secret is {PREFIX} plus the base64 encoding of {BYTES_MIN} to {BYTES_MAX} bytes", field="secrets"
         ) from None
     return key
 
@@ -116,4 +116,4 @@ def verify(
         version, _, value = signature.partition(",")
         if version == _VERSION and any(hmac.compare_digest(known, value.encode()) for known in expected):
             return json.loads(body)
-    raise InvalidSignature("none of the signatures is by a known secret")
+    raise InvalidSignature("no signature matches a known secret")

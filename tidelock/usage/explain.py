@@ -321,7 +321,7 @@ def definition_of(meter: Meter) -> str:
     late = format_duration(meter.lateness_ns)
     return (
         f"{what} of stream {meter.stream}{where}, per customer and {meter.period} in UTC{groups}; an event that "
-        f"occurred more than {late} before the counter's latest is an adjustment"
+        f"occurred more than {late} before the counter's latest event is an adjustment"
     )
 
 
@@ -334,8 +334,8 @@ def reason_of(value: str | None, total: str | None, folded: Part, adjusted: Part
     alone = "nothing" if value is None else value
     make = "makes" if folded.count == 1 else "make"
     return (
-        f"{total} is made of {events(folded.count)} in time, which alone {make} {alone}, "
-        f"and of {events(adjusted.count)} that came too late for it."
+        f"{total} is made of {events(folded.count)} in time, which alone {make} {alone}, and of "
+        f"{events(adjusted.count)} that arrived too late."
     )
 
 
@@ -343,11 +343,11 @@ def asides_of(errors: Errors, filtered: int, deleted: int, pending: int) -> Iter
     """What it is not made of."""
     if errors.count:
         codes = ", ".join(f"{count:,} {code}" for code, count in errors.codes.items())
-        yield f"{_were(errors.count)} not counted, as something is missing or does not fit: {codes}."
+        yield f"{_were(errors.count)} not counted because something is missing or does not fit: {codes}."
     if filtered:
         yield f"{_were(filtered)} left out by the meter's filter."
     if deleted:
-        yield f"{_were(deleted)} not counted, being the removal of a row."
+        yield f"{_were(deleted)} not counted because they remove a row."
     if pending:
         yield f"{_were(pending)} recorded later."
 

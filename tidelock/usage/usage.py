@@ -108,7 +108,7 @@ def meter_of(definitions: Definitions, metric: str) -> Meter:
     meter = definitions.meters.get(metric)
     if meter is None:
         known = ", ".join(definitions.meters)
-        there_are = f"there are: {known}" if known else "none is defined, see [meters.NAME] in tidelock.toml"
+        there_are = f"available: {known}" if known else "none is defined, see [meters.NAME] in tidelock.toml"
         raise NotFound(f"there is no metric {shown(metric)}; {there_are}", field="metric")
     return meter
 
@@ -116,7 +116,7 @@ def meter_of(definitions: Definitions, metric: str) -> Meter:
 def _meter(definitions: Definitions, wanted: Wanted) -> Meter:
     meter = meter_of(definitions, wanted.metric)
     if wanted.window not in (None, meter.period):
-        raise RequestError(f"{meter.name} is counted by {meter.period}: window is {meter.period}", field="window")
+        raise RequestError(f"{meter.name} is counted by {meter.period}: window must be {meter.period}", field="window")
     if wanted.grouped and not meter.group_by:
         raise RequestError(f"{meter.name} has no groups: it is defined without group_by", field="groupBy")
     return meter
@@ -196,8 +196,8 @@ async def moment(connection: psycopg.AsyncConnection[Any], timeout_ns: int) -> A
             yield found
     except psycopg.errors.QueryCanceled:
         raise RequestError(
-            f"this has more events than are read within {format_duration(timeout_ns)}, the setting explain_timeout: "
-            "raise it, or ask for a shorter time"
+            f"there are more events than can be read within {format_duration(timeout_ns)} (setting "
+            "explain_timeout): raise it, or narrow the time"
         ) from None
 
 
@@ -206,5 +206,7 @@ async def frontier(connection: psycopg.AsyncConnection[Any], as_of: int | None) 
     row = await (await connection.execute(QUERIES["read_cursor"], ("fold",))).fetchone()
     through = int(row[0]) if row else 0
     if as_of is not None and not 1 <= as_of <= through:
-        raise RequestError(f"asOf is a sequence from 1 to {through}, which is how far the fold is", field="asOf")
+        raise RequestError(
+            f"asOf must be a sequence from 1 to {through}, through which the fold is complete", field="asOf"
+        )
     return through if as_of is None else as_of

@@ -35,7 +35,7 @@ class TableCatalog:
         """Raises NotFound, also for what is the fold's own."""
         readable = {known: table for known, table in self.tables.items() if not table.internal}
         if name not in readable:
-            raise NotFound(f"there is no table {shown(name)}; there are: {', '.join(readable)}")
+            raise NotFound(f"there is no table {shown(name)}; available: {', '.join(readable)}")
         return readable[name]
 
     def recorded(self, table: Table) -> Expression:

@@ -203,7 +203,7 @@ class Follower:
     def _give_up(self, error: Exception) -> None:
         """After a defect of ours: begin anew, and let nobody believe to have everything."""
         self._position = self._claim = None
-        self._hub.missed(2**63 - 1, Closed(f"the server failed: {type(error).__name__}; its log says more"))
+        self._hub.missed(2**63 - 1, Closed(f"the server failed: {type(error).__name__}; see its log"))
 
 
 def _read(connection: Connection, claim: _Claim) -> LogPage:

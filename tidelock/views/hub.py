@@ -73,7 +73,7 @@ class Hub:
         """End every subscription (Closed) and every connection."""
         self._closed = True
         for subscription in tuple(self._subscriptions):
-            subscription.end(Closed("the server stops"))
+            subscription.end(Closed("the server is stopping"))
         await self._follower.close()
         await self._supply.snapshots.close()
         await self._supply.catchups.close()
@@ -119,7 +119,7 @@ class Hub:
         if recorded == FALSE:
             raise NotFound(f"changes of the table {table.name} are not recorded (`live` in its definition)")
         if self._closed:
-            raise Closed("the server stops")
+            raise Closed("the server is stopping")
         if (source := self.sources.get(table.name)) is None:
             source = self.sources[table.name] = TableViews(table, self._counters)
             self._recorded[table.name] = recorded

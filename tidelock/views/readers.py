@@ -112,5 +112,5 @@ def _translated(error: psycopg.Error) -> Exception:
     """What the database objects to is our mistake and stays what it is; everything else is an outage."""
     reason = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return Unreachable(f"the database does not answer: {reason}")
+        return Unreachable(f"the database does not respond: {reason}")
     return error

@@ -153,7 +153,7 @@ def _inserts_of(table: Table, batch: pa.RecordBatch) -> list[ViewEvent]:
 
 
 def _too_large(why: str) -> SnapshotTooLarge:
-    return SnapshotTooLarge(f"too many rows to begin with: {why}; narrow the filter", field="where")
+    return SnapshotTooLarge(f"the snapshot is too large: {why}; narrow the filter", field="where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _read_changes(connection: Connection, view: View, cursor: LogCursor, after: 
     def seen(_: str, changes: pa.Table) -> pa.Table:
         if not fits(changes, view.table):
             raise ResumeExpired(
-                f"the definition of {view.table.name} was changed after {after}; begin anew with a snapshot",
+                f"the definition of {view.table.name} was changed after {after}; take a new snapshot",
                 field="after",
             )
         return prefilter.apply(changes)

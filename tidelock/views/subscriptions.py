@@ -293,6 +293,4 @@ class _Gap:
 
 
 def _slow() -> Overflowed:
-    return Overflowed(
-        "more rows waited to be taken than may (setting live_queue_rows_max); subscribe anew, and read faster"
-    )
+    return Overflowed("too many rows were queued (setting live_queue_rows_max); subscribe again and read faster")

@@ -126,16 +126,16 @@ def _double(given: object) -> float | None:
 def _allowed(column: ColumnType) -> str:
     match column.name:
         case "string":
-            return "a text, without NUL or half a surrogate pair"
+            return "a string without NUL or lone surrogates"
         case "int":
             return "a whole number from -2147483648 to 2147483647"
         case "bigint":
-            return "a whole number from -9223372036854775808 to 9223372036854775807, or its text"
+            return "a whole number from -9223372036854775808 to 9223372036854775807, or as a string"
         case "decimal":
             whole = column.precision - column.scale
-            return f"a number with at most {whole} digits before and {column.scale} after the point, or its text"
+            return f"a number with at most {whole} digits before and {column.scale} after the point, or as a string"
         case "double":
-            return "a number that a double holds"
+            return "a number in the range of a double"
         case "boolean":
             return "true or false"
         case "timestamp":

@@ -116,7 +116,7 @@ def _decoded(text: str | bytes) -> Any:
     except RecursionError:
         raise FilterPath().invalid(_TOO_DEEP) from None
     except ValueError as error:
-        raise FilterPath().invalid(f"it is not JSON: {error}") from None
+        raise FilterPath().invalid(f"this is not JSON: {error}") from None
 
 
 def _exact(text: str) -> Decimal:
@@ -127,7 +127,7 @@ def _exact(text: str) -> Decimal:
 
 
 def _refused(text: str) -> object:
-    raise ValueError(f"{text} is not a number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -135,7 +135,7 @@ def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members: dict[str, object] = {}
     for name, value in pairs:
         if name in members:
-            raise ValueError(f"the member {shown(name)} is there twice")
+            raise ValueError(f"the member {shown(name)} appears twice")
         members[name] = value
     return members
 
@@ -195,8 +195,8 @@ class Condition:
             return type_
         if given is None:
             raise self._null(place)
-        allowed = "a text, an exact number or true or false"
-        raise place.invalid(f'column "{self.column}" is compared with {allowed}; {shown(given)} is none')
+        allowed = "a string, an exact number, true or false"
+        raise place.invalid(f'column "{self.column}" is compared with {allowed}; {shown(given)} is not allowed')
 
     def _operand(self, type_: ColumnType, given: object, place: FilterPath) -> Operand:
         self.count(place, given)
@@ -209,7 +209,7 @@ class Condition:
             raise place.invalid(f"{takes}; {shown(given)} is not allowed") from None
 
     def _null(self, place: FilterPath) -> Exception:
-        return place.invalid(f'nothing compares with null; for that column "{self.column}" has _is_null')
+        return place.invalid(f'a comparison with null is never true; use _is_null for column "{self.column}"')
 
 
 class InvalidFilter(RequestError):

@@ -94,7 +94,7 @@ def test_columns_may_be_added_and_streams_removed() -> None:
     check_columns(definitions(), definitions({"columns": COLUMNS | {"more": "int"}}))
     check_columns(definitions(), Definitions())
     for columns in ({"n": "bigint"}, COLUMNS | {"region": "json"}):
-        with pytest.raises(SettingsError, match="columns may only be added") as raised:
+        with pytest.raises(SettingsError, match="columns can only be added") as raised:
             check_columns(definitions(), definitions({"columns": columns}))
         assert raised.value.field == "streams.typed.columns.region"
 

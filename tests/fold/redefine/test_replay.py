@@ -137,7 +137,7 @@ def test_replaying_a_definition_by_name_repairs_its_rows_and_tells_the_differenc
     new = found.changes[len(wanted.changes) :]
     assert {table for _, (table, _, _), _, _ in new} == {"counters", "things"}
     assert {time for time, _, _, _ in new} == {control_events(folded)[0].source_timestamp}
-    with pytest.raises(SettingsError, match=r'no definition "nothing"; there are: meters\.calls'):
+    with pytest.raises(SettingsError, match=r'no definition "nothing"; available: meters\.calls'):
         replaying.plan_replay(catalog(folded), parse_definitions(BASE), ["nothing"])
 
 
@@ -227,7 +227,7 @@ def test_the_settings_of_a_fold_do_not_undo_what_was_decided_after_it_was_starte
         told.append(text)
         if text.startswith("folding from") and len(told) == 1:
             control(folded)(definition_event(plan))
-        if "by another" in text:
+        if "another process changed" in text:
             stop.set()
 
     runner(spark, folded, BASE, tell=tell).run(stop)
@@ -330,7 +330,7 @@ def test_a_long_transaction_delays_the_swap_and_nobody_who_reads(spark: Spark, f
         toml = changed(streams__typed={"columns": columns})
         folding = threading.Thread(target=change, args=(spark, folded, toml), kwargs={"told": told})
         folding.start()
-        while not any("kept locked" in text for text in told):
+        while not any("is locked by" in text for text in told):
             # It would wait for ever behind a lock that waits for the long one.
             short.execute("SELECT FROM tidelock_tables.typed")
             assert folding.is_alive(), told

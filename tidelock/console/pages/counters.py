@@ -17,24 +17,24 @@ _ROWS = 50
 _EVERY_S = 3.0
 _DIGITS = 80
 _ALL = "every meter"
-_UNCOUNTED = "Nothing is counted yet. The overview tells what has come, and how far the fold is."
+_UNCOUNTED = "Nothing has been counted yet. The overview shows which events arrived and how far the fold is."
 _METER = """[meters.api_calls]
 aggregation = "sum"
 period = "month"
 lateness = "48h\""""
 
 
-@page("/counters", title="Counters", about="What customers used, by meter and period. Open one to see why.")
+@page("/counters", title="Counters", about="Usage by meter, customer and period. Open a counter to see why.")
 async def counters(visit: Visit) -> None:
     meters = (await visit.api.get("/admin/definitions"))["meters"]
     if not meters:
-        text = "A meter counts a stream for each customer and period. Define one in tidelock.toml and start again:"
-        empty("bars", "No meter is defined", text, _METER)
+        text = "A meter counts the events of a stream per customer and period. Define one in tidelock.toml and restart:"
+        empty("bars", "No meters defined", text, _METER)
         return
     await CounterList(visit, meters).show()
 
 
-@page("/counters/explain", title="Explain", about="Why this number is what it is")
+@page("/counters/explain", title="Explain", about="Explain this number")
 async def explain(visit: Visit) -> None:
     await explained(visit)
 
@@ -82,7 +82,7 @@ class CounterList:
         if rows != self._table.rows:
             self._table.rows = rows
         filtered = self._metric.value or self._customer.value or tenant
-        say_nothing(self._table, "No counter is like that." if filtered else _UNCOUNTED)
+        say_nothing(self._table, "No counter matches." if filtered else _UNCOUNTED)
         self._turning.took(found)
 
     def _row(self, item: Row) -> Row:
@@ -105,7 +105,7 @@ class CounterList:
             "value": item["value"],
             "adjustment": None if adjustment in (None, "0") else f"{'' if adjustment[:1] == '-' else '+'}{adjustment}",
             "adjustment_tone": "warn",
-            "adjustment_title": "Events that came too late for the value; the total has them",
+            "adjustment_title": "Events too late for the value; the total includes them",
             "total": item["total"],
             "events": f"{item['agg_count']:,}",
             "watermark": clock_time(item["watermark_ts"]),

@@ -20,10 +20,10 @@ _EVERY_S = 2.0
 _STATUSES = {"": "All", "pending": "Pending", "delivered": "Delivered", "dead": "Dead letters"}
 _TONES: dict[str, Tone] = {"pending": "calm", "delivered": "good", "dead": "bad"}
 _NOTHING = {
-    "": "Nothing yet. It tells of rows that begin to match after it was made, and of those that then no longer do.",
-    "pending": "Nothing waits to be sent.",
-    "delivered": "Nothing was delivered yet.",
-    "dead": "No dead letters: nothing was given up.",
+    "": "Nothing yet. A trigger fires for rows that start to match after it was created, and when they stop matching.",
+    "pending": "Nothing is waiting to be sent.",
+    "delivered": "Nothing has been delivered yet.",
+    "dead": "No dead letters.",
 }
 
 
@@ -91,13 +91,13 @@ class Deliveries:
         }
 
     async def _redeliver(self) -> None:
-        text = "Every dead letter of this trigger is sent again, with the same id."
+        text = "Every dead letter of this trigger is sent again, with the same ID."
         if not await ask("Redeliver all dead letters?", text, "Redeliver"):
             return
 
         async def send() -> None:
             queued = (await self._visit.api.send("POST", f"{self._path}/redeliver", {}))["queued"]
-            ui.notify(f"{queued:,} queued to be sent again" if queued else "There was nothing to send again")
+            ui.notify(f"{queued:,} queued to be sent again" if queued else "Nothing to send again")
             await self._read()
 
         await self._visit.tried(send)
@@ -127,7 +127,7 @@ def _delivery(visit: Visit, path: str, name: str, found: Json) -> None:
     async def again() -> None:
         async def send() -> None:
             await visit.api.send("POST", f"{path}/redeliver", {"eventIds": [found["eventId"]]})
-            ui.notify("Queued to be sent again, with the same id")
+            ui.notify("Queued to be sent again, with the same ID")
 
         await visit.tried(send)
 
@@ -139,7 +139,7 @@ def _delivery(visit: Visit, path: str, name: str, found: Json) -> None:
         ui.element("div").classes("tl-grow")
         if found["status"] != "pending":
             button("Redeliver", again, icon="again", primary=found["status"] == "dead")
-    with panel("Attempts", "The newest first"):
+    with panel("Attempts", "Newest first"):
         columns = [
             Column("number", "#", "mono"),
             Column("sent", "Sent", "time"),
@@ -148,8 +148,8 @@ def _delivery(visit: Visit, path: str, name: str, found: Json) -> None:
             Column("took", "Took", "number", wide=True),
             Column("response", "Answer", "words"),
         ]
-        rows_table(columns, [_attempt(each) for each in attempts], key="number", nothing="It was not tried yet.")
-    with panel("What is sent", "The body, signed with the trigger's secrets; timestamp is that of the attempt"):
+        rows_table(columns, [_attempt(each) for each in attempts], key="number", nothing="Not attempted yet.")
+    with panel("Request body", "The body, signed with the trigger's secrets; `timestamp` is the time of the attempt"):
         json_block(payload(name, found))
 
 

@@ -29,18 +29,22 @@ _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 _KEY_SOURCES = {
     "client": "the producer, who sent it",
     "derived": "tenant, stream, customer, resource and time",
-    "none": "nothing: a retry would be a second event",
+    "none": "nothing: a retry would be recorded as a second event",
 }
 
 _STEP, _LANE, _LEFT, _TOP = 74, 58, 128, 30
 
 
-@page("/events/{sequence}", title="Event", about="Who it is, when it was, what caused it, and what it became")
+@page("/events/{sequence}", title="Event", about="Its identity, its time, its causes, and what it led to")
 async def event(visit: Visit, sequence: str) -> None:
     found = await _read(visit, int(sequence)) if sequence.isdecimal() and 0 < int(sequence) <= _SEQUENCE_MAX else None
     if found is None:
         with panel():
-            empty("search", f"There is no event {sequence}", "Sequences begin at 1; yours may be of another tenant.")
+            empty(
+                "search",
+                f"There is no event {sequence}",
+                "Sequences start at 1; this one may belong to another tenant.",
+            )
             link("All events", "/events")
         return
     _steps(found)
@@ -130,7 +134,7 @@ async def _run(visit: Visit, found: Json) -> None:
     key = found["causalityKey"]
     with panel("Causality", None if key is None else key):
         if key is None:
-            text = "It was sent without a causalityKey, so nothing is known of what caused it."
+            text = "It has no causalityKey, so its causes are unknown."
             ui.label(text).classes("tl-faint")
             return
         path = f"/v1/causality/{quote(key, safe='')}"
@@ -141,7 +145,7 @@ async def _run(visit: Visit, found: Json) -> None:
         cut = f"the first {_RUN_MAX} events" if told["next"] else f"{len(told['items'])} events"
         with row("tl-tools"):
             ui.label(f"{cut} of this run, in the ledger's order").classes("tl-faint")
-            link("All of them", f"/events?causalityKey={quote(key)}")
+            link("Show all", f"/events?causalityKey={quote(key)}")
 
 
 async def _touched(visit: Visit, found: Json, outcomes: ui.element) -> None:
@@ -152,11 +156,11 @@ async def _touched(visit: Visit, found: Json, outcomes: ui.element) -> None:
         # What does not fit its stream touches no table; rows of its key are others' work.
         given = [(each, rows) for each, rows in given if each.tone == "warn"]
     with outcomes:
-        chip("accepted", "good", title="Everything in the ledger was accepted once; repeats of it were duplicates")
+        chip("accepted", "good", title="Every event in the ledger was accepted once; repeats were duplicates")
         for each, _ in given:
             if each.tone == "warn":
                 chip(each.name, "warn", title=each.what)
-    with panel("Derived rows", "what the fold made of it, as it is now"):
+    with panel("Derived rows", "what the fold made of it, in its current state"):
         if not given:
             empty("layers", "No derived row", _why_none(found, definitions))
         for each, rows in given:
@@ -202,7 +206,7 @@ def _why_none(found: Json, definitions: Json) -> str:
     )
     if not used:
         return f"No meter or window reads {stream}, and it has no key, so it is in the ledger only."
-    return "The fold has not come to it yet, or its windows are still open."
+    return "The fold has not reached it yet, or its windows are still open."
 
 
 def graph(events: Sequence[dict[str, Any]], here: int) -> str:

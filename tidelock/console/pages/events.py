@@ -35,7 +35,7 @@ ROWS = 50
 _STRETCH, _STRETCHES = 250_000, 4
 
 
-@page("/events", title="Events", about="The ledger in its one order, as it grows")
+@page("/events", title="Events", about="The ledger, in order, as it grows")
 async def events(visit: Visit) -> None:
     if await nothing_recorded(visit):
         return
@@ -114,7 +114,7 @@ class _EventsBoard:
         items = self._list.items
         self._table.rows = [_row(item) for item in items]
         span = f"{items[-1]['ingressSequence']:,} – {items[0]['ingressSequence']:,}" if items else ""
-        looked = f"looked back to {self._list.looked_to:,}" if self._list.looked_to else ""
+        looked = f"searched back to {self._list.looked_to:,}" if self._list.looked_to else ""
         text = " · ".join(part for part in (span, looked) if part)
         self._pager.set(text, back=not self._live, on=self._list.more)
 
@@ -149,7 +149,7 @@ def _span(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-@page("/events/errors", title="Errors", about="Events that are recorded and did not fit their definitions")
+@page("/events/errors", title="Errors", about="Recorded events that do not fit their definitions")
 async def errors(visit: Visit) -> None:
     #: cursors of the pages before this one
     behind: list[str | None] = []
@@ -175,10 +175,10 @@ async def errors(visit: Visit) -> None:
             Column("sequence", "Event", "number"),
             Column("source", "Source", "mono"),
             Column("code", "Code", "chip"),
-            Column("message", "What was wrong", "words"),
+            Column("message", "Problem", "words"),
             Column("tenant", "Tenant", wide=True),
         ]
-        table = rows_table(columns, [], key="id", nothing="Every event fitted.")
+        table = rows_table(columns, [], key="id", nothing="Every event fits.")
         turning = pager(back, on)
     await show(None)
 

@@ -27,7 +27,7 @@ _PARTS: dict[str, tuple[str, Tone, str]] = {
     "error": ("error", "bad", "something is missing or does not fit"),
     "filtered": ("filtered", "plain", "left out by the meter's filter"),
     "deleted": ("removal", "plain", "removes a row, so it is not counted"),
-    "pending": ("later", "plain", "recorded after the sequence that this is complete through"),
+    "pending": ("later", "plain", "recorded after the sequence through which this is complete"),
 }
 # A customer and a group may have an empty name; everything else that is empty was left out.
 _NAMES = frozenset({"customerRef", "group"})
@@ -43,7 +43,7 @@ async def explained(visit: Visit) -> None:
     """The page of one counter."""
     asked = {name: visit.query[name] for name in _ASKED if visit.query.get(name) or name in visit.query.keys() & _NAMES}
     if "metric" not in asked or "customerRef" not in asked:
-        empty("bars", "Which counter?", "Choose one in the list of counters.")
+        empty("bars", "Which counter?", "Choose a counter in the list.")
         link("All counters", "/counters")
         return
     _way_back(asked)
@@ -52,11 +52,11 @@ async def explained(visit: Visit) -> None:
     except ApiError as error:
         if error.status not in (400, 404):
             raise
-        empty("bars", "There is nothing to explain", error.message)
+        empty("bars", "Nothing to explain", error.message)
         return
     _headline(found)
     with row("tl-explain"):
-        with panel("What it is made of", classes="tl-broad"):
+        with panel("How it is made up", classes="tl-broad"):
             _composition(found)
         with panel("By which rules"):
             _rules(visit, found, asked)
@@ -150,14 +150,14 @@ def _rules(visit: Visit, found: Json, asked: Json) -> None:
     ui.label(f"{words[:1].upper()}{words[1:]}.").classes("tl-words")
     agrees = found["agrees"]
     if agrees is None:
-        chip(f"as of sequence {asked.get('asOf', '')}", "calm", title="Recomputed from the ledger as it was then")
+        chip(f"as of sequence {asked.get('asOf', '')}", "calm", title="Recomputed from the ledger as of then")
     else:
         with ui.element("div").classes("tl-agrees" if agrees else "tl-agrees tl-bad"):
             ui.html(svg("check" if agrees else "alert"), sanitize=False)
             ui.label(
-                "Recomputed from the ledger just now: the stored counter has the same numbers."
+                "Recomputed from the ledger just now: the stored counter agrees."
                 if agrees
-                else "The stored counter has other numbers than the ledger gives: run tidelock recompute --check."
+                else "The stored counter differs from what the ledger gives: run tidelock recompute --check."
             )
     with row("tl-tools"):
         as_of = field("As of sequence", asked.get("asOf", ""), hint=str(found["throughSequence"]))
@@ -226,7 +226,7 @@ class Events:
         self._turning = PageTurner(visit, self._read)
 
     async def show(self) -> None:
-        with panel("The events themselves", "In the order of the ledger, with the total after each"):
+        with panel("Events", "In ledger order, with the running total"):
             columns = [
                 Column("sequence", "Sequence", "mono"),
                 Column("part", "Counted", "chip"),
@@ -237,7 +237,7 @@ class Events:
                 Column("group", "Group", wide=True),
                 Column("data", "Data", "mono", wide=True),
             ]
-            self._table = rows_table(columns, [], key="sequence", nothing="No event lies in this period.")
+            self._table = rows_table(columns, [], key="sequence", nothing="No events in this period.")
             self._turning.draw()
         self._fill(self._first)
 
@@ -298,7 +298,9 @@ async def period_chart(visit: Visit, found: Json, asked: Json) -> None:
     items = usage["items"]
     if len(items) < 2:
         return
-    with panel(f"By {found['period']}", "Late is what came after its period had moved on; choose a bar to explain it"):
+    with panel(
+        f"By {found['period']}", "Late events arrived after their counter had moved on; click a bar to explain it"
+    ):
         made = chart(_options(items, found), height=220, label=f"{found['metric']} by {found['period']}")
 
     def explain(clicked: EChartPointClickEventArguments) -> None:

@@ -29,7 +29,7 @@ _VERDICTS = {
 }
 
 
-@page("/", title="Overview", about="What comes in, how far its readers are, and what needs somebody")
+@page("/", title="Overview", about="Incoming events, progress of the readers, and what needs attention")
 async def overview(visit: Visit) -> None:
     if await nothing_recorded(visit):
         return
@@ -56,11 +56,11 @@ class _OverviewBoard:
             self._behind = stat("Slowest reader")
         self._findings = ui.element("div").classes("tl-findings")
         with row():
-            with panel("Throughput", "events a second, ten minutes", classes="tl-broad"):
-                self._chart = chart(_options(), height=232, label="Events a second by verdict")
+            with panel("Throughput", "events per second, last ten minutes", classes="tl-broad"):
+                self._chart = chart(_options(), height=232, label="Events per second by verdict")
             with panel("Verdicts", "ten minutes"):
                 self._shares = Shares([(told, token) for told, token in _VERDICTS.values()])
-        with panel("Readers", "through which event each of them is complete"):
+        with panel("Readers", "the event through which each is complete"):
             columns = [
                 Column("name", "Reader"),
                 Column("through", "Through sequence", "number"),
@@ -68,7 +68,7 @@ class _OverviewBoard:
                 Column("seconds", "Behind, time", "number"),
                 Column("state", "", "chip"),
             ]
-            self._table = rows_table(columns, [], key="name", nothing="No reader has begun.")
+            self._table = rows_table(columns, [], key="name", nothing="No reader has started.")
 
     async def move(self) -> None:
         activity = await self._visit.api.get("/admin/activity", tenantId=self._visit.tenant)
@@ -79,7 +79,7 @@ class _OverviewBoard:
         over = _since_first(self._steps[:-1])
         rate = sum(step["accepted"] for step in over[-5:]) / (5 * step_s)
         refused = sum(step["rejected"] + step["conflicts"] for step in over[-5:])
-        self._rate.set(_rate(rate), f"{refused:,} refused in ten seconds" if refused else "recorded, over ten seconds")
+        self._rate.set(_rate(rate), f"{refused:,} rejected in ten seconds" if refused else "recorded, over ten seconds")
         _show_head(self._head, self._fresh, health["head"])
         _show_slowest(self._behind, self._readers)
         for series, name in zip(self._chart.options["series"], _VERDICTS, strict=True):
@@ -151,7 +151,7 @@ def _show_head(head: Stat, fresh: Stat, told: dict[str, Any]) -> None:
 
 def _show_slowest(behind: Stat, readers: list[dict[str, Any]]) -> None:
     if not readers:
-        behind.set("–", "nobody reads yet")
+        behind.set("–", "no readers yet")
         return
     slowest = max(readers, key=lambda reader: reader["lagSeconds"])
     seconds = slowest["lagSeconds"]
@@ -181,7 +181,7 @@ def _rate(events: float) -> str:
 def _all_well() -> None:
     with ui.element("div").classes("tl-finding tl-good"):
         ui.html(svg("check"), sanitize=False)
-        ui.label("Nothing needs you: readers keep up, and nothing waits to be mended.")
+        ui.label("All clear: readers keep up, and nothing needs fixing.")
 
 
 def _finding(finding: Notice) -> None:

@@ -23,7 +23,7 @@ key = "trade_id"
 columns = { trade_id = "bigint", symbol = "string", price = "decimal(18,4)" }"""
 
 
-@page("/streams", title="Definitions", about="What is declared, and what is made of it")
+@page("/streams", title="Definitions", about="Declared streams and what is derived from them")
 async def streams(visit: Visit) -> None:
     told = await visit.api.get("/admin/definitions")
     _changed(told)
@@ -32,7 +32,10 @@ async def streams(visit: Visit) -> None:
     )
     if not names:
         with panel():
-            text = "Events of any stream are recorded; what is made of them is declared in tidelock.toml, for example:"
+            text = (
+                "Events of any stream are recorded; what is derived from them is declared in tidelock.toml, for "
+                "example:"
+            )
             empty("layers", "Nothing is declared", text, _FIRST)
         return
     for name in names:
@@ -43,11 +46,11 @@ async def streams(visit: Visit) -> None:
 def _changed(told: Json) -> None:
     if told["version"] is None:
         text = (
-            "Nothing was folded yet: this is what the settings declare. "
-            "`up` and `demo` begin by themselves; beside `serve` this does:"
+            "Nothing has been folded yet: these are the definitions in the settings. `up` and `demo` fold "
+            "automatically; beside `serve`, run:"
         )
     elif told["changed"]:
-        text = f"The settings say otherwise of {', '.join(told['changed'])}: this is what the tables are made by."
+        text = f"The settings differ for {', '.join(told['changed'])}: these are the definitions the tables follow."
     else:
         return
     with ui.element("div").classes("tl-finding tl-warn"):
@@ -68,13 +71,13 @@ def _stream(name: str, told: Json) -> None:
                     _column(column, f"= {formula}", key=False)
         made = [*_of_meters(name, told), *_of_windows(name, told), *_of_stream(name, declared)]
         if not made:
-            ui.label("Its events are in the ledger; nothing is made of them.").classes("tl-faint")
+            ui.label("Its events are in the ledger; nothing is derived from them.").classes("tl-faint")
             return
         columns = [
-            Column("name", "Made of it", "mono"),
+            Column("name", "Derived", "mono"),
             Column("kind", "", "chip"),
-            Column("what", "What it is", "words"),
-            Column("when", "How long it waits", wide=True),
+            Column("what", "Definition", "words"),
+            Column("when", "Lateness", wide=True),
             Column("live", "Changes", wide=True),
         ]
         rows_table(columns, made, key="name")
@@ -83,7 +86,7 @@ def _stream(name: str, told: Json) -> None:
 
 def _about(declared: Json | None) -> str:
     if declared is None:
-        return "not declared: known by what reads it"
+        return "not declared; named by a meter or window"
     key = f"keyed by {', '.join(declared['key'])}" if declared["key"] else "no key"
     time = declared.get("eventtime")
     timed = f"event time in {time['column']} ({time.get('type', 'an instant')})" if time else "no event time of its own"
@@ -161,7 +164,7 @@ def _of_stream(name: str, declared: Json | None) -> list[Json]:
 
 
 def _tables(told: Json) -> None:
-    with panel("Tables", "what SQL, REST and GraphQL read; every one also has tenant_id"):
+    with panel("Tables", "readable in SQL, REST and GraphQL; each also has tenant_id"):
         rows = [
             {
                 "name": table["name"],

@@ -24,7 +24,7 @@ from tidelock.sections import shown
 
 #: how often what has come is shown
 _SHOWN_S = 0.4
-_FROM = {"now": "From now on", "rows": "Rows of now first"}
+_FROM = {"now": "From now on", "rows": "Snapshot first"}
 #: what one most likely wants to see move
 _LIKELY = "trades"
 
@@ -33,8 +33,8 @@ KEPT = 100
 
 _TONES: dict[str, Tone] = {"INSERT": "good", "UPDATE": "calm", "DELETE": "bad"}
 _VALUE_CHARACTERS = 60
-_NOT_BEGUN = "Nothing yet. Start, and every change that the filter lets through is shown here."
-_NOTHING = "Nothing has changed yet that the filter lets through."
+_NOT_BEGUN = "Nothing yet. Start the subscription to see every change that passes the filter."
+_NOTHING = "No change has passed the filter yet."
 
 # Of an UPDATE what changed stands out; an INSERT is new as a whole, so that nothing needs to.
 _BODY = r"""
@@ -47,17 +47,17 @@ _BODY = r"""
 """
 
 
-@page("/subscriptions", title="Subscriptions", about="Pick a table, build a filter, and watch what happens to its rows")
+@page("/subscriptions", title="Subscriptions", about="Pick a table, build a filter, and watch its rows change")
 async def subscriptions(visit: Visit) -> None:
     tables = await live_tables(visit.api)
     if not tables:
-        text = "Tables come from streams with a key, meters and windows. Define one in tidelock.toml and start again."
-        empty("broadcast", "There is no table to follow", text)
+        text = "Tables come from streams with a key, meters and windows. Define one in tidelock.toml and restart."
+        empty("broadcast", "No table to subscribe to", text)
         return
     asked = visit.query.get("table")
     if asked is not None and asked not in tables:
-        text = f"{shown(asked)} is none of those that can be followed: {', '.join(tables)}."
-        empty("broadcast", "There is no such table", text)
+        text = f"{shown(asked)} is not available; tables: {', '.join(tables)}."
+        empty("broadcast", "No such table", text)
         return
     await Playground(visit, tables).show()
 
@@ -76,9 +76,9 @@ class Playground:
         table = asked if asked in self._tables else self._tables[0]
         self._columns = await columns_of(self._visit.api, table)
         with row("tl-explain"):
-            with panel("What to listen to", classes="tl-broad"):
+            with panel("Subscription", classes="tl-broad"):
                 self._draw_form(table)
-            with panel("In GraphQL", "At /graphql, by WebSocket or server-sent events"):
+            with panel("In GraphQL", "At /graphql, over WebSocket or server-sent events"):
                 self._text = ui.element("div").classes("tl-code tl-asked").props('data-is="graphql"')
                 with self._text:
                     self._code = ui.html("", sanitize=True, tag="pre")
@@ -171,7 +171,7 @@ class Playground:
         self._messages.show(messages)
         counted = self._listening.counts
         told = ", ".join(f"{count:,} {operation}" for operation, count in counted.items() if count)
-        self._counts.set_text(f"{told}; the last {len(messages)} are shown" if told else "")
+        self._counts.set_text(f"{told}; showing the last {len(messages)}" if told else "")
 
 
 def _escaped(text: str) -> str:
@@ -236,7 +236,7 @@ class SubscriptionTap:
         except ApiError as error:
             self.trouble = error.message
         else:
-            self.trouble = "the server has ended it"
+            self.trouble = "ended by the server"
 
     def _take(self, update: dict[str, Any]) -> None:
         operation = update["operation"]

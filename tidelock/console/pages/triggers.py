@@ -26,18 +26,18 @@ NEW = "/triggers/+new"
 _LEAVES = {"not": "it no longer matches", "own": "another condition is true"}
 
 
-@page("/triggers", title="Triggers", about="Rows that enter or leave a condition are told to a URL")
+@page("/triggers", title="Triggers", about="Webhooks for rows that enter or leave a condition")
 async def triggers(visit: Visit) -> None:
     await TriggerList(visit).show()
 
 
-@page(NEW, title="New trigger", about="Whenever a row begins to match, or no longer does, a webhook is sent")
+@page(NEW, title="New trigger", about="When a row starts or stops matching, a webhook is sent")
 async def new_trigger(visit: Visit) -> None:
     _way("New")
     await TriggerForm(visit).show()
 
 
-@page("/triggers/{name}", title="Trigger", about="What it watches, and what became of what it told")
+@page("/triggers/{name}", title="Trigger", about="Its condition and its deliveries")
 async def one_trigger(visit: Visit, name: str) -> None:
     found = await visit.api.get(f"/v1/triggers/{quote(name, safe='')}")
     _way(name)
@@ -45,7 +45,7 @@ async def one_trigger(visit: Visit, name: str) -> None:
     await Deliveries(visit, name).show()
 
 
-@page("/triggers/{name}/{event_id}", title="Delivery", about="What was sent, and what was answered")
+@page("/triggers/{name}/{event_id}", title="Delivery", about="Requests sent and responses received")
 async def one_delivery(visit: Visit, name: str, event_id: str) -> None:
     _way(name, event_id)
     await delivery_page(visit, name, event_id)
@@ -87,12 +87,12 @@ class TriggerList:
                 *tenant,
                 Column("webhook", "Webhook", "mono", wide=True),
             ]
-            self._table = rows_table(columns, [], key="name", nothing="No trigger is like that.")
+            self._table = rows_table(columns, [], key="name", nothing="No trigger matches.")
             self._turning.draw()
         self._empty = ui.element("div")
         with self._empty, panel():
             text = "A trigger posts to a URL when a row of a table enters a condition, and when it leaves it."
-            empty("bolt", "No trigger yet", f"{text} Make one with the button above.")
+            empty("bolt", "No trigger yet", f"{text} Create one with the button above.")
         self._fill(found)
 
     async def _page(self) -> Json:
@@ -149,14 +149,14 @@ class TriggerView:
             with ui.element("dl").classes("tl-facts"):
                 self._fact("Table", trigger["table"], tenant=trigger["tenantId"])
                 self._fact("Webhook", trigger["webhook"])
-                self._fact("Made at sequence", str(trigger["createdSequence"]))
+                self._fact("Created at sequence", str(trigger["createdSequence"]))
             with row():
                 with ui.element("div").classes("tl-form-line tl-grow"):
                     ui.label("A row enters when").classes("tl-label")
                     code_block(_pretty(trigger["match"]))
                 with ui.element("div").classes("tl-form-line tl-grow"):
                     ui.label("and leaves when").classes("tl-label")
-                    code_block(_pretty(trigger["unmatch"]) if trigger["unmatch"] else "that is no longer true")
+                    code_block(_pretty(trigger["unmatch"]) if trigger["unmatch"] else "it is no longer true")
         self._show_state()
 
     def _fact(self, name: str, value: str, tenant: str | None = None) -> None:
@@ -180,12 +180,12 @@ class TriggerView:
         if not self._trigger["enabled"]:
             await self._visit.tried(change)
             return
-        text = "What happens while it is off is not told, not even later. Enabled again it begins anew."
+        text = "Changes while it is disabled are not sent, not even later. When enabled again, it starts afresh."
         if await ask("Disable this trigger?", text, "Disable"):
             await self._visit.tried(change)
 
     async def _delete(self) -> None:
-        text = f"{self._trigger['name']} ends, and what it had still to tell is not sent."
+        text = f"{self._trigger['name']} will be deleted, and its pending webhooks are not sent."
         if await ask("Delete this trigger?", text, "Delete", danger=True) and await self._visit.tried(
             lambda: self._visit.api.send("DELETE", self._path)
         ):
@@ -205,10 +205,8 @@ class TriggerForm:
     async def show(self) -> None:
         tables = await live_tables(self._visit.api)
         if not tables:
-            text = (
-                "Tables come from streams with a key, meters and windows. Define one in tidelock.toml and start again."
-            )
-            empty("bolt", "There is no table to watch", text)
+            text = "Tables come from streams with a key, meters and windows. Define one in tidelock.toml and restart."
+            empty("bolt", "No table to watch", text)
             return
         asked = self._visit.query.get("table", "")
         table = asked if asked in tables else tables[0]
@@ -221,7 +219,7 @@ class TriggerForm:
             self._table = choice("Table", tables, table, act=self._choose)
             with ui.element("div").classes("tl-form-line"):
                 ui.label("A row enters when").classes("tl-label")
-                self._match = WhereField(columns, {}, self._checked, hint="Every row enters. Add a condition.")
+                self._match = WhereField(columns, {}, self._checked, hint="Every row matches. Add a condition.")
             with ui.element("div").classes("tl-form-line"):
                 ui.label("and leaves when").classes("tl-label")
                 self._leaves = Segments(_LEAVES, "not", self._leave, label="A row leaves")
@@ -230,11 +228,11 @@ class TriggerForm:
                     self._unmatch = WhereField(columns, {}, self._checked, hint="Add a condition.")
                 self._unmatch_place.set_visibility(False)
             self._webhook = field("Webhook", hint="https://example.com/hook", wide=True)
-            self._secret = field("Secret", hint="whsec_…  One is made for you when this is empty", wide=True)
-            self._snapshot = ui.switch("Tell of rows that match already").props("dense")
+            self._secret = field("Secret", hint="whsec_…  Leave empty to generate one", wide=True)
+            self._snapshot = ui.switch("Also send rows that already match").props("dense")
             self._trouble = ui.label("").classes("tl-bad-text").props('role="alert"')
             with row("tl-tools"):
-                button("Make the trigger", self._make, primary=True)
+                button("Create trigger", self._make, primary=True)
                 button("Cancel", lambda: ui.navigate.to("/triggers"))
 
     async def _choose(self) -> None:
@@ -283,13 +281,14 @@ class TriggerForm:
         with self._place, panel(), ui.element("div").classes("tl-form"):
             ui.label(f"{made['name']} is on").classes("tl-name")
             ui.label(
-                f"It sees what changes in {made['table']} after sequence {made['createdSequence']:,}, which is its own."
+                f"It sees changes of {made['table']} after sequence {made['createdSequence']:,}, at which it was "
+                "created."
             ).classes("tl-about")
             if made.get("secrets"):
                 with ui.element("div").classes("tl-secret"):
-                    ui.label("The secret is shown this once. The receiver verifies signatures with it.")
+                    ui.label("The secret is shown only once. The receiver verifies signatures with it.")
                     block = code_block("\n".join(made["secrets"]))
                     block.props('data-is="secret"')
             with row("tl-tools"):
                 href = f"/triggers/{quote(made['name'], safe='')}"
-                button("See its deliveries", lambda: ui.navigate.to(href), primary=True)
+                button("See deliveries", lambda: ui.navigate.to(href), primary=True)

@@ -19,34 +19,34 @@ _TURN_S = 0.7
 #: check -> what it proves, and what to do where it finds a difference
 _CHECKS = {
     "chain": (
-        "Every commit's digest covers the one before it: nothing was changed, moved or slipped in.",
-        "Somebody wrote to the database past Tidelock. Restore a backup from before it, and ask who may write there.",
+        "Every commit's digest covers the previous one: nothing was changed, moved or inserted.",
+        "Somebody wrote to the database directly. Restore an earlier backup, and find out who can write there.",
     ),
     "density": (
-        "No number is missing but those that a commit recorded as left out.",
-        "Rows were deleted. Restore a backup; the mirror and the lake have the same events to compare with.",
+        "No number is missing except those that a commit recorded as skipped.",
+        "Rows were deleted. Restore a backup; compare with the mirror and the lake.",
     ),
     "order": (
-        "Source timestamps only grow, and control events stand alone.",
-        "The order was tampered with. Restore a backup from before it.",
+        "Source timestamps only increase, and control events have commits of their own.",
+        "The order was tampered with. Restore an earlier backup.",
     ),
     "content": (
-        "Each event still has the content that it was hashed with.",
-        "A row was changed. Restore a backup; the mirror and the lake hold the event as it was recorded.",
+        "Each event still has the content it was hashed with.",
+        "A row was changed. Restore a backup; the mirror and the lake have the event as recorded.",
     ),
     "identities": (
         "Each key belongs to the event that was recorded under it.",
-        "Duplicates may be taken for new events, or new ones for duplicates. Restore the table `identities`.",
+        "Duplicates may be recorded again, or new events refused as duplicates. Restore the table `identities`.",
     ),
     "anchor": (
-        "The file outside the database agrees: the end was not cut off.",
+        "The file outside the database agrees: the tail was not cut off.",
         "The database is older than the file: was a backup restored? Then move the file away, and keep it.",
     ),
 }
 _ALL = "tidelock verify"
 
 
-@page("/verify", title="Verify", about="Whether the ledger is what was recorded")
+@page("/verify", title="Verify", about="Check that the ledger is what was recorded")
 async def verify(visit: Visit) -> None:
     try:
         state = await visit.api.get("/admin/verify")
@@ -54,7 +54,7 @@ async def verify(visit: Visit) -> None:
         if error.status != 403:
             raise
         with panel():
-            text = "The chain covers every tenant's events, so it is checked with a key of every tenant only."
+            text = "The chain covers the events of all tenants, so checking it requires a key of all tenants."
             empty(
                 "shield", "This needs another key", text, "tidelock keys create --tenant '*' --scope admin --scope read"
             )
@@ -78,10 +78,10 @@ class _VerifyBoard:
             self._note = ui.label("").classes("tl-faint")
             self._first = ui.element("div")
             self._results = ui.element("div").classes("tl-checks")
-        with panel("Everything else", "what needs Spark or the other stores runs in a terminal"):
+        with panel("Everything else", "checks that need Spark or other stores run in a terminal"):
             ui.label(
-                "It checks the same and more: the tables against the ledger folded anew, and Kafka, ClickHouse and the "
-                "lake against it, event by event."
+                "It checks the same and more: the tables against a fresh fold of the ledger, and Kafka, ClickHouse "
+                "and the lake against the ledger, event by event."
             )
             code_block(_ALL)
         self._show(state)
@@ -147,9 +147,9 @@ def _title(state: Json) -> str:
         case "running":
             return "Checking"
         case "done":
-            return "The ledger is what was recorded" if state["ok"] else "The ledger is not what was recorded"
+            return "The ledger is what was recorded" if state["ok"] else "The ledger differs from what was recorded"
         case "failed":
-            return "The check could not be done"
+            return "The check could not run"
         case "stopped":
             return "Stopped"
         case _:
@@ -162,6 +162,6 @@ def _note(state: Json) -> str:
     if state["error"] is not None:
         return str(state["error"])
     if state["finishedAt"] is None:
-        return "It reads every event once, in a process of its own; senders and readers go on."
+        return "It reads every event once, in a separate process; producers and readers continue."
     seconds = (milliseconds(state["finishedAt"]) - milliseconds(state["startedAt"])) / 1000
     return f"{clock_time(state['finishedAt'])} UTC, after {seconds:.1f} s"

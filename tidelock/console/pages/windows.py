@@ -44,25 +44,23 @@ _LATE_COLUMNS = [
     Column("reason", "Reason", "chip"),
 ]
 
-_BY_ARRIVAL = (
-    "This window goes by when events arrive: nothing is late and nothing is held back, so there is no picture."
-)
+_BY_ARRIVAL = "This window is by arrival: nothing is late or held, so there is no picture."
 
 _ROWS = 25
 # Further back one filters: an offset is paid for by every row that is left out.
 _PAGES_MAX = 40
 
 
-@page("/windows", title="Windows", about="When events happened against when they were recorded")
+@page("/windows", title="Windows", about="When events happened and when they were recorded")
 async def windows(visit: Visit) -> None:
     outputs = outputs_of(await visit.api.get("/admin/definitions"))
     if not outputs:
-        text = "A window gathers events by the time they happened. Define one in tidelock.toml and start again:"
-        empty("window", "No window is defined", text, _WINDOW)
+        text = "A window groups events by the time they happened. Define one in tidelock.toml and restart:"
+        empty("window", "No windows defined", text, _WINDOW)
         return
     wanted = visit.query.get("window", next(iter(outputs)))
     if wanted not in outputs:
-        empty("window", "There is no such window", f"{shown(wanted)} is not defined; there are: {', '.join(outputs)}.")
+        empty("window", "No such window", f"{shown(wanted)} is not defined; available: {', '.join(outputs)}.")
         return
     tenants = await _tenants(visit, wanted)
     tenant = visit.tenant or visit.query.get("tenantId") or (tenants[0] if tenants else None)
@@ -114,7 +112,9 @@ class WindowView:
                 with row("tl-tools"):
                     with ui.element("div").classes("tl-grow"):
                         ui.label(f"The last events of {self._output.stream}").classes("tl-h2")
-                        ui.label("When they happened (up) against when they were recorded (right)").classes("tl-about")
+                        ui.label("When they happened (vertical) and when they were recorded (horizontal)").classes(
+                            "tl-about"
+                        )
                     self._drawn = Segments(_DRAWN, "400", self._resize, label="Events drawn")
                     self._pause = button("Pause", self._toggle, icon="pause")
                 self._picture = EventTimePicture()
@@ -130,8 +130,10 @@ class WindowView:
         if self._output.tolerance is not None:
             late = {"window": {"_eq": self._output.window}, **of_tenant}
             found = NewestRows(self._visit, "late_rows", _LATE_COLUMNS, "ingress_sequence", late)
-            about = "What came at or behind the watermark, or behind a drain; it is in no window"
-            await found.show("Late rows", about, nothing="Nothing came too late.", leads="/events/{ingress_sequence}")
+            about = "Events at or behind the watermark, or before a drain; they are in no window"
+            await found.show(
+                "Late rows", about, nothing="Nothing arrived too late.", leads="/events/{ingress_sequence}"
+            )
         self._timer = self._visit.every(_EVERY_S, self._read)
 
     async def _read(self) -> None:
@@ -147,15 +149,15 @@ class WindowView:
 
     def _show_state(self, state: Json | None) -> None:
         if state is None:
-            self._watermark.set("–", "nothing has come yet")
+            self._watermark.set("–", "no events yet")
             return
         mark, seen = state["watermark"], state["maxTimestampSeen"]
         self._watermark.set(clock_time(mark) or "–", f"{ago(since(mark))} behind now" if mark else "")
-        self._seen.set(clock_time(seen) or "–", "of what was not late")
+        self._seen.set(clock_time(seen) or "–", "of events that were not late")
         late = state["lateDroppedCount"]
         self._late.set(f"{late:,}", "in no window", "warn" if late else "plain")
         raised = state["watermarkEmittedCount"]
-        self._held.set(f"{state['bufferSize']:,}", f"the watermark was raised {raised:,} times")
+        self._held.set(f"{state['bufferSize']:,}", f"raised {raised:,} times")
 
     async def _draw(self, health: Json) -> None:
         output, last, drawn = self._output, self._events, int(self._drawn.value)
@@ -166,7 +168,9 @@ class WindowView:
         events = [] if last is None else last.items
         self._picture.set_visibility(bool(events))
         if last is None:
-            self._nothing.set_text(f"Nothing of {output.stream} is folded yet. The overview tells how far the fold is.")
+            self._nothing.set_text(
+                f"No events of {output.stream} have been folded yet. The overview shows how far the fold is."
+            )
         else:
             self._nothing.set_text("" if events else f"No event of {output.stream} is among the last million.")
         if last is None or not events:
@@ -224,15 +228,17 @@ class TimedOutput:
     def undrawn(self) -> str:
         if self.eventtime is None or self.tolerance is None:
             return _BY_ARRIVAL
-        return f"The time of these events is read by a plugin ({self.eventtime['type']}), which only the fold has."
+        return (
+            f"The time of these events is parsed by a plugin ({self.eventtime['type']}), which runs only in the fold."
+        )
 
     @property
     def rows_about(self) -> str:
-        return "Released in the order of their own time" if self.newest == "position" else "Closed, the newest first"
+        return "Released in event-time order" if self.newest == "position" else "Closed, newest first"
 
     @property
     def nothing(self) -> str:
-        return "Nothing was released yet." if self.newest == "position" else "No window has closed yet."
+        return "Nothing has been released yet." if self.newest == "position" else "No window has closed yet."
 
 
 def outputs_of(definitions: Json) -> dict[str, TimedOutput]:
@@ -250,7 +256,7 @@ def _window(name: str, form: Json, definitions: Json, tables: Json) -> TimedOutp
     stream = definitions["streams"].get(form["stream"], {})
     ((kind, measure),) = form["window"].items()
     size = f"{measure[0]} every {measure[1]}" if isinstance(measure, list) else str(measure)
-    how = f"event time, {timing.get('late_tolerance', '0s')} of patience" if by_event_time else "time of arrival"
+    how = f"event time, {timing.get('late_tolerance', '0s')} of lateness" if by_event_time else "time of arrival"
     groups = f", by {' and '.join(form['group_by'])}" if form["group_by"] else ""
     return TimedOutput(
         window=name,
@@ -274,7 +280,7 @@ def _ordered(stream: str, form: Json, tables: Json) -> TimedOutput:
         table=name,
         columns=_columns(tables.get(name, {}), first=["position"]),
         newest="position",
-        words=f"{stream} in the order of event time; {tolerance} of patience",
+        words=f"{stream} in event-time order; {tolerance} of lateness",
         eventtime=form["eventtime"],
         tolerance=tolerance,
         size=None,

@@ -81,7 +81,7 @@ class WhereField:
     def _take(self, where: Json) -> None:
         built = built_of(where)
         if built is None:
-            raise Unfit("this filter is more than the form can show")
+            raise Unfit("this filter is too complex for the form")
         if unknown := self._unknown(built):
             raise Unfit(unknown)
         self._conditions, self._any = list(built.conditions), built.any
@@ -89,7 +89,7 @@ class WhereField:
     def _unknown(self, built: Built) -> str:
         """What is said of columns that the table does not have; nothing where it has all."""
         unknown = [one.column for one in built.conditions if one.column not in self._columns.types]
-        return f"there is no column {unknown[0]}; there are: {', '.join(self._columns.types)}" if unknown else ""
+        return f"there is no column {unknown[0]}; available: {', '.join(self._columns.types)}" if unknown else ""
 
     def _draw(self) -> None:
         self._place.clear()

@@ -115,7 +115,7 @@ def _check(window: Window, types: Mapping[str, ColumnType], calculated: Mapping[
     section = _section(Section("windows", {}, _FILE), window.name)
     for column in window.group_by:
         if column in calculated and types[column].name == "double":
-            raise section.fail("group_by", f'column "{column}" is double; groups need values with one text')
+            raise section.fail("group_by", f'column "{column}" is double; group columns need types with one text form')
     for name, aggregate in window.select.items():
         column = aggregate.column or ""
         if column in calculated and (why := aggregate.objection(types[column])) is not None:

@@ -37,8 +37,7 @@ def check_definitions(store: Store, wanted: Definitions, *, rebuild: bool) -> No
 def refusal(names: str) -> SettingsError:
     """What is said where definitions may not be proposed."""
     return SettingsError(
-        f"{names} changed since the tables were made; `tidelock replay` makes them anew beside the old ones and swaps "
-        "them, or put the definitions back as they were"
+        f"{names} changed since the tables were built; rebuild them with `tidelock replay`, or restore the definitions"
     )
 
 

@@ -63,7 +63,7 @@ class Recomputation(msgspec.Struct, frozen=True, rename="camel"):
     differences: list[Mismatch]
 
     def summary(self) -> str:
-        rows = f"{self.rows:,} rows, folded anew through sequence {self.through_sequence:,}"
+        rows = f"{self.rows:,} rows, folded again through sequence {self.through_sequence:,}"
         return f"{self.differing:,} of {rows}, differ" if self.differing else rows
 
 
@@ -88,7 +88,7 @@ def recompute(
     """
     with database.connect_sync(name="tidelock recompute") as connection:
         if not leases.hold(connection, _LEASE):
-            raise Unreachable("another recomputation is under way on this ledger; wait until it is done")
+            raise Unreachable("another recomputation is running on this ledger; wait until it finishes")
         try:
             while not stop.is_set():
                 _remove(connection)
@@ -183,7 +183,7 @@ class _Attempt:
 def _catalog(store: Store) -> Catalog:
     catalog = read_catalog(store)
     if catalog is None:
-        raise SettingsError("nothing has been folded yet, so there are no tables to check; `tidelock fold` folds")
+        raise SettingsError("nothing has been folded yet, so there are no tables to check; run `tidelock fold` first")
     return catalog
 
 

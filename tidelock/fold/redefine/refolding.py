@@ -67,7 +67,7 @@ def refolding(database: Database, since: Mapping[str, int], through: int) -> Ite
     """
     with database.connect_sync(name="tidelock refold") as connection:
         if not leases.hold(connection, _LEASE):
-            raise Unreachable("another replay folds this ledger anew; wait until it is done")
+            raise Unreachable("another replay is folding this ledger; wait until it finishes")
         with closing(Store(database, SCHEMA, CURSOR)) as store:
             plan = _plan(store, since)
             end = commit_end(store, through)
@@ -91,7 +91,7 @@ def _plan(store: Store, since: Mapping[str, int]) -> Plan:
     store.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     catalog = read_catalog(store)
     if catalog is None:
-        raise Unreachable("nothing has been folded yet; `tidelock fold` folds")
+        raise Unreachable("nothing has been folded yet; run `tidelock fold` first")
     found = store.query(f"SELECT sequence FROM cursors WHERE name = '{CURSOR}'")
     changed = list(_changes_of_definitions(store, int(found["sequence"][0].as_py())))
     store.rollback()
@@ -112,7 +112,7 @@ def _changes_of_definitions(store: Store, through: int) -> Iterator[tuple[int, l
 
 def _check(catalog: Catalog, table: str, since: int, changed: list[tuple[int, list[str] | None]]) -> None:
     if table not in catalog.tables:
-        raise Unreachable(f"there is no table {table} any more, so its changes cannot be made again from the ledger")
+        raise Unreachable(f"table {table} no longer exists, so its changes cannot be computed again from the ledger")
     at = [sequence for sequence, paths in changed if paths is None or any(makes(path, table) for path in paths)]
     if at and at[-1] > since:
         raise Unreachable(

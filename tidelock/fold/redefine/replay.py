@@ -79,6 +79,6 @@ def paths(names: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         own = {path for path in known if path == name or path.partition(".")[2] == name}
         if not own:
-            raise SettingsError(f'there is no definition "{name}"; there are: {", ".join(known) or "none"}')
+            raise SettingsError(f'there is no definition "{name}"; available: {", ".join(known) or "none"}')
         found |= own
     return tuple(sorted(found))

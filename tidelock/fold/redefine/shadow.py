@@ -165,7 +165,7 @@ class Shadow:
         found = self._cursor()
         self.store.rollback()
         if found is None:
-            raise ShadowGone("another change of the definitions has taken the place of this one; start it again")
+            raise ShadowGone("another change of definitions replaced this one; start it again")
         self.position = found
 
     def begin_anew(self) -> None:

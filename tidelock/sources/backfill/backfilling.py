@@ -24,7 +24,9 @@ QUERIES = load("tidelock.sources", "sql/backfills.sql")
 PROBLEMS_SHOWN = 10
 # Sent together: one is admitted while the one ahead of it is recorded.
 _CHUNKS_TOGETHER = 4
-_UNPLACED = Rejected(Problem("invalid_event", "the row has no received_at or no id, so it has no place in the order"))
+_UNPLACED = Rejected(
+    Problem("invalid_event", "the row has no received_at or no id, so its place in the order is unknown")
+)
 
 
 class OldRowProblem(msgspec.Struct, frozen=True, rename="camel"):

@@ -131,7 +131,9 @@ def _instant(microseconds: int | None) -> int | None:
 
 
 def _out_of_range(column: str, value: str) -> Rejected:
-    return Rejected(Problem("invalid_timestamp", f"{column} is {value}, which lies outside 1678 to 2261", column))
+    return Rejected(
+        Problem("invalid_timestamp", f"{column} is {value}, which is outside the years 1678 to 2261", column)
+    )
 
 
 class ColumnPreview(msgspec.Struct, frozen=True):

@@ -142,7 +142,8 @@ def _field(text: str, by: str) -> str:
     if text not in known:
         near = difflib.get_close_matches(text, known, n=1, cutoff=0.0)[0]
         raise SettingsError(
-            f"{by}: there is no field {text!r}, did you mean {near}? Known are {', '.join(_NAMES)}, data.NAME for a "
+            f"{by}: there is no field {text!r}, did you mean {near}? Known fields: {', '.join(_NAMES)}, data.NAME "
+            "for a "
             f"member of data, and {NOWHERE} to leave a column out"
         )
     return known[text]
@@ -166,29 +167,29 @@ def _check(made: TableMap, table: str) -> None:
     for field, why in ((ID, "rows are identified by it"), (RECEIVED_AT, "rows are ordered by it")):
         if made.column(field) is None:
             raise SettingsError(
-                f"no column of {table} is known to be its {field}, and {why}; say --map COLUMN={field}. "
-                f"It has {columns}"
+                f"no column of {table} is recognised as {field}, and {why}; pass --map COLUMN={field}. Columns: "
+                f"{columns}"
             )
     if made.stream is None and made.column("stream") is None:
         raise SettingsError(
-            f"no column of {table} names the stream; say --map COLUMN=stream, or --stream NAME for all rows. "
-            f"It has {columns}"
+            f"no column of {table} names the stream; pass --map COLUMN=stream, or --stream NAME for all rows. "
+            f"Columns: {columns}"
         )
     _check_types(made, table)
 
 
 def _check_types(made: TableMap, table: str) -> None:
-    instants = "timestamp with time zone, timestamp (taken as UTC) or a whole number of milliseconds since 1970"
+    instants = "timestamp with time zone, timestamp (read as UTC) or a whole number of milliseconds since 1970"
     allowed = {
         RECEIVED_AT: (_INSTANTS, instants),
         "ts": (_INSTANTS, instants),
-        ID: (_IDS, "a text, a uuid or a number"),
-        "quantity": (_NUMBERS, "a number or a text"),
+        ID: (_IDS, "text, a uuid or a number"),
+        "quantity": (_NUMBERS, "a number or text"),
     }
     for field, (types, told) in allowed.items():
         column = made.column(field)
         if column is not None and column.type not in types:
             raise SettingsError(
-                f"{table}.{column.name} is {column.type}, and {field} must be {told}; say --map COLUMN={field} for "
-                f"another column, or make a view of the table that converts it and name that with --table"
+                f"{table}.{column.name} is {column.type}, and {field} must be {told}; pass --map COLUMN={field} for "
+                "another column, or create a view that converts it and name the view with --table"
             )

@@ -138,7 +138,7 @@ class OldTable:
         if found is None:
             names = [row[0] for row in connection.execute(QUERIES["table_names"]).fetchall()]
             near = difflib.get_close_matches(table, names, n=3, cutoff=0.3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else "; the user sees no table there"
+            hint = f"; did you mean {' or '.join(near)}?" if near else "; this user can see no tables there"
             raise SettingsError(f"--table: {self.place} has no table {table!r}{hint}")
         oid, schema, name = found
         columns = connection.execute(QUERIES["columns"], [oid]).fetchall()
@@ -178,9 +178,9 @@ def _translated(place: str) -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise SettingsError(f"--from: at {place}: {reason(error)}; grant SELECT to this user") from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise Unreachable(f"{place} went away ({reason(error)}); run it again to go on") from error
+        raise Unreachable(f"{place} was lost ({reason(error)}); run the command again to continue") from error
     except psycopg.Error as error:
-        raise SettingsError(f"{place} cannot be asked this: {reason(error)}") from error
+        raise SettingsError(f"{place} cannot answer this query: {reason(error)}") from error
 
 
 class Statements:

@@ -183,13 +183,13 @@ class Connecting:
             case Conflict():
                 told = f"the row {row.key!r} at {part.at_ms} is recorded with other content"
                 if part.whole:
-                    raise Unrecordable(f"{told}, as sequence {verdict.ingress_sequence}; another producer has its key")
+                    raise Unrecordable(f"{told}, as sequence {verdict.ingress_sequence}; another producer used its key")
                 # It was recorded when the stream had other columns; the whole view tells what is missing since.
                 raise PositionLost(told)
             case Rejected(error=problem):
                 raise Unrecordable(
-                    f"the ledger refuses the row {row.key!r} of {self._feed.view} at {part.at_ms}: {problem.message} "
-                    f"({problem.code}); change the view, or the setting that says so. What came before is recorded"
+                    f"the ledger rejects the row {row.key!r} of {self._feed.view} at {part.at_ms}: {problem.message} "
+                    f"({problem.code}); change the view or the setting. Earlier rows are recorded"
                 )
 
     async def _move(self, *, force: bool) -> None:

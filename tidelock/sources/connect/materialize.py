@@ -45,7 +45,9 @@ def view_parts(text: str) -> tuple[str, ...]:
         if found.end() == len(text) or text[found.end()] != ".":
             break
     if not parts or place != len(text) + 1 or len(parts) > _PARTS_MAX or not all(parts):
-        raise SettingsError(f"--view {text!r} is no name of a view; it looks like trades or public.trades")
+        raise SettingsError(
+            f"--view {text!r} is not a valid view name (expected something like trades or public.trades)"
+        )
     return tuple(parts)
 
 
@@ -73,8 +75,8 @@ class Materialize:
             found = await self._found_columns()
             if not stream.key or not stream.columns:
                 raise SettingsError(
-                    f'stream "{stream.name}" needs a key and columns, so that it has rows; declare it in tidelock.toml '
-                    f"as follows, with the columns that are the view's key:\n\n"
+                    f'stream "{stream.name}" needs a key and columns; declare it in tidelock.toml as follows, with '
+                    "the view's key columns as its key:\n\n"
                     f"{declaration(stream.name, found, stream.key)}\n",
                     field="stream",
                 )
@@ -155,7 +157,7 @@ class Materialize:
         assert self._columns is not None
         texts = fields(line)
         if len(texts) != _ENVELOPE_FIELDS + len(self._columns.names):
-            raise Unreachable(f"{self.place} sent a row of {len(texts)} fields, which is none of this subscription")
+            raise Unreachable(f"{self.place} sent a row of {len(texts)} fields, which does not fit this subscription")
         timestamp, progressed, state, *values = texts
         assert timestamp is not None, "every row has one"
         at_ms = int(timestamp)
@@ -166,9 +168,9 @@ class Materialize:
         if state == "key_violation":
             key = ", ".join(f"{name} = {value}" for name, value in zip(self._columns.key, values, strict=False))
             raise KeyViolation(
-                f"view {self.view} has several rows of the key {key} at {at_ms}, so none of them can be told; make the "
-                "key unique in the view, or name other columns as the stream's key. What came before is recorded; run "
-                "again, it compares the view with what is recorded"
+                f"view {self.view} has several rows of the key {key} at {at_ms}, so none of them can be recorded; "
+                "make the key unique in the view, or choose other columns as the stream's key. Earlier rows are "
+                "recorded; run again, it compares the view with what is recorded"
             )
         yield from moments.row(self._columns.change("delete" if state == "delete" else "upsert", values))
 
@@ -178,7 +180,7 @@ class Materialize:
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             return self._forbidden(error)
         if resuming is not None:
-            return PositionLost(f"what came after {resuming} is not kept any more: {reason(error)}")
+            return PositionLost(f"what came after {resuming} is no longer available: {reason(error)}")
         if begun or isinstance(error, psycopg.InternalError):
             # What is wrong will be seen when it is opened anew.
             return self._away(error)
@@ -225,7 +227,7 @@ class Moments:
             yield self._completed(self._at_ms)
         latest = self._told_ms if self._at_ms is None else self._at_ms
         if latest is not None and at_ms < latest:
-            raise Unreachable(f"a row at {at_ms} came after word of {latest}: the subscription cannot be relied on")
+            raise Unreachable(f"a row at {at_ms} arrived after progress to {latest}: the subscription is not reliable")
         self._at_ms = at_ms
 
     def row(self, change: RowChange) -> Iterator[MomentPart]:

@@ -93,8 +93,8 @@ class Memory:
             if self._held:
                 raise Away("the session that held the stream has not ended yet")
             raise SettingsError(
-                f'another connector feeds stream "{feed.stream.name}" of tenant "{feed.tenant_id}"; a stream has one, '
-                "for what its view does not have is deleted"
+                f'another connector feeds stream "{feed.stream.name}" of tenant "{feed.tenant_id}"; '
+                "only one may, because rows missing from its view are deleted"
             )
         self._held = True
         await self._run("make_spool")
@@ -142,7 +142,7 @@ class Memory:
                     await copy.write_row((row.key, row.op, row.data.decode()))
         except psycopg.errors.UniqueViolation as error:
             told = error.diag.message_detail
-            raise KeyViolation(f"view {self._feed.view} told of a key twice in one moment: {told}") from None
+            raise KeyViolation(f"view {self._feed.view} has several rows of a key at one timestamp: {told}") from None
 
     async def compare(self, *, adopt: bool) -> None:
         """Find where the ledger differs from a whole moment. Raises SettingsError for what is not ours to delete."""
@@ -152,8 +152,8 @@ class Memory:
             feed = self._feed
             raise SettingsError(
                 f'stream "{feed.stream.name}" of tenant "{feed.tenant_id}" has {strangers:,} rows that did not come '
-                f"from {feed.view} and are not in it, the first is {first!r}; --adopt records them as deleted, so that "
-                "the stream is what the view is. Otherwise name another stream or tenant"
+                f"from {feed.view} and are not in it; the first is {first!r}. --adopt records them as deleted, so that "
+                "the stream equals the view. Otherwise choose another stream or tenant"
             )
 
     async def pages(self, *, differences: bool) -> AsyncIterator[list[KeyedChange]]:

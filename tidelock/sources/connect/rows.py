@@ -34,11 +34,11 @@ def rows(stream: Stream, view: str, changes: Sequence[RowChange]) -> list[KeyedC
     except MissingKeyColumn as missing:
         raise Unrecordable(
             f'view {view} has a row without a value in "{missing.column}", which is part of the key of stream '
-            f'"{stream.name}"; leave such rows out of the view'
+            f'"{stream.name}"; exclude such rows from the view'
         ) from None
     for row, following in pairwise(made):
         if row.key == following.key:
-            raise KeyViolation(f"view {view} told of the key {row.key!r} twice in one moment")
+            raise KeyViolation(f"view {view} has several rows of the key {row.key!r} at one timestamp")
     return made
 
 

@@ -50,7 +50,7 @@ class ImportFile:
         rows = open_rows(self.path, format_of(self.path, self.format), ColumnMap(self.mapping))
         if not rows.names_stream and self.stream is None:
             rows.close()
-            raise SettingsError(f"no column of {self.path} names the stream; give one with --stream or --map")
+            raise SettingsError(f"no column of {self.path} names the stream; name it with --stream or --map")
         return rows
 
 

@@ -59,7 +59,7 @@ class ParquetRows:
                         yield FileRow(number, event_text([column[position] for column in columns], self._targets))
                 self._done = number
         except (pa.ArrowException, OSError, UnicodeDecodeError, TypeError, OverflowError) as error:
-            raise SettingsError(f"{self._path} cannot be read behind row {number}: {_first_line(error)}") from None
+            raise SettingsError(f"{self._path} cannot be read after row {number}: {_first_line(error)}") from None
 
     def close(self) -> None:
         self._file.close()

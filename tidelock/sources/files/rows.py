@@ -56,13 +56,13 @@ def format_of(path: Path, given: str | None) -> str:
     """The format of a file: as told, else by its ending."""
     if given is not None:
         if given not in FORMATS:
-            raise SettingsError(f"--format {given!r} is not known; known are {', '.join(FORMATS)}")
+            raise SettingsError(f"--format {given!r} is not a known format; choose one of {', '.join(FORMATS)}")
         return given
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSED]
     for name, endings in FORMATS.items():
         if suffixes and suffixes[-1] in endings:
             return name
-    raise SettingsError(f"{path}: the ending does not tell the format; say --format {'|'.join(FORMATS)}")
+    raise SettingsError(f"{path}: the file name's ending does not show the format; pass --format {'|'.join(FORMATS)}")
 
 
 def open_rows(path: Path, file_format: str, mapping: ColumnMap) -> RowFile:
