@@ -15,7 +15,7 @@ from tidelock.durations import UNITS
 from tidelock.errors import SettingsError
 from tidelock.settings import TABLE, Settings, load
 from tidelock.settings.kinds import format_size, parse_size
-from tidelock.settings.reference import settings_page
+from tidelock.settings.reference import settings_by_purpose, settings_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -278,6 +278,12 @@ def test_every_setting_is_explained_and_no_two_share_a_variable() -> None:
 
 def test_the_reference_page_is_current() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == settings_page(), "run `make docs`"
+
+
+def test_every_setting_is_in_the_reference_page_once_under_what_it_is_for() -> None:
+    placed = [option.path for _, options in settings_by_purpose() for option in options]
+    assert sorted(placed) == sorted(TABLE)
+    assert all(options for _, options in settings_by_purpose()), "no heading without settings"
 
 
 def test_the_module_prints_the_reference_page() -> None:
