@@ -20,7 +20,7 @@ _SAID = """
 from tidelock.cli import terminal
 from tidelock.cli.serve import _welcome
 from tidelock.demo.feed import TO_TRY, LIVE
-terminal.say_as_it_is(_welcome("http://127.0.0.1:8080", 1.5, keyless=True))
+terminal.say_as_it_is(_welcome("http://127.0.0.1:8080", 1.5, '{"stream":"api_calls"}', keyless=True))
 terminal.say_as_it_is(TO_TRY.format(url="http://127.0.0.1:8080", live=LIVE, seconds="20"))
 """
 

@@ -525,5 +525,5 @@ async def test_one_without_a_connection_works_when_it_is_woken_and_takes_what_co
     await asyncio.gather(task, return_exceptions=True)
     assert len(turns) == 3
     assert [(record.message, record.exc_info is not None) for record in caplog.records] == [
-        ("waking are held up: a defect", True)
+        ("waking are delayed: a defect", True)
     ]

@@ -45,7 +45,7 @@ def test_a_set_of_jars_is_fetched_once_and_whole(tmp_path: Path) -> None:
     script = 'for flag; do case $flag in spark.jars.ivy=*) ivy=${flag#*=} ;; esac; done\nmkdir "$ivy/jars"\n'
     half = submit(tmp_path, f'{script} cp {source} "$ivy/jars/org.a_a-1.jar"')
     data = tmp_path / "data"
-    with pytest.raises(Unreachable, match=r"org.a:a:1, org.b:b:2 could not be fetched"):
+    with pytest.raises(Unreachable, match=r"org.a:a:1, org.b:b:2 could not be downloaded"):
         jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], half, java_home=JAVA, conf={})
     whole = submit(tmp_path, f'{script} cp {source} "$ivy/jars/org.a_a-1.jar"; cp {source} "$ivy/jars/org.b_b-2.jar"')
     fetched = jar_set(data, "both", ["org.a:a:1", "org.b:b:2"], whole, java_home=JAVA, conf={})

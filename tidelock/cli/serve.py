@@ -274,7 +274,7 @@ def _welcome(url: str, took_s: float, event: str | None, *, keyless: bool) -> st
     keys = "none: every request is accepted; create one with [bold]tidelock keys create[/]" if keyless else "required"
     console = f"  [dim]console [/] {url}/\n" if find_spec("nicegui") is not None else ""
     ask = (
-        "  [dim]try     [/] no stream is declared, so no event is taken yet: define a stream or a meter in "
+        "  [dim]try     [/] no stream is declared, so events are rejected: define a stream or a meter in "
         "tidelock.toml, or start with --streams-open true"
         if event is None
         else f"  [dim]try     [/] curl -s {url}/v1/events {header}-H 'content-type: application/json' \\\n"

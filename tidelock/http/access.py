@@ -29,6 +29,7 @@ from tidelock.ingest.admit import Writer
 from tidelock.ledger.apikeys import SCOPES, Holder, KeyNews, find_key, hash_key, keys_exist
 from tidelock.model import ALL_TENANTS
 from tidelock.postgres.pool import Connections, Flight, SingleFlight
+from tidelock.sections import shown
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ class Grant:
         if self.tenant_id == ALL_TENANTS:
             return tenant_id
         if tenant_id is not None and tenant_id != self.tenant_id:
-            raise Forbidden("this API key reads another tenant only", field="tenantId")
+            raise Forbidden(f"this API key has no access to tenant {shown(tenant_id)}", field="tenantId")
         return self.tenant_id
 
     def writer(self) -> Writer:

@@ -82,7 +82,7 @@ def _read_snapshot(connection: Connection, table: Table, expression: Expression,
     except psycopg.errors.UndefinedTable:
         return _unmade(connection, table)
     except psycopg.errors.QueryCanceled:
-        raise _too_large("it takes too long to read them") from None
+        raise _too_large("reading them takes too long") from None
     return Snapshot(seen.frontier, seen.version, Backlog(rows, partial(_inserts_of, table)))
 
 
@@ -90,7 +90,7 @@ def _unmade(connection: Connection, table: Table) -> Snapshot:
     """Declared, and made by the fold when it first runs; or there no more."""
     seen = read_state(connection)
     if seen.version is not None:
-        raise DefinitionChanged(f"there is no table {table.name} any more")
+        raise DefinitionChanged(f"table {table.name} no longer exists")
     return Snapshot(seen.frontier, None, Backlog([], partial(_inserts_of, table)))
 
 
