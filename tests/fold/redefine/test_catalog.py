@@ -108,6 +108,31 @@ def test_a_plan_folds_what_its_units_need_and_no_more() -> None:
     assert plan.name != Plan(wanted, ("meters.m",)).name
 
 
+@pytest.mark.parametrize(
+    ("changed", "units"),
+    [
+        ("meters.calls", ["meters.calls", "windows.calls"]),
+        ("windows.calls", ["meters.calls", "windows.calls"]),
+        # What it counted before may have been the window's stream.
+        ("meters.far", ["meters.far", "windows.far"]),
+        ("windows.far", ["windows.far"]),
+        ("streams.plain", ["streams.plain", "windows.plain"]),
+        ("windows.plain", ["windows.plain"]),
+        ("streams.typed", ["streams.typed"]),
+        ("meters.gone", ["meters.gone"]),
+    ],
+)
+def test_definitions_that_share_error_rows_are_made_anew_together(changed: str, units: list[str]) -> None:
+    window = {"window": {"tumbling": "10s"}, "select": {"total": "sum(quantity)"}}
+    streams: dict[str, Any] = {"typed": {"columns": COLUMNS}, "plain": {}, "calls": {}}
+    windows = {
+        name: {"stream": stream, **window}
+        for name, stream in [("calls", "calls"), ("far", "plain"), ("plain", "plain")]
+    }
+    wanted = {"streams": streams, "meters": {"calls": {}, "far": {"stream": "calls"}}, "windows": windows}
+    assert list(Plan(parse_definitions(wanted), (changed,)).units) == units
+
+
 def test_tables_come_back_as_they_were_written_down() -> None:
     tables = tables_of(
         definitions({"calculated": {"twice": "n * 2"}}), {"typed": {"twice": parse_column_type("bigint")}}

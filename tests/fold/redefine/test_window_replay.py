@@ -126,6 +126,38 @@ def test_changed_windows_are_those_that_always_were_so(spark: Spark, folded: Dat
     assert catalog(folded).version == 1 + len(steps)
 
 
+def test_a_meter_and_a_window_of_one_name_keep_their_own_error_rows(spark: Spark, folded: Database) -> None:
+    """An event has one row of a name, the meter's goes first, and either definition may change by itself."""
+    data = {"g": "a", "q": 1, "ts": START + 50 * SECOND, "x": 1e22}
+    for customer in ("c", None):
+        send(folded, {"stream": "rows", "customerRef": customer, "data": data})
+    columns = BASE["streams"]["rows"]["columns"] | {"x": "double"}
+    stream = {"columns": columns, "eventtime": {"column": "ts", "type": "unixtimestamp_ns"}}
+    own: dict[str, Any] = {"streams": {"rows": stream}, "meters": {}, "windows": {}}
+    window = WINDOW | {"select": {"total": "sum(x)"}}
+    steps: list[tuple[dict[str, Any], list[str]]] = [
+        (
+            {"windows__shared": window, "meters__shared": {"stream": "rows", "aggregation": "count"}},
+            ["window", "meter"],
+        ),
+        ({"windows__shared": {"eventtime": {"enabled": True, "late_tolerance": "4s"}}}, ["window", "meter"]),
+        ({"meters__shared": {"where": {"x": {"_is_null": True}}}}, ["window", "window"]),
+        ({"meters__shared": None}, ["window", "window"]),
+    ]
+    codes = {"value_out_of_range": "window", "missing_customer": "meter"}
+    for paths, said in steps:
+        own = changed(own, **paths)
+        change(spark, folded, own)
+        check(folded)
+        with folded.connect_sync() as connection:
+            rows = connection.execute(
+                "SELECT code FROM tidelock_tables.error_rows WHERE source = 'shared' "
+                "ORDER BY ingress_sequence DESC LIMIT 2"
+            ).fetchall()
+        assert [codes[code] for (code,) in reversed(rows)] == said
+    check_recomputed(spark, folded)
+
+
 def test_what_stays_as_it_is_still_ends_at_the_event_that_changes_the_rest(spark: Spark, folded: Database) -> None:
     """The sequencer's clock is long past the open windows by arrival, and no other event is recorded."""
     before = due(folded)

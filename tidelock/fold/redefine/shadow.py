@@ -80,12 +80,15 @@ class Plan:
     """A change of definitions."""
 
     definitions: Definitions
-    #: paths of those whose rows are made anew or removed
+    #: paths of those whose rows are made anew or removed, with others that share keys of error rows with them
     units: tuple[str, ...]
     #: those among them that somebody asked for, changed or not
     asked: tuple[str, ...] = ()
     #: what it changes, where somebody proposes it
     before: Definitions | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "units", _with_namesakes(self.units, self.definitions))
 
     @property
     def name(self) -> str:
@@ -202,6 +205,26 @@ class Shadow:
         name = literal(STRING, self.store.cursor)
         found = self.store.query(f"SELECT sequence FROM cursors WHERE name = {name}")
         return int(found["sequence"][0].as_py()) if found.num_rows else None
+
+
+def _with_namesakes(units: Sequence[str], definitions: Definitions) -> tuple[str, ...]:
+    """Units, with those that have error rows by the same keys.
+
+    An event has one error row of a name: a stream's goes before a meter's, and these before a window's. So where one of
+    a name changes, another's row may have to appear or to give way, which only folding both again can tell.
+    """
+    found = set(units)
+    for name, window in definitions.windows.items():
+        # What a meter of that name counted before is not known here. A stream's columns are part of the hashes of its
+        # windows; when its events' times are wrong is not, where a window goes by arrival.
+        stream = window.stream == name and f"streams.{name}" in found
+        if stream or f"meters.{name}" in found:
+            found.add(f"windows.{name}")
+    for name, meter in definitions.meters.items():
+        namesake = definitions.windows.get(name)
+        if f"windows.{name}" in found and namesake is not None and namesake.stream == meter.stream:
+            found.add(f"meters.{name}")
+    return tuple(sorted(found))
 
 
 def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
