@@ -166,6 +166,20 @@ def test_unique_values_and_percentiles(ledger: Ledger) -> None:
     assert found[8] is None
 
 
+def test_at_a_path_numbers_are_unique_by_their_value_and_strings_by_their_characters(ledger: Ledger) -> None:
+    select = {"ns": "unique_count(data.n)", "last": "last(data.n)", "deep": "unique_count(data.a.b)"}
+    values = [1, 1.0, "1", "1.0", 1000, 1e3, None, [1.0]]
+    rows: list[Mapping[str, Any]]
+    rows = [{"stream": "free", "n": value, "a": {"b": "a\nb" if value == 1 else value}} for value in values]
+    ledger.fold(
+        {"windows": {"w": window(select, stream="free", eventtime={})}},
+        (1, rows),
+        (2, rows[:5]),
+        (12, {"type": "tick"}),
+    )
+    assert ledger.query("SELECT ns, last, deep FROM tables.w") == [(4, "1000", 5)]
+
+
 @pytest.mark.parametrize("kind", [{"tumbling": "10s"}, {"session": "10s"}, {"count": 3}])
 def test_first_and_last_are_of_any_type(ledger: Ledger, kind: Mapping[str, object]) -> None:
     columns = {**COLUMNS, "ok": "boolean", "day": "date", "at": "timestamp", "more": "json"}

@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from tests.model.values import Misfit, json_members, json_text, key_text, read, text
+from tests.model.values import Misfit, decimal_text, exact, fits, json_members, json_text, key_text, read, text
 
 #: columns every event has, with their types
 ENVELOPE = {
@@ -103,6 +103,19 @@ class Columns:
         """The text a value has in keys and groups."""
         value = self.value(name)
         return None if value is None else text(self.type(name) or "string", value)
+
+    def distinct_text(self, name: str) -> str | None:
+        """What `unique_count` counts a value by: at a path a string's characters, a number in plain notation.
+
+        Choice: a number of more than four hundred digits on a side of its point has the text that was sent.
+        """
+        if self.type(name) is not None:
+            return self.text(name)
+        raw = self._raw(name)
+        if raw is None or raw[0] not in "-0123456789":
+            return json_text(raw)
+        number = exact(raw)
+        return decimal_text(number) if fits(number, 400, 400) else raw
 
     def misfit(self) -> str | None:
         """The first declared column whose value does not fit it."""

@@ -79,7 +79,7 @@ def test_a_percentile_is_the_middle_of_the_bucket_that_has_its_rank() -> None:
 
 
 def test_values_are_unique_by_their_texts() -> None:
-    texts = ["1", "1.0", '"1"', "null", '""', "2"]
+    texts = ["1", "1.0", '"1"', '"1.0"', "null", '""', "2"]
     rows = [{"data": {"q": json.loads(text)}} for text in texts]
     assert aggregates(rows, {}, {"n": "unique_count(data.q)"}) == [4]
     assert aggregates(rows[:2], {"columns": {"q": "decimal(5,2)"}}, {"n": "unique_count(q)"}) == [1]

@@ -196,7 +196,7 @@ def _aggregated(call: str, entries: Sequence[Entry]) -> Any:
     if column == "*":
         return len(entries)
     if function == "unique_count":
-        return len({text for entry in entries if (text := entry.columns.text(column)) is not None})
+        return len({text for entry in entries if (text := entry.columns.distinct_text(column)) is not None})
     if function in _PERCENTILES:
         numbers = [number for entry in entries if (number := _double(entry.columns, column)) is not None]
         return _percentile(numbers, _PERCENTILES[function])

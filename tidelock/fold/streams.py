@@ -14,6 +14,7 @@ from typing import Protocol
 from tidelock.columns import ENVELOPE, STRING, ColumnType, data_path
 from tidelock.definitions import Definitions, Stream
 from tidelock.definitions.eventtimes import EventTime
+from tidelock.definitions.windows import Aggregate
 from tidelock.ingest.wire import KEY_BYTES_MAX
 from tidelock.instants import EARLIEST
 from tidelock.model import CONTROL
@@ -144,15 +145,19 @@ def slots_of(definitions: Definitions) -> Slots:
     for meter in definitions.meters.values():
         names = [meter.value, *meter.group_by, *sorted(meter.where.used_columns if meter.where else ())]
         used.setdefault(meter.stream, {}).update(dict.fromkeys(names))
+    raw: dict[str, dict[Member, None]] = {}
     for window in definitions.windows.values():
-        names = [*window.group_by, *(found.column for found in window.select.values() if found.column is not None)]
+        aggregated = dict.fromkeys(found for found in window.select.values() if found.column is not None)
+        paths = {found: member for found in aggregated if (member := _distinct_path(found)) is not None}
+        names = [*window.group_by, *(found.column for found in aggregated if found.column and found not in paths)]
         used.setdefault(window.stream, {}).update(dict.fromkeys(names))
+        raw.setdefault(window.stream, {}).update(dict.fromkeys(paths.values()))
     streams = {name: definitions.streams.get(name) or Stream(name) for name in used if name != CONTROL}
     for name, stream in streams.items():
         used[name].update(dict.fromkeys((*stream.columns, *stream.key)))
         if stream.eventtime is not None:
             used[name][stream.eventtime.column] = None
-    members = {name: tuple(_members(streams[name], columns)) for name, columns in used.items()}
+    members = {name: (*_members(streams[name], columns), *raw.get(name, ())) for name, columns in used.items()}
     envelope = {
         column
         for name, columns in used.items()
@@ -172,6 +177,14 @@ def member_of(stream: Stream, column: str) -> Member | None:
         return Member((column,), raw=stream.columns[column].name == "json")
     path = data_path(column)
     return None if path is None or column in ENVELOPE else Member(path)
+
+
+def _distinct_path(aggregate: Aggregate) -> Member | None:
+    """The JSON text at a path whose distinct values are counted: a number is told from a string of its digits."""
+    if aggregate.function != "unique_count" or aggregate.column is None or aggregate.column in ENVELOPE:
+        return None
+    path = data_path(aggregate.column)
+    return None if path is None else Member(path, raw=True)
 
 
 def time_member(stream: Stream) -> Member | None:
@@ -263,6 +276,12 @@ class Reading:
         """The value as it came: its text, or the envelope's."""
         member = member_of(self.stream, column)
         return self._dialect.quoted(column) if member is None else self._slots.slot(self.stream.name, member)
+
+    def json(self, path: str) -> str:
+        """The JSON text at a path, where its distinct values are counted."""
+        names = data_path(path)
+        assert names is not None
+        return self._slots.slot(self.stream.name, Member(names, raw=True))
 
     def _is_path(self, column: str) -> bool:
         return column not in self.stream.columns and column not in ENVELOPE

@@ -24,7 +24,7 @@ from tests.model.windows import _percentile
 from tests.model.windows import frame as model_frame
 from tidelock.definitions import parse_definitions
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.kernel.aggregates import bits_of, buckets_of, initial, merged, middles_of, results
+from tidelock.fold.kernel.aggregates import bits_of, buckets_of, initial, merged, middles_of, results, texts_of
 from tidelock.fold.kernel.outputs import Output, outputs_of
 from tidelock.fold.kernel.panes import FIRST, LAST, earlier, floored, later, pieces_of, sessions, windows_of
 from tidelock.fold.kernel.reorder import by_key
@@ -293,6 +293,20 @@ def test_doubles_are_counted_by_their_bits_as_by_their_texts(values: list[float 
     pieces = states_of(select, bits_of(pa.array(values, pa.float64())))
     wanted = {text("double", value) for value in values if value is not None}
     assert results(select, merged_in(pieces, [], Random(), select))["n"].to_pylist() == [len(wanted)]
+
+
+json_texts = st.sampled_from(
+    ["1", "1.0", "10e-1", '"1"', '"1.0"', "-0", "0e7", "0.50", "5E-1", "12.5", "-1.20", "1e400", "1e401", "1e0401",
+     "1e999999999999", "true", '""', '"\\u0031"', '"\\"1\\n"', '"\\\\"', "[1.0]", "[1]", '{"a": 1}']
+)  # fmt: skip
+
+
+@given(st.lists(json_texts | st.none(), min_size=1))
+def test_what_a_path_leads_to_is_counted_as_the_model_does(values: list[str | None]) -> None:
+    found = texts_of(pa.array(values, pa.string())).to_pylist()
+    data = [f'{{"q": {value}}}' if value is not None else None for value in values]
+    events = [Event(1, 0, "s", 0, data=each) for each in data]
+    assert found == [Columns(event, {}).distinct_text("data.q") for event in events]
 
 
 @pytest.mark.parametrize("frame", [{"tumbling": "400d"}, {"hopping": ["300d", "100d"]}, {"hopping": ["7d", "2d"]}])

@@ -6,6 +6,7 @@ any order, and the same rows always leave the same bytes. Sets of texts and hist
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.arrow import column
+from tidelock.decimals import NUMBER_CHARACTERS_MAX, plain_decimal
 from tidelock.definitions.windows import PERCENTILES, Aggregate
 from tidelock.fold.kernel.amounts import average
 from tidelock.fold.kernel.runs import Array, Places
@@ -26,6 +28,10 @@ _SOME = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 # Members of a set are separated by a character that is written in two letters where a member has it.
 _BETWEEN = "\x1f"
 _ESCAPES = (("\\", "\\b"), (_BETWEEN, "\\s"))
+
+# Of JSON texts.
+_NUMBER = r"\A-?[0-9]"
+_PLAIN_NUMBER = r"\A-?(?:[1-9][0-9]*|(?:0|[1-9][0-9]*)\.[0-9]*[1-9])\z|\A0\z"
 
 # Of a double's 64 bits, a bucket is told by sign, exponent and seven bits of the mantissa.
 _DROPPED_BITS = 45
@@ -130,6 +136,29 @@ def bits_of(values: pa.Array) -> pa.Array:
     """A text for each double, to tell it from all others, on every machine the same; 0.0 and -0.0 are one."""
     bits = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(False) + 0.0
     return pc.if_else(values.is_valid(), pa.array(bits.view(np.int64)).cast(pa.string()), None)
+
+
+def texts_of(values: pa.Array) -> pa.Array:
+    """What JSON texts are counted by: a string's characters, a number in plain notation, anything else as it is.
+
+    Most are in that form as they stand. The others are written again once for each spelling, not for each row.
+    """
+    spellings = values.dictionary_encode()
+    texts = spellings.dictionary
+    strings = pc.starts_with(texts, '"')
+    found = pc.if_else(strings, pc.utf8_slice_codeunits(texts, 1, -1), texts)
+    plain = pc.or_(pc.match_substring_regex(texts, _PLAIN_NUMBER), pc.invert(pc.match_substring_regex(texts, _NUMBER)))
+    others = pc.if_else(strings, pc.match_substring(texts, "\\"), pc.invert(plain))
+    written = [_written(text) for text in texts.filter(others).to_pylist()]
+    found = pc.replace_with_mask(found, others, pa.array(written, pa.string()))
+    return found.take(spellings.indices)
+
+
+def _written(text: str) -> str:
+    if text.startswith('"'):
+        return str(json.loads(text))
+    plain = plain_decimal(text, NUMBER_CHARACTERS_MAX, NUMBER_CHARACTERS_MAX)
+    return text if plain is None else plain
 
 
 def _escaped(texts: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ from tidelock.arrow import arrow_type, column, typed
 from tidelock.columns import AMOUNT, DOUBLE, STRING, ColumnType
 from tidelock.definitions import Count
 from tidelock.definitions.windows import PERCENTILES, Aggregate
-from tidelock.fold.kernel.aggregates import bits_of, initial
+from tidelock.fold.kernel.aggregates import bits_of, initial, texts_of
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import pieces_of, with_group
 from tidelock.fold.kernel.watermarks import judged
@@ -66,7 +66,9 @@ class Carried:
         own = output.types.get(name)
         wanted = {"amount": AMOUNT, "number": DOUBLE, "text": STRING}.get(kind) or own
         found = column(rows, self.places[output.stream][need])
-        return bits_of(found) if kind == "text" and own == DOUBLE else _typed(found, wanted)
+        if kind == "text" and own in (DOUBLE, None):
+            return bits_of(found) if own == DOUBLE else texts_of(found)
+        return _typed(found, wanted)
 
     def cell(self, output: Output, name: str, type_: ColumnType, rows: pa.Table) -> pa.Array:
         """A column of ordered output."""

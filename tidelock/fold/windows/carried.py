@@ -60,7 +60,11 @@ class Carrying:
         self, output: Output, reading: Reading, aggregate: Aggregate
     ) -> Iterator[tuple[Need, ColumnType, str]]:
         kind, name = need = operand(aggregate)
-        type_, value = output.types.get(name), self._value(reading, name)
+        type_ = output.types.get(name)
+        if kind == "text" and type_ is None:
+            yield need, STRING, reading.json(name)
+            return
+        value = self._value(reading, name)
         match kind:
             case "amount":
                 sql = value if _is_quantity(value) else _let(value, partial(casts.quantity, type_))
