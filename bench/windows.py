@@ -16,6 +16,7 @@ from bench.backlog import Backlog, Pace
 from bench.harness import Rounds, Say
 from bench.judgement import QUERIES, Judgement, Made, judged
 from bench.limits import Limits, check_duckdb
+from bench.others import EXPORT, Others
 from bench.runs import Figures, Run
 from bench.streaming import Streaming
 from tidelock.definitions import Definitions, parse_definitions
@@ -63,12 +64,15 @@ class _Case(NamedTuple):
         return round(self.run.event_s[-1] / self.run.event_s[0], 3)
 
 
-def measure(settings: Settings, keys: int, events: int, say: Say, *, place: Path | None) -> Figures:
-    """Figures for so many keys, on a Spark and a Postgres of its own in `place`."""
+def measure(
+    settings: Settings, keys: int, events: int, say: Say, *, place: Path | None, peers: Path | None = None
+) -> Figures:
+    """Figures for so many keys, on a Spark and a Postgres of its own in `place`; `peers` has others' environments."""
     check_duckdb()
     with runs.workbench(settings, place) as bench, bench.ledger("bench_windows") as database:
+        data = bench.settings.data
         return measure_ledger(
-            bench.spark, database, bench.settings, keys=keys, events=events, say=say, directory=bench.settings.data
+            bench.spark, database, bench.settings, keys=keys, events=events, say=say, directory=data, peers=peers
         )
 
 
@@ -82,6 +86,7 @@ def measure_ledger(
     directory: Path,
     *,
     again: bool = True,
+    peers: Path | None = None,
 ) -> Figures:
     """Figures for so many keys, in an empty ledger. Without `again` everything is timed once."""
     say(f"filling a ledger: {events:,} events of {keys:,} keys")
@@ -109,10 +114,11 @@ def measure_ledger(
         if again:
             bases.append(ledger.windows("windows again", _TOLERANCE_S * SECOND))
             rounds.run()
-        flat = ledger.flat() | ledger.burst(settings.fold)
-    seconds = statistics.mean(base.run.seconds for base in bases)
+        seconds = statistics.mean(base.run.seconds for base in bases)
+        flat = ledger.flat() | ledger.burst(settings.fold, seconds)
+    others = Others(peers, directory, _SIZE_S, _TOLERANCE_S, spark.cores or 1).figures(events, seconds, say)
     found: Figures = {"keys": keys, "events": events, **_base_figures(events, seconds, rounds, bases[-1])}
-    return found | _growth(events, seconds, cases) | flat
+    return found | _growth(events, seconds, cases) | flat | others
 
 
 class _Ledger:
@@ -162,12 +168,22 @@ class _Ledger:
             self._say(f"  with {many:,} {kind} an event costs {ratio} of what it costs with {_FEW}")
         return found
 
-    def burst(self, fold: FoldSettings) -> Figures:
-        """How long a reader waits for the cursor to move, while the fold takes the backlog at its own pace."""
+    def burst(self, fold: FoldSettings, backlog_s: float) -> Figures:
+        """How long a reader waits for the cursor to move, and for an event that was recorded right after the burst,
+        while the fold takes it at its own pace. `backlog_s`: what it takes in large ranges."""
         pace = RangePace(fold.range_events_start, fold.range_events_max)
         run = runs.burst(self._spark, self._backlog, _windows(_TOLERANCE_S * SECOND), pace)
-        self._say(f"  the cursor moved every {run.longest_s:.1f} s at least")
-        return {"burstLongestSeconds": round(run.longest_s, 2), "burstRanges": len(run.event_s)}
+        allowed = backlog_s + run.longest_s
+        self._say(
+            f"  the cursor moved every {run.longest_s:.1f} s at least; an event after the burst was visible after "
+            f"{run.seconds:.1f} s, where backlog / throughput and a range are {allowed:.1f} s"
+        )
+        return {
+            "burstLongestSeconds": round(run.longest_s, 2),
+            "burstRanges": len(run.event_s),
+            "burstVisibleSeconds": round(run.seconds, 2),
+            "burstVisibleRatio": round(run.seconds / allowed, 3),
+        }
 
     def _cost(self, kind: str, definitions: Definitions, rows: int) -> float:
         def wait(database: Database) -> None:
@@ -212,7 +228,7 @@ def _ordered(tolerance_ns: int) -> Definitions:
 def _limits(spark: Spark, backlog: Backlog, range_events: int, directory: Path) -> tuple[Limits, Streaming]:
     """Spark's streaming gets as many events at a time as the fold, and a file for each core."""
     cores = spark.cores or spark.session.sparkContext.defaultParallelism
-    export = directory / "events-windows"
+    export = directory / EXPORT
     files = cores * -(-backlog.events // range_events)
     limits = Limits(spark, backlog.database, backlog.events, export, sums="windows", files=files)
     sizes = {"files_at_a_time": cores, "size_s": _SIZE_S, "tolerance_s": _TOLERANCE_S}

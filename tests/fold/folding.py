@@ -56,12 +56,16 @@ class Picture:
 class Folding:
     """The tables of some definitions in one database, folded through `Folder`."""
 
-    def __init__(self, spark: Spark, database: Database, toml: Toml, *, small_events: int = SMALL_EVENTS) -> None:
+    def __init__(
+        self, spark: Spark, database: Database, toml: Toml, *, small_events: int = SMALL_EVENTS, **options: Any
+    ) -> None:
+        """`options`: how large ranges are folded, as `Folder` takes them."""
         self.database = database
         self.store = Store(database, SCHEMA, "fold")
         self._spark = spark
         self._definitions = parse_definitions(toml)
         self._folders: dict[int, Folder] = {}
+        self._options = options
         self.folder = self.reader(small_events)
         for table in self._own_tables():
             self.store.execute(f"DROP TABLE IF EXISTS {statements.placed(SCHEMA, table.name)}")
@@ -82,7 +86,9 @@ class Folding:
     def reader(self, small_events: int) -> Folder:
         """A folder that leaves ranges of more events to executors."""
         if small_events not in self._folders:
-            made = Folder(self._spark, self.store, self.database, self._definitions, small_events=small_events)
+            made = Folder(
+                self._spark, self.store, self.database, self._definitions, small_events=small_events, **self._options
+            )
             self._folders[small_events] = made
         return self._folders[small_events]
 

@@ -32,14 +32,18 @@ from tests.model.eventtime_cases import (
     shared_definitions,
     window_collections,
 )
-from tidelock.fold.source import SMALL_EVENTS
 from tidelock.model import CONTROL
 from tidelock.spark.runtime import Spark
 
 SECOND = 10**9
 DAY = 86_400 * SECOND
-#: whether two commits are one range, and how many events the driver reads
-CUTS = [(False, SMALL_EVENTS), (True, SMALL_EVENTS), (True, 0)]
+#: whether two commits are one range, and how it is read: by the driver, through Spark commit by commit, by executors
+CUTS: list[tuple[bool, dict[str, Any]]] = [
+    (False, {}),
+    (True, {}),
+    (True, {"small_events": 0, "part_events": 1}),
+    (True, {"small_events": 0, "gathers": False}),
+]
 Toml = dict[str, dict[str, Any]]
 
 
@@ -104,9 +108,9 @@ class Together:
         found = []
         with databases() as database:
             ends = write_ledger(database, self._events, self._ends)
-            for joined, small_events in CUTS:
-                toml = self.toml if small_events else _one_of_each_kind(self.toml)
-                with Folding(spark, database, toml, small_events=small_events) as folding:
+            for joined, options in CUTS:
+                toml = _one_of_each_kind(self.toml) if options else self.toml
+                with Folding(spark, database, toml, **options) as folding:
                     picture = folding.fold(Pack(self._events, ends).cut(lambda joined=joined: joined))  # type: ignore[misc]
                 found.append(Found(toml, picture, expected(fold(self._events, toml))))
         return found
@@ -171,7 +175,7 @@ def pictures(folds: list[Found], placed: Placed) -> list[Picture]:
         for each in folds
         if placed.window in each.toml["windows"] or each.toml["streams"].get(placed.stream, {}).get("ordered")
     ]
-    assert len(found) >= len(CUTS) - 1
+    assert len(found) >= 2
     return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -27,16 +28,16 @@ from tidelock.fold.kernel.takings import ENVELOPE
 from tidelock.fold.latest import LatestSteps, compile_calculations
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
-from tidelock.fold.ranges import Range
+from tidelock.fold.ranges import Range, cuts
 from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
 from tidelock.fold.store import Store
 from tidelock.fold.streams import readings, slots_of, sql_text
 from tidelock.fold.timing import Timing
+from tidelock.fold.windows import slices
 from tidelock.fold.windows.carried import Carrying
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
-from tidelock.fold.windows.slices import Slices
-from tidelock.fold.windows.steps import HereRows, WindowSteps
+from tidelock.fold.windows.steps import HereRows, Waiting, WindowSteps
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
@@ -44,6 +45,8 @@ from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
 #: ranges are counted in so many parts while they store as many rows as this, and until that is known
 _MANY_ROWS = 100_000
 _PARTS = 2
+#: windows and ordered output take a range in parts of so many events: reading one more costs some tenths of a second
+PART_EVENTS = 150_000
 
 #: what makes a prepared range, once
 Prepared: TypeAlias = Callable[[], DataFrame]
@@ -61,12 +64,19 @@ class Folder:
         *,
         changes: bool = True,
         small_events: int = SMALL_EVENTS,
+        part_events: int = PART_EVENTS,
+        gathers: bool | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        """`elsewhere`: where large ranges are looked for before the ledger is asked."""
+        """`gathers`: whether large ranges come to the driver for windows too; None: where executors are on its machine.
+
+        `elsewhere`: where large ranges are looked for before the ledger is asked.
+        """
         self._spark = spark
         self._store = store
         self._changes = changes
+        self._part_events = part_events
+        self._gathers = spark.cores is not None if gathers is None else gathers
         slots = slots_of(definitions)
         calculated = {
             name: compile_calculations(spark.session, reading.stream, reading.typed)
@@ -98,9 +108,7 @@ class Folder:
         """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
         try:
             small = self._source.small(lo, hi)
-            with closing(self._spread(lo, hi)) if not small else nullcontext(self._here(lo, hi)) as found:
-                # Rows of a large range are written as they come; windows read their tables again on the way.
-                outcomes = list(found) if self._windows.outputs else found
+            with closing(self._spread(lo, hi)) if not small else nullcontext(self._here(lo, hi)) as outcomes:
                 self._stored = self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
         except BaseException:
             self._store.rollback()
@@ -149,26 +157,42 @@ class Folder:
         return outcomes
 
     def _spread(self, lo: int, hi: int) -> Generator[Outcome, None, None]:
-        """A large range: it is prepared and folded where Spark has it."""
+        """A large range: it is prepared and folded where Spark has it, and written as it comes."""
         with self._view(lo, hi) as prepared:
-            if not self._windows.outputs:
-                yield from self._counted(lo, hi, prepared)
-                yield from self._kept(prepared)
+            told = []
+            for outcome in chain(self._counted(lo, hi, prepared), self._kept(prepared)):
+                told += [outcome] if outcome.table == ERROR_ROWS else []
+                yield outcome
+            if self._windows.outputs:
+                yield from self._gathered(lo, hi, prepared, told)
+            else:
                 yield from self._objected(prepared)
-                return
-            outcomes = [*self._counted(lo, hi, prepared), *self._kept(prepared)]
-            streams = {*self._others, *(output.stream for output in self._windows.outputs)}
-            columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._carried.names])
-            events = prepared().where(_in(sorted(streams))).select(*columns)
-            singly = any(output.singly for output in self._windows.outputs)
-            with self._store.observe("read"):
-                found = Slices(events, self._carried, singly=singly)
-            with closing(found) as slices:
-                others = pa.array(self._others, pa.string())
-                wrong = [each.filter(pc.is_in(each["stream"], others)) for each in slices.wrong]
-                outcomes += [appended(ERROR_ROWS, error_rows(each, None, self._timing.faults())) for each in wrong]
-                outcomes += self._windows.outcomes(lo, hi, slices, list(outcomes))
-            yield from outcomes
+
+    def _gathered(self, lo: int, hi: int, prepared: Prepared, told: Sequence[Outcome]) -> Iterator[Outcome]:
+        """What the range does to windows and ordered output, part by part: Spark reads one while another is written.
+
+        A part goes on from what the one before has stored, as the next range would.
+        """
+        streams = {*self._others, *(output.stream for output in self._windows.outputs)}
+        columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._carried.names])
+        # Rows that are taken one by one are needed there. Others are for executors, where these are more machines.
+        gathers = self._gathers or any(output.singly for output in self._windows.outputs)
+        bounds = list(pairwise([lo, *cuts(self._store, lo, hi, self._part_events)]))
+        parts = (self._part(prepared, (lo, hi), part) for part in bounds)
+        events = (part.where(_in(sorted(streams))).select(*columns) for part in parts)
+        others, following = pa.array(self._others, pa.string()), iter(bounds)
+        waiting: Waiting = {}
+
+        def folded(read: slices.Read) -> list[Outcome]:
+            wrong = [each.filter(pc.is_in(each["stream"], others)) for each in read.wrong]
+            outcomes = [appended(ERROR_ROWS, error_rows(each, None, self._timing.faults())) for each in wrong]
+            return [*outcomes, *self._windows.part(*next(following), read, [*told, *outcomes], waiting)]
+
+        observe = self._store.observe
+        with closing(slices.run(events, self._carried, folded, gathers=gathers, observe=observe)) as found:
+            for outcomes in found:
+                yield from outcomes
+        yield from self._windows.held(waiting)
 
     def _counted(self, lo: int, hi: int, prepared: Prepared) -> Iterator[Outcome]:
         """All counters of a customer are counted by one worker. Where there are many, one part of the range is written
@@ -203,6 +227,14 @@ class Folder:
             wrong = prepared().where(_in(self._others)).where("objection IS NOT NULL OR time_fault IS NOT NULL")
             events = wrong.select(*EVENT, *FAULTS).toArrow()
             yield appended(ERROR_ROWS, error_rows(events, None, self._timing.faults()))
+
+    def _part(self, prepared: Prepared, whole: tuple[int, int], part: tuple[int, int]) -> DataFrame:
+        """A part of the prepared range; read by itself, where nothing else goes over the range."""
+        if part == whole:
+            return prepared()
+        if not self._told:
+            return self._preparation.large(*part)
+        return prepared().where(f"ingress_sequence > {part[0]} AND ingress_sequence <= {part[1]}")
 
     @contextmanager
     def _view(self, lo: int, hi: int) -> Iterator[Prepared]:

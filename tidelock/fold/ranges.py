@@ -68,6 +68,15 @@ def next_range(store: Store, lo: int, events_max: int, through: int | None = Non
     return Range(lo, row["last_sequence"], row["last_source_timestamp"], json.loads(data))
 
 
+def cuts(store: Store, lo: int, hi: int, events_max: int) -> list[int]:
+    """The ends of parts of a range without control events. Each is the end of a commit, the last is `hi`."""
+    found = [lo]
+    while found[-1] < hi:
+        part = next_range(store, found[-1], events_max, hi)
+        found.append(hi if part is None else part.hi)
+    return found[1:]
+
+
 def extent(store: Store, lo: int, hi: int) -> tuple[int, int]:
     """The first sequence above `lo` that is recorded, and how many events there are through `hi`, a commit's end."""
     rows = store.query(_QUERIES.text("events_between").format(lo=lo, hi=hi)).to_pylist()

@@ -70,6 +70,8 @@ class Store:
         self._database = database
         self._connection: Any = None
         self._staged: set[str] = set()
+        #: stages that have rows of this transaction
+        self._filled: set[str] = set()
         #: by table: rows added since Postgres counted it, and how many it counted
         self._added: Counter[str] = Counter()
         self._counted: Counter[str] = Counter()
@@ -77,6 +79,7 @@ class Store:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         self._staged.clear()
+        self._filled.clear()
         if connection is not None:
             # One that is lost cannot say goodbye.
             with suppress(adbc.Error):
@@ -93,12 +96,14 @@ class Store:
             cursor.execute(sql)
 
     def commit(self) -> None:
+        self._filled.clear()
         with self._translated():
             self._connected().commit()
 
     def rollback(self) -> None:
         """What was staged is gone with the transaction; a connection that cannot even do this is given up."""
         self._staged.clear()
+        self._filled.clear()
         try:
             if self._connection is not None:
                 self._connection.rollback()
@@ -243,6 +248,10 @@ class Store:
         if stage not in self._staged:
             self.execute(statements.create_stage(self.schema, table))
             self._staged.add(stage)
+        elif stage in self._filled:
+            # A range may come in several parts, and what the last one staged is merged already.
+            self.execute(f"TRUNCATE {stage}")
+        self._filled.add(stage)
         self._ingest(stage, _sorted(rows), temporary=True)
 
     def _stage_keys(self, keys: pa.Table) -> None:

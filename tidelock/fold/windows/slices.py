@@ -1,14 +1,20 @@
-"""Slices: a large range, cut by sequence, in Spark's Python workers.
+"""Slices: large ranges, part by part, at the driver or in Spark's Python workers.
 
-The range is read and prepared once. A first pass leaves each slice as whole columns where it was read, and tells the
-driver of its collections only; once these say which rows are late, a second pass over the columns makes panes of them.
+Where executors are other machines, a part is cut by sequence. A first pass leaves each slice as whole columns where it
+was read, and tells the driver of its collections only; once these say which rows are late, a second pass over the
+columns makes panes of them. On one machine columns come to the driver at once: going through Python workers twice takes
+more than the kernel itself.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,14 +22,13 @@ from pyspark.sql import DataFrame
 
 from tidelock.arrow import read_table, written_table
 from tidelock.fold.kernel.outputs import Output
-from tidelock.fold.kernel.takings import (
-    Carried,
-    Taking,
-    collections_of,
-    outputs_take,
-    take,
-    together,
-)
+from tidelock.fold.kernel.takings import Carried, Taking, collections_of, outputs_take, take, together
+from tidelock.fold.store import Observe, unobserved
+from tidelock.fold.windows.steps import HereRows
+
+_Made = TypeVar("_Made")
+#: a part of a range
+Read: TypeAlias = "Gathered | Slices"
 
 #: rows and bytes that are put together: a column of them has one buffer
 _ROWS, _BYTES = 131_072, 2**26
@@ -35,18 +40,77 @@ _SPARK_TAKEN = "output int, part string, data binary"
 _PARTS = tuple(Taking.__slots__)
 
 
-class Slices:
-    """A large range, prepared by Spark. Columns that wait for the second pass are kept until it is closed."""
+def run(
+    parts: Iterable[DataFrame],
+    carried: Carried,
+    work: Callable[[Read], _Made],
+    *,
+    gathers: bool,
+    observe: Observe = unobserved,
+) -> Generator[_Made, None, None]:
+    """What is made of each part of a range. The next part is read while what was made of one is written.
 
-    def __init__(self, prepared: DataFrame, carried: Carried, *, singly: bool) -> None:
-        """`singly`: outputs take rows one by one, so the driver needs the columns themselves, and no second pass."""
-        cut = prepared.mapInArrow(_Cut(carried), _SPARK_CUT)
+    `gathers`: rows come to the driver. Otherwise Spark goes over slices a second time, which would wait for the next
+    read: that begins afterwards.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="slices")
+    following = _begun(thread, iter(parts), partial(Gathered if gathers else Slices, carried=carried))
+    coming = next(following, None)
+    try:
+        while coming is not None:
+            with observe("read"):
+                read, coming = coming.result(), None
+            with closing(read):
+                coming = next(following, None) if gathers else None
+                with observe("rest"):
+                    made = work(read)
+            coming = coming if gathers else next(following, None)
+            yield made
+    finally:
+        thread.shutdown(cancel_futures=True)
+        if coming is not None and not coming.cancelled() and coming.exception() is None:
+            coming.result().close()
+
+
+def _begun(
+    thread: ThreadPoolExecutor, parts: Iterator[DataFrame], read: Callable[[DataFrame], Read]
+) -> Iterator[Future[Read]]:
+    """Parts that are read. While one is, the next is planned."""
+    planned = next(parts, None)
+    while planned is not None:
+        coming = thread.submit(read, planned)
+        planned = next(parts, None)
+        yield coming
+
+
+class Gathered:
+    """A part of a range at the driver."""
+
+    def __init__(self, prepared: DataFrame, carried: Carried) -> None:
+        found = prepared.toArrow()
+        #: events that are objected to, or whose time cannot be used
+        self.wrong: Sequence[pa.Table] = [_wrong(found, carried)]
+        self._rows = HereRows(found, carried)
+
+    def collections(self) -> pa.Table:
+        return self._rows.collections()
+
+    def take(self, judged: Sequence[tuple[Output, pa.Table]]) -> Sequence[Taking]:
+        return self._rows.take(judged)
+
+    def close(self) -> None:
+        """Nothing is kept elsewhere."""
+
+
+class Slices:
+    """A part of a range, cut into slices by Spark. Columns wait there for the second pass until it is closed."""
+
+    def __init__(self, prepared: DataFrame, carried: Carried) -> None:
         self._carried = carried
-        self._kept = None if singly else cut.persist()
-        told = cut.select(*_CUT.names if singly else _TOLD).toArrow()
+        self._kept = prepared.mapInArrow(_Cut(carried), _SPARK_CUT).persist()
+        told = self._kept.select(*_TOLD).toArrow()
         found = [read_table(data) for data in told["collections"]]
         self._collections = together(found) if found else None
-        self._events = [read_table(data) for data in told["events"]] if singly else []
         #: events that are objected to, or whose time cannot be used
         self.wrong: Sequence[pa.Table] = [read_table(data) for data in told["wrong"]]
 
@@ -54,9 +118,6 @@ class Slices:
         return pa.table({"stream": pa.array([], pa.string())}) if self._collections is None else self._collections
 
     def take(self, judged: Sequence[tuple[Output, pa.Table]]) -> Sequence[Taking]:
-        if self._kept is None:
-            events = pa.concat_tables(self._events)
-            return [take(output, events, judgements, self._carried) for output, judgements in judged]
         found = self._kept.select("events").mapInArrow(_Take(tuple(judged), self._carried), _SPARK_TAKEN).toArrow()
         parts: dict[tuple[int, str], list[pa.Table]] = defaultdict(list)
         outputs, names = found["output"].to_pylist(), found["part"].to_pylist()
@@ -65,8 +126,7 @@ class Slices:
         return [Taking(*(pa.concat_tables(parts[number, part]) for part in _PARTS)) for number in range(len(judged))]
 
     def close(self) -> None:
-        if self._kept is not None:
-            self._kept.unpersist()
+        self._kept.unpersist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +137,8 @@ class _Cut:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for prepared in _together(batches):
-            wrong = pc.or_(pc.is_valid(prepared["objection"]), pc.is_valid(prepared["time_fault"]))
-            names = [name for name in prepared.column_names if name not in self.carried.names]
             events = outputs_take(prepared, self.carried)
-            parts = [collections_of(events), prepared.select(names).filter(wrong), events]
+            parts = [collections_of(events), _wrong(prepared, self.carried), events]
             yield pa.RecordBatch.from_arrays(
                 [pa.array([written_table(part)], pa.binary()) for part in parts], schema=_CUT
             )
@@ -104,6 +162,11 @@ class _Take:
                 rows = getattr(taking, part)
                 for start in range(0, max(rows.num_rows, 1), _ROWS):
                     yield _batch(number, part, rows.slice(start, _ROWS))
+
+
+def _wrong(prepared: pa.Table, carried: Carried) -> pa.Table:
+    wrong = pc.or_(pc.is_valid(prepared["objection"]), pc.is_valid(prepared["time_fault"]))
+    return prepared.select([name for name in prepared.column_names if name not in carried.names]).filter(wrong)
 
 
 def _batch(number: int, part: str, rows: pa.Table) -> pa.RecordBatch:

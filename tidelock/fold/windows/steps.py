@@ -7,7 +7,7 @@ their rows, where these are, and what is stored of windows and held rows is read
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,9 @@ from tidelock.fold.windows.closing import close, closed, gather, kept
 from tidelock.fold.windows.due import LedgerTime, all_due, closes_by_arrival, tenants_due
 from tidelock.fold.windows.progress import read_standings, standing_keys, tenants_of, watermark_outcome
 from tidelock.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
+
+#: by output, rows that wait for their turn while a range is folded
+Waiting: TypeAlias = dict[str, pa.Table]
 
 
 class Rows(Protocol):
@@ -67,6 +70,19 @@ class WindowSteps:
 
     def outcomes(self, lo: int, hi: int, rows: Rows, others: Sequence[Outcome]) -> Iterator[Outcome]:
         """What a range does; `others` is what it does to tables that are not only theirs."""
+        waiting: Waiting = {}
+        yield from self.part(lo, hi, rows, others, waiting)
+        yield from self.held(waiting)
+
+    def held(self, waiting: Waiting) -> Iterator[Outcome]:
+        """What is stored of the rows that wait when all parts of a range are done."""
+        for output in self.outputs:
+            if output.held is not None and output.name in waiting:
+                rows = held_rows(output, waiting[output.name])
+                yield kept(output.held, rows.slice(0, 0), rows)
+
+    def part(self, lo: int, hi: int, rows: Rows, others: Sequence[Outcome], waiting: Waiting) -> Iterator[Outcome]:
+        """What a part of a range does. Rows that wait come from the parts before it and go to those after it."""
         collections = rows.collections()
         if not collections.num_rows:
             yield from self.passed(lo, hi)
@@ -83,7 +99,7 @@ class WindowSteps:
         time = LedgerTime(self._store, lo, hi)
         for (output, progress), taking in zip(progresses.values(), takings, strict=True):
             progress.count("late_dropped_count", count_by_tenant(taking.late))
-            yield from self._advanced(output, progress, taking.rows, time)
+            yield from self._advanced(output, progress, taking.rows, time, waiting)
         yield appended(
             LATE_ROWS,
             pa.concat_tables([late_rows(o.name, t.late) for o, t in zip(self.outputs, takings, strict=True)]),
@@ -99,10 +115,12 @@ class WindowSteps:
             if hi > lo and closes_by_arrival(output):
                 yield from self._closed(output, None, {}, time)
 
-    def _advanced(self, output: Output, progress: Progress, rows: pa.Table, time: LedgerTime) -> Iterator[Outcome]:
+    def _advanced(
+        self, output: Output, progress: Progress, rows: pa.Table, time: LedgerTime, waiting: Waiting
+    ) -> Iterator[Outcome]:
         if output.singly:
             if progress.after:
-                yield from self._released(output, progress, rows)
+                yield from self._released(output, progress, rows, waiting)
         elif not output.by_event_time:
             yield from self._closed(output, rows, progress.before, time)
         elif progress.after:
@@ -124,16 +142,17 @@ class WindowSteps:
         at = arrived(time.times, ends) if past else pa.nulls(len(ends), pa.int64())
         yield from close(output, windows, stored, at, due)
 
-    def _released(self, output: Output, progress: Progress, accepted: pa.Table) -> Iterator[Outcome]:
+    def _released(self, output: Output, progress: Progress, accepted: pa.Table, waiting: Waiting) -> Iterator[Outcome]:
         """Rows that are taken one by one: held until their turn, then numbered or counted."""
         if output.held is None:
             released = at_once(accepted)
         else:
             due = _due(progress, "event_time")
             waited = self._store.matching(output.held, None, due)
-            released, waiting = released_and_held(accepted, waited, progress.raises)
-            waiting = held_rows(output, waiting)
-            yield kept(output.held, waiting.slice(0, 0), waiting, due)
+            if waited.num_rows:
+                yield kept(output.held, waited.slice(0, 0), waited.slice(0, 0), due)
+            rows = pa.concat_tables([waiting.get(output.name, accepted.slice(0, 0)), accepted])
+            released, waiting[output.name] = released_and_held(rows, waited, progress.raises)
             counts = released.by_tenant()
             progress.count("buffer_size", count_by_tenant(accepted))
             progress.count("buffer_size", counts, -1)
