@@ -78,6 +78,13 @@ class Backlog:
             connection.execute(QUERIES["forget_cursor"])
             connection.execute("CHECKPOINT")
 
+    def record_another(self) -> None:
+        """One event more, in a commit of its own."""
+        with self.database.connect_sync() as connection:
+            for name in ("another", "another_commit", "head"):
+                connection.execute(QUERIES[name])
+        self.events += 1
+
     def folded(self) -> Folded:
         """Raises Difference where the tables do not count every event: what is wrong is not fast."""
         with self.database.connect_sync() as connection:

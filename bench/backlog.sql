@@ -19,6 +19,21 @@ INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_times
 SELECT commit_id, min(ingress_sequence), max(ingress_sequence), max(source_timestamp), false, '\x00'::bytea
 FROM events GROUP BY commit_id;
 
+-- name: another
+-- An event like the last one, a second later.
+INSERT INTO events (ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream,
+    customer_ref, op, quantity, data, source, idempotency_key, key_source, content_hash)
+SELECT ingress_sequence + 1, commit_id + 1, source_timestamp + 1000000000, received_at + 1000000000,
+    occurred_at + 1000000000, tenant_id, stream, customer_ref, op, quantity, data, source,
+    (ingress_sequence + 1)::text, key_source, content_hash
+FROM events ORDER BY ingress_sequence DESC LIMIT 1;
+
+-- name: another_commit
+-- Its commit.
+INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest)
+SELECT commit_id, ingress_sequence, ingress_sequence, source_timestamp, false, '\x00'::bytea
+FROM events ORDER BY ingress_sequence DESC LIMIT 1;
+
 -- name: head
 -- The end of the ledger.
 UPDATE ledger_head SET (ingress_sequence, commit_id, source_timestamp)

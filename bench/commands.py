@@ -117,9 +117,15 @@ _WINDOWS_ROWS = {
     "heldDriverPeakMb": "    peak of the Python driver's memory, MB",
     "heldJvmPeakMb": "    peak of the JVM's memory, MB",
     "burstLongestSeconds": "longest time between two moves of the cursor, the backlog taken at the fold's own pace",
+    "burstVisibleSeconds": "    an event recorded right after the backlog was visible after, s",
+    "burstVisibleRatio": "    ... against backlog / throughput and one range",
     "openSomeCostRatio": "cost of an event with 1,000 windows open, against with 10",
     "openManyCostRatio": "    with 100,000 windows open",
     "heldManyCostRatio": "cost of an event of ordered output with 1,500,000 rows held, against with 10",
+    "bytewaxEventsPerSecond": "Bytewax, the same windows from memory to a local file, events/s",
+    "foldRatioToBytewax": "    the fold against it",
+    "flinkEventsPerSecond": "Flink SQL, the same windows from local CSV files to another, events/s",
+    "foldRatioToFlink": "    the fold against it",
 }
 _LATENCY_ROWS = {
     "events": "events",
@@ -270,6 +276,10 @@ def windows(
     keys: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Keys, each with an event a second and so ten in a window.")
     ] = 10_000,
+    peers: Annotated[
+        Path | None,
+        typer.Option(help="Directory with the virtual environments `bytewax` and `flink`, to be measured, too."),
+    ] = None,
     config: Config = None,
     data: Place = None,
     json: Json = False,
@@ -282,7 +292,7 @@ def windows(
     """
     from bench.windows import measure
 
-    figures = measure(scratch_settings(config), keys, events, terminal.say, place=data)
+    figures = measure(scratch_settings(config), keys, events, terminal.say, place=data, peers=peers)
     if json:
         terminal.write_json(figures)
         return

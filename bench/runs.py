@@ -115,7 +115,9 @@ def first_range(
 
 
 def burst(spark: Spark, backlog: Backlog, definitions: Definitions, pace: Pace) -> Run:
-    """Everything, at the pace at which a runner takes it: that of a backlog that came all at once."""
+    """Everything, at the pace at which a runner takes it: that of a backlog that came all at once, with one event more
+    that was recorded right after it."""
+    backlog.record_another()
     return _fold(spark, backlog, definitions, pace)
 
 
