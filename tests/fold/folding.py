@@ -64,9 +64,8 @@ class Folding:
         self.store = Store(database, SCHEMA, "fold")
         self._spark = spark
         self._definitions = parse_definitions(toml)
-        self._folders: dict[int, Folder] = {}
-        self._options = options
-        self.folder = self.reader(small_events)
+        self._folders: dict[tuple[object, ...], Folder] = {}
+        self.folder = self.reader(small_events, **options)
         for table in self._own_tables():
             self.store.execute(f"DROP TABLE IF EXISTS {statements.placed(SCHEMA, table.name)}")
             for statement in (statements.create_table(SCHEMA, table), *statements.create_indexes(SCHEMA, table)):
@@ -83,14 +82,14 @@ class Folding:
     def __exit__(self, *_: object) -> None:
         self.store.close()
 
-    def reader(self, small_events: int) -> Folder:
-        """A folder that leaves ranges of more events to executors."""
-        if small_events not in self._folders:
-            made = Folder(
-                self._spark, self.store, self.database, self._definitions, small_events=small_events, **self._options
+    def reader(self, small_events: int, **options: Any) -> Folder:
+        """A folder that folds ranges of more events as large ones."""
+        known = (small_events, *options.items())
+        if known not in self._folders:
+            self._folders[known] = Folder(
+                self._spark, self.store, self.database, self._definitions, small_events=small_events, **options
             )
-            self._folders[small_events] = made
-        return self._folders[small_events]
+        return self._folders[known]
 
     def fold(self, ranges: Iterable[Range]) -> Picture:
         self.advance(ranges)

@@ -130,7 +130,8 @@ def folded(spark: Spark, database: Database, toml: Toml, cut: Sequence[tuple[int
 def advance(spark: Spark, folding: Folding, range_: tuple[int, int], reader: Reader) -> None:
     """Fold a range as this reader does."""
     small_events, count = reader
-    folding.folder = folding.reader(small_events)
+    # Where there is one, windows are for executors, as on a cluster; else they come to the driver, in parts.
+    folding.folder = folding.reader(small_events, gathers=count > 1, part_events=50)
     with partitions(spark, count):
         folding.advance([range_])
 
