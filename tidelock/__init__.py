@@ -5,5 +5,5 @@ import os
 __version__ = "0.1.0"
 
 # Arrow's memory is given back a minute after its last use, not at once: the next range of a backlog needs as much, and
-# asking the system for it anew took a third of the driver's time. Arrow reads this when it is imported first.
+# requesting it from the system again took a third of the driver's time. Arrow reads this when it is imported first.
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")

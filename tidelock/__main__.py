@@ -9,7 +9,7 @@ def main() -> None:
     try:
         from tidelock.cli.main import main as run
     except ModuleNotFoundError as missing:
-        # The base install is the client; whoever types the command should hear more than the name of a module.
+        # The base install is the client; the error for a missing server should name more than a module.
         print(
             f"Error: the command needs the server, and {missing.name} is not installed: pip install 'tidelock[server]'",
             file=sys.stderr,

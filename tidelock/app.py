@@ -1,6 +1,6 @@
 """The composition: opens the stages in the order events flow through them, closes them in reverse.
 
-The one place that sees all of them; nothing here decides anything.
+It is the one place that sees all of them, and it decides nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Serving:
     #: API keys exist, so every request needs one; as it was at the start
     keys_needed: bool
     ledger: Ledger
-    #: ends when the server does, which it should not by itself
+    #: ends when the server does, which should not happen by itself
     task: asyncio.Task[None]
 
 
@@ -89,18 +89,19 @@ async def open_server(
     clock: Clock = database_clock,
     accept_lost_tail: bool = False,
 ) -> AsyncIterator[Serving]:
-    """The ledger and everything that serves it, on a socket that accepts. Leaving commits all that was taken.
+    """The ledger and everything that serves it, on a socket that accepts. Leaving it commits everything accepted.
 
     `fold_needed`: it is not ready before a fold runs.
     """
     async with AsyncExitStack() as stack:
-        # First of all: a port that is taken should not cost the start of a database.
+        # First, so that a port in use does not cost the start of a database.
         listening = stack.enter_context(bind(settings.host, settings.port))
         ledger = await stack.enter_async_context(
             open_ledger(settings, streams_open=streams_open, clock=clock, accept_lost_tail=accept_lost_tail)
         )
         keys_needed = await _check_binding(ledger)
-        # Apart: a long list must hold up neither keys and health nor the live feed, and an explanation no list.
+        # Separate pools: a long list must not delay keys, health or the live feed, and an explanation must not delay
+        # lists.
         sizes = {"lists": settings.read_connections_max, "explain": settings.explain_connections_max, **_SHORT_MAX}
         reads, explains, short, pages = (
             Connections(ledger.database, size_max=size, name=f"tidelock {name}") for name, size in sizes.items()
@@ -214,7 +215,7 @@ async def _serve(
 
 def fold(settings: Settings, *, stop: threading.Event, rebuild: bool, once: bool, tell: Callable[[str], None]) -> None:
     """Fold the ledger until told to stop, or once through its present end."""
-    # Here, because a server should not wait for Spark's modules, which it has no use for.
+    # Imported here, because a server should not wait for Spark's modules, which it does not use.
     from tidelock.fold.ranges import ledger_end
     from tidelock.fold.redefine.proposals import check_definitions
     from tidelock.fold.runner import CURSOR, Runner
@@ -257,7 +258,9 @@ def replay(
     tell: Callable[[str], None],
     progress: Callable[[int, int], None],
 ) -> None:
-    """Fold definitions anew and swap their tables: those named, else those that changed. `lake`: read from there."""
+    """Rebuild the tables of definitions, those named or those that changed, and swap them in. `lake`: read events from
+    it.
+    """
     from tidelock.fold.redefine.catalog import read_catalog
     from tidelock.fold.redefine.replay import await_fold, build, plan_replay
     from tidelock.fold.runner import CURSOR, Runner
@@ -310,7 +313,7 @@ def recompute(
     tell: Callable[[str], None],
     progress: Callable[[int, int], None],
 ) -> Recomputation | None:
-    """Fold the tables anew, those named or all, and compare; None: told to stop."""
+    """Recompute tables, those named or all, and compare; None if told to stop."""
     from tidelock.fold.redefine import recomputation
 
     with started_spark(settings, tell) as spark:
@@ -333,7 +336,7 @@ def started_spark(settings: Settings, tell: Callable[[str], None]) -> Iterator[S
 
 
 def _load_plugins(settings: Settings) -> None:
-    """What the fold would refuse is told before anything has been started: types of event times, a Java."""
+    """Report what the fold would refuse before anything is started: event-time types, a missing Java."""
     load_plugins(settings.plugins)
     check_event_times(settings.definitions)
     check_java(settings.spark.java)
@@ -355,10 +358,10 @@ def _prune(connection: psycopg.Connection[Any], settings: Settings) -> None:
 
 
 def _calm_collector() -> None:
-    """What was loaded to start lives as long as the process: looking for garbage there again and again finds none.
+    """What is loaded at the start lives as long as the process: scanning it for garbage again and again finds none.
 
-    And a batch keeps thousands of young objects until it is answered: looking after every 700 is a twentieth of the
-    processor time of ingest.
+    And a batch keeps thousands of young objects until it is answered: a collection after every 700 takes a twentieth of
+    ingest's processor time.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Columns in memory: their Arrow types, texts turned into them, and threads for the work on them."""
+"""Columns in memory: their Arrow types, parsing text into them, and threads for working on them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def typed(texts: pa.ChunkedArray, column: ColumnType) -> pa.ChunkedArray:
 
 
 def identities(rows: pa.Table, *names: str) -> pa.Array:
-    """Texts that tell rows apart by some columns; none of these has a NUL."""
+    """Strings that identify rows by some columns, none of which contains NUL."""
     if len(names) == 1:
         return column(rows, names[0])
     return pc.binary_join_element_wise(*(column(rows, name).cast(pa.string()) for name in names), "\0")
@@ -54,7 +54,7 @@ def column(rows: pa.Table, name: str) -> pa.Array:
     return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
 
 
-#: rows of many columns of texts are a third as large so, and written and read as quickly
+#: rows of many string columns are a third as large this way, and are written and read as quickly
 _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -73,9 +73,9 @@ def read_table(data: pa.Scalar) -> pa.Table:
 
 
 def each(function: Callable[[_Given], _Made], items: Iterable[_Given], rows: int) -> list[_Made]:
-    """What a function makes of each item, of which every one has so many rows.
+    """The results of a function for each item; `rows` says how large an item is.
 
-    In threads where that pays: Spark waits meanwhile, and Arrow holds no lock of Python's.
+    Uses threads where that pays: Spark waits meanwhile, and Arrow releases Python's lock.
     """
     return [function(item) for item in items] if rows < _THREADED_ROWS_MIN else list(_threads().map(function, items))
 

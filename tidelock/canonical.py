@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from tidelock.decimals import plain_decimal
 
-# Beyond these a number keeps the spelling it has; writing it out could fill the memory.
+# Beyond this exponent a number keeps its spelling; writing it out could fill the memory.
 _DIGITS_MAX = 1000
 
 

@@ -1,6 +1,6 @@
 """Columns: their types, the names an event has without declaring any, and the forms of values as JSON has them outside.
 
-Whole numbers are numbers, decimals plain texts without trailing zeros, instants RFC 3339 in UTC, `json` stands inline.
+Integers are numbers, decimals plain strings without trailing zeros, instants RFC 3339 in UTC, and `json` is inline.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelock.instants import format_instant
 
 #: what may become the name of a table or a column, in SQL, GraphQL and Spark alike
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Postgres cuts longer names off without a word
+#: Postgres truncates longer names silently
 IDENTIFIER_LENGTH_MAX = 63
 #: words of filters: a column of such a name could not be filtered by
 FILTER_WORDS = ("_and", "_or", "_not")
@@ -55,7 +55,7 @@ STRING = ColumnType("string")
 BIGINT = ColumnType("bigint")
 TIMESTAMP = ColumnType("timestamp")
 DOUBLE = ColumnType("double")
-#: of quantities, and of what is added up of them
+#: of quantities and their sums
 AMOUNT = ColumnType("decimal", 38, 9)
 
 
@@ -82,7 +82,7 @@ KEY_ENVELOPE = ("customer_ref", "resource_id", "causality_key", "correlation_id"
 
 
 def parse_column_type(text: str) -> ColumnType:
-    """The type a text names. Raises ValueError with what is allowed."""
+    """The type with this name. Raises ValueError with what is allowed."""
     if text in _PLAIN:
         return ColumnType(text)
     match = _DECIMAL.fullmatch(text)
@@ -100,12 +100,12 @@ def is_identifier(name: str) -> bool:
 
 def is_column_name(name: str) -> bool:
     """Whether a column may be declared under that name."""
-    # Names with two underscores in front are GraphQL's own.
+    # Names that begin with two underscores are reserved for GraphQL.
     return is_identifier(name) and name not in FILTER_WORDS and not name.startswith("__")
 
 
 def data_path(name: str) -> tuple[str, ...] | None:
-    """The members that `data.a.b` leads through; None when the name is no such path. No member's name has a NUL."""
+    """The members along a path such as `data.a.b`; None when the name is not a path. No member's name contains NUL."""
     first, *members = name.split(".")
     return tuple(members) if first == "data" and members and all(members) and "\0" not in name else None
 
@@ -124,21 +124,23 @@ def decimal_form(number: Decimal) -> str:
 
 
 def json_form(text: str) -> msgspec.Raw:
-    """JSON as it was sent; null where a number in it is too long for readers, who would lose the rows beside it too."""
+    """JSON as it was sent; null if it contains a number too long for readers, who would lose the
+    neighbouring rows too.
+    """
     return readable(text.encode())
 
 
-#: what makes the form of a value that is not null; the others are their own
+#: converts a non-null value to its outside form; other types need no conversion
 _FORMS: Mapping[str, Form] = {"decimal": decimal_form, "timestamp": format_instant, "json": json_form}
 
 
 def forms_of(columns: Mapping[str, ColumnType]) -> dict[str, Form]:
-    """The forms of those columns whose values have another outside than inside."""
+    """The conversions of the columns whose values differ outside and inside."""
     return {name: _FORMS[type_.name] for name, type_ in columns.items() if type_.name in _FORMS}
 
 
 def row_form(row: Mapping[str, Any], forms: Mapping[str, Form], tenant_id: str) -> dict[str, object]:
-    """A row as lists have it, ready to be encoded."""
+    """A row as it appears in lists, ready to be encoded."""
     shown = {"tenant_id": tenant_id, **row}
     for name, form in forms.items():
         if shown.get(name) is not None:

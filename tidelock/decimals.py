@@ -1,8 +1,8 @@
 """Numbers as text: exact, plain, and safe for numbers of any size.
 
-Only the digits as written are looked at. Nothing is computed with them, so `1e1000000` costs what its text costs. In
-JSON a number of more than 400 characters is not taken: Python's own `json` refuses a whole document for one integer of
-4,301 digits, Spark's parser for one of 1,001. Where one is stored already its neighbours must not suffer.
+Only the digits as written are looked at. Nothing is computed with them, so `1e1000000` costs what its text costs. A
+JSON number of more than 400 characters is rejected: Python's own `json` refuses a whole document for one integer of
+4,301 digits, Spark's parser for one of 1,001. Where one is already stored, its neighbours must not suffer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _EXPONENT_DIGITS_MAX = 10
 
 NUMBER_CHARACTERS_MAX = 400
 
-# A longer run of such characters has at least eight of every fiftieth: few texts need to be looked at as a whole.
+# A longer run of such characters contains at least eight at multiples of fifty, so few texts need a full scan.
 _STEP = 50
 _NUMERIC = bytes(byte in b"+-.0123456789Ee" for byte in range(256))
 _FEW = b"\1" * (NUMBER_CHARACTERS_MAX // _STEP)
@@ -26,7 +26,9 @@ _NULL = msgspec.Raw(b"null")
 
 
 def plain_decimal(text: str, whole_digits_max: int, decimals_max: int) -> str | None:
-    """A number in plain notation without trailing zeros; None when it is no number or does not fit unrounded."""
+    """A number in plain notation without trailing zeros; None if it is not a number or does not fit without
+    rounding.
+    """
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -63,7 +65,7 @@ def has_long_number(text: bytes) -> bool:
         quotes += plain.count(b'"', counted, at)
         if quotes % 2 == 0:
             return True
-        # It lies in a string: on behind that.
+        # It is inside a string: continue after the string.
         counted, at = at, plain.find(b'"', at)
         if at < 0:
             return False
@@ -71,7 +73,7 @@ def has_long_number(text: bytes) -> bool:
 
 
 def has_long_run(text: bytes) -> bool:
-    """Whether it has that many characters of numbers in a row, in a string or not: a fast no for nearly all texts."""
+    """Whether there is such a long run of characters of numbers, in a string or not: a fast no for nearly all texts."""
     return (
         len(text) > NUMBER_CHARACTERS_MAX
         and _FEW in text[::_STEP].translate(_NUMERIC)
@@ -80,5 +82,5 @@ def has_long_run(text: bytes) -> bool:
 
 
 def readable(text: bytes) -> msgspec.Raw:
-    """The text as it goes into an answer with others: null where a reader could stumble over it."""
+    """The text as part of a response: null if a reader could fail on it."""
     return _NULL if has_long_number(text) else msgspec.Raw(text)

@@ -17,7 +17,7 @@ UNITS = {
 DURATION_MAX = 2**63 - 1
 ALLOWED = 'a whole number with its unit (ns us ms s m h d), such as "10s" or "48h"'
 
-# Nineteen digits hold every legal duration; more would only be work.
+# Nineteen digits cover every legal duration; more would only cost time.
 _DURATION = re.compile(r"([0-9]{1,19})(ns|us|ms|s|m|h|d)")
 
 
@@ -33,7 +33,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """The one canonical spelling: the largest unit that needs no fraction (`60s` is `1m`)."""
+    """The canonical spelling: the largest unit without a fraction (`60s` is `1m`)."""
     if nanoseconds == 0:
         return "0s"
     unit, size = max(

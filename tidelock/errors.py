@@ -5,24 +5,24 @@
     ├── Difference             a check found a difference          exit 1
     ├── Unreachable            something needed is not there       exit 3, HTTP 503
     ├── CursorMoved            another process was faster          nobody sees it: the work is read again
-    ├── Failed                 what should not happen; see the log HTTP 500 internal_error
-    ├── Ended                  a subscription is over by itself
-    │   ├── Closed             by its owner, or with the server    closed
-    │   ├── DefinitionChanged  the table is not what it was        definition_changed
-    │   └── Overflowed         who asked for it is too slow        slow_subscriber
+    ├── Failed                 an unexpected failure; see the log HTTP 500 internal_error
+    ├── Ended                  a subscription has ended
+    │   ├── Closed             by its owner or the server    closed
+    │   ├── DefinitionChanged  the table has changed        definition_changed
+    │   └── Overflowed         the client is too slow        slow_subscriber
     └── RequestError           this request cannot be answered     HTTP 400 invalid_request
         ├── InvalidJson        the body cannot be read             HTTP 400 invalid_json
         ├── Unauthorized       no key, or an unknown one           HTTP 401
         ├── Forbidden          the key may not do this             HTTP 403
         ├── NotFound           no such thing                       HTTP 404
-        ├── NotAcceptable      no form that the client takes       HTTP 406, in `graphql.http`
+        ├── NotAcceptable      no content type that the client accepts       HTTP 406, in `graphql.http`
         ├── Exists             the name is taken                   HTTP 409
-        ├── ResumeExpired      what came next is not kept any more HTTP 410 resume_expired
+        ├── ResumeExpired      what came next has expired HTTP 410 resume_expired
         ├── PayloadTooLarge    over a limit                        HTTP 413
-        │   └── SnapshotTooLarge  a subscription begins with too many rows  snapshot_too_large
+        │   └── SnapshotTooLarge  the snapshot has too many rows  snapshot_too_large
         ├── UnsupportedMedia   content type or encoding not known  HTTP 415
-        ├── InvalidDefinition  it cannot be made so                HTTP 422
-        ├── InvalidFilter      it means nothing for its columns    HTTP 422 invalid_definition, in `where`
+        ├── InvalidDefinition  the definition is not valid                HTTP 422
+        ├── InvalidFilter      the filter does not fit its columns    HTTP 422 invalid_definition, in `where`
         ├── RequestRefused     a GraphQL request with its errors   HTTP 400, in `graphql.requests`
         └── Overloaded         a queue is full                     HTTP 429
 
@@ -36,7 +36,7 @@ from typing import ClassVar
 
 
 class TidelockError(Exception):
-    """A failure told in words for people: what was wrong, where, what to do."""
+    """A failure described for people: what was wrong, where, what to do."""
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
@@ -46,7 +46,7 @@ class TidelockError(Exception):
         super().__init__(message)
         self.message = message
         self.field = field
-        #: files, processes, lines of a log: for who runs the server, in its log or on the command line, and nobody else
+        #: files, processes, log lines: for the operator only, in the log or on the command line
         self.detail = detail
 
 
@@ -62,14 +62,14 @@ class CursorMoved(TidelockError):
 
 
 class Difference(TidelockError):
-    """A check found that two things which must be equal are not."""
+    """A check found a difference between things that must be equal."""
 
     code = "difference"
     exit_code = 1
 
 
 class Unreachable(TidelockError):
-    """A server that is needed does not answer; the same call may work later."""
+    """A server that is needed does not respond; the same call may work later."""
 
     code = "unavailable"
     exit_code = 3
@@ -77,7 +77,7 @@ class Unreachable(TidelockError):
 
 
 class Failed(TidelockError):
-    """What should not happen did: the log has the traceback, the client gets no insides."""
+    """Something unexpected: the log has the traceback; the client gets no internals."""
 
     code = "internal_error"
 
@@ -86,25 +86,25 @@ class Failed(TidelockError):
 
 
 class Ended(TidelockError):
-    """A subscription gives nothing any more; `code` says why."""
+    """A subscription has ended; `code` says why."""
 
     code = "ended"
 
 
 class Closed(Ended):
-    """By its owner, or because the server stops."""
+    """By its owner, or because the server is stopping."""
 
     code = "closed"
 
 
 class DefinitionChanged(Ended):
-    """The table has another shape now, or is gone: look at the schema, and subscribe anew."""
+    """The table has changed shape or is gone: check the schema, then subscribe again."""
 
     code = "definition_changed"
 
 
 class Overflowed(Ended):
-    """More rows waited to be taken than may wait: subscribe anew."""
+    """Too many rows were queued: subscribe again."""
 
     code = "slow_subscriber"
 
@@ -137,14 +137,14 @@ class NotFound(RequestError):
 
 
 class Exists(RequestError):
-    """There is one of that name already."""
+    """The name is already in use."""
 
     code = "exists"
     http_status = 409
 
 
 class ResumeExpired(RequestError):
-    """Whoever reads on from there would miss something: begin anew with a snapshot."""
+    """Reading on from there would miss changes: take a new snapshot."""
 
     code = "resume_expired"
     http_status = 410
@@ -156,7 +156,7 @@ class PayloadTooLarge(RequestError):
 
 
 class SnapshotTooLarge(PayloadTooLarge):
-    """Narrow the filter, so that the subscription has fewer rows to begin with."""
+    """Narrow the filter, so that the snapshot has fewer rows."""
 
     code = "snapshot_too_large"
 
@@ -167,7 +167,7 @@ class UnsupportedMedia(RequestError):
 
 
 class InvalidDefinition(RequestError):
-    """What was asked for cannot be made: `field` names what is wrong with it."""
+    """The definition is not valid: `field` names what is wrong with it."""
 
     code = "invalid_definition"
     http_status = 422

@@ -1,8 +1,8 @@
-"""Event-time types, for plugins: what reads the time that a producer put into an event, by name.
+"""Event-time types, for plugins: named parsers of the time that a producer put into an event.
 
-A type's parser takes a value as text, a Spark Column, and gives a Column of BIGINT nanoseconds since 1970 UTC: null
-where the text is no time. It must be built of functions that cannot raise (`try_to_timestamp`, `try_cast`, ...), since
-one bad event would stop the fold, and depend on nothing but the text.
+A type's parser takes a Spark Column of strings and returns a Column of BIGINT nanoseconds since 1970 UTC: null where
+the string is not a time. It must be built from functions that cannot raise (`try_to_timestamp`, `try_cast`, ...), since
+one bad event would stop the fold, and must depend on nothing but its input.
 
     # shop/eventtime.py, with plugins = ["shop.eventtime"] in tidelock.toml
     from pyspark.sql import Column, functions as F
@@ -14,7 +14,7 @@ one bad event would stop the fold, and depend on nothing but the text.
 
     eventtime_types.register("days", days)
 
-This module does without Spark until a parser is used, so that servers and commands can check names.
+This module does not import Spark until a parser is used, so that servers and commands can check names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 
 
 class BuiltIn(ABC):
-    """A parser that also is a SQL text, in which the fold uses it."""
+    """A parser that is also available as SQL, which the fold uses."""
 
     @abstractmethod
     def sql(self, text: str, type_: ColumnType | None = None, typed: str = "") -> str:
@@ -95,7 +95,7 @@ class EventtimeTypeRegistry:
             self._parsers[alias] = self._parsers[name]
 
     def register(self, name: str, parser: Parser) -> None:
-        """Add a type. Raises SettingsError where the name is taken by another parser."""
+        """Add a type. Raises SettingsError if the name belongs to another parser."""
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise SettingsError(f"an event-time type must have a name of the form {_NAME.pattern}, not {name!r}")
         if not callable(parser):
@@ -104,7 +104,7 @@ class EventtimeTypeRegistry:
             raise SettingsError(f'the event-time type "{name}" already exists; choose another name')
 
     def resolve(self, name: str) -> Parser:
-        """The parser of a type. Raises SettingsError with the types there are."""
+        """The parser of a type. Raises SettingsError with the available types."""
         if name not in self._parsers:
             raise SettingsError(f'there is no event-time type "{name}"; available: {" ".join(self.list())}')
         return self._parsers[name]
@@ -127,9 +127,9 @@ def stream_parser(stream: str, name: str, types: EventtimeTypeRegistry = eventti
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import the modules that the setting `plugins` names, which register what they bring.
+    """Import the modules named by the setting `plugins`, which register their types.
 
-    Raises SettingsError that names the one that does not.
+    Raises SettingsError naming the module that fails.
     """
     # As `python -m` does: a module beside tidelock.toml is found however the command was started.
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -142,7 +142,7 @@ def load_plugins(modules: Iterable[str]) -> None:
                 raise _failed(module, error) from error
             message = f'no module "{error.name}" in {os.getcwd()}, on PYTHONPATH, or installed'
             raise SettingsError(f'plugins: "{module}" cannot be imported: {message}', field="plugins") from None
-        # Whatever it does: it is not our code.
+        # Any exception: it is not our code.
         except Exception as error:
             raise _failed(module, error) from error
 

@@ -17,14 +17,14 @@ LATEST = (date(2262, 1, 1).toordinal() - _EPOCH_DAY) * 86_400 * SECOND - 1
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
 _RFC3339 = re.compile(rf"({_MOMENT.pattern})(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))", re.ASCII)
 _MILLISECONDS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-# In a query a `+` that was not escaped is a space; between time and offset it can be nothing else.
+# In a query string an unescaped `+` becomes a space; between time and offset it can mean nothing else.
 _LOST_PLUS = re.compile(r"(:[0-9]{2}(?:\.[0-9]+)?) ([0-9]{2}:[0-9]{2})", re.ASCII)
 
 
 def parse_rfc3339(text: str) -> int:
     """Nanoseconds of an RFC 3339 timestamp. Raises ValueError with a message for people."""
     fraction = text[20:-1]
-    # The common form, `2026-01-31T23:59:59.5Z`, at half the price of taking a match apart.
+    # The common form, `2026-01-31T23:59:59.5Z`, at half the cost of a regular expression's groups.
     if text[-1:] == "Z" and text[19:20] == "." and len(fraction) <= 9 and fraction.isascii() and fraction.isdigit():
         instant = _seconds(text[:19]) * SECOND + int(fraction.ljust(9, "0"))
     else:
@@ -47,14 +47,14 @@ def _parse_any(text: str) -> int:
 
 
 def nine_digits(text: str, instant: int) -> str:
-    """`format_nine` of an instant, from the text it was parsed from where that takes no more than filling up zeros."""
+    """`format_nine` of an instant, made from the text it was parsed from if that only needs zeros appended."""
     if text[-1] == "Z" and text[10] == "T" and text[19] == ".":
         return text[:-1].ljust(29, "0") + "Z"
     return format_nine(instant)
 
 
 def parse_instant(text: str) -> int:
-    """An instant as people ask for it: RFC 3339, or integer epoch milliseconds. Raises ValueError."""
+    """An instant in a request: RFC 3339, or integer epoch milliseconds. Raises ValueError."""
     if _MILLISECONDS.fullmatch(text):
         return parse_epoch_ms(int(text))
     return parse_rfc3339(_LOST_PLUS.sub(r"\1+\2", text))
@@ -103,7 +103,7 @@ def _day_text(days: int) -> str:
 
 @lru_cache(maxsize=86_400)
 def _time_text(second: int) -> str:
-    """Of a day. Events that lie far apart have few days, and no more times than a day has seconds."""
+    """Of a day. Events far apart have few days, and no more times of day than there are seconds in a day."""
     return f"{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 

@@ -1,6 +1,6 @@
-"""The words of Tidelock as types: what a producer sent, what was recorded, what was answered.
+"""The words of Tidelock as types: what a producer sent, what was recorded, what the answer was.
 
-Instants are integers: nanoseconds since 1970 UTC. Quantities are exact decimal texts. Nothing here does I/O.
+Instants are integers: nanoseconds since 1970 UTC. Quantities are exact decimal strings. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Op = Literal["upsert", "delete"]
 #: Tenant and stream of control events; producers cannot use it.
 CONTROL = "_tidelock"
 DEFAULT_TENANT = "default"
-#: A key whose tenant is this sees every tenant.
+#: The tenant of keys that see all tenants.
 ALL_TENANTS = "*"
 
 
@@ -39,19 +39,19 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None
     causation_id: str | None
     source: str | None
-    #: every key that identifies this event: the one it is recorded under first, then those of older salts
+    #: every key that identifies this event: the one it is recorded under comes first, then those of older salts
     keys: tuple[str, ...]
     #: their identities, 16 bytes each
     digests: tuple[bytes, ...]
     key_source: KeySource
-    #: 32 bytes over what must not differ between two sends of one key
+    #: 32-byte hash of what must not differ between two events with the same key
     content_hash: bytes
-    #: by the system that had it before; None: it is received now
+    #: when an earlier system received it; None: it is received now
     received_at: int | None = None
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):
-    """Why one event was not taken."""
+    """Why one event was rejected."""
 
     code: str
     message: str
@@ -59,7 +59,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
-    """Why an event is given without its data. Such events are from before they were refused."""
+    """Why an event is returned without its data. Such events were recorded before they were refused."""
 
     code: Literal["unreadable"]
     message: str
@@ -87,12 +87,12 @@ class Recorded(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     idempotency_key: str | None
     key_source: KeySource
     source: str | None
-    #: there only where its data has a number too long for readers: `data` is then null, or in exports its text
+    #: present only if its data has a number too long for readers: `data` is then null, or its text in exports
     error: Unreadable | msgspec.UnsetType = msgspec.UNSET
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False, rename="camel", tag_field="status", tag="accepted"):
-    """Recorded now; `retry_safe` is there, and false, when a retry would be recorded again."""
+    """Recorded now; `retry_safe` is present, and false, if a retry would be recorded again."""
 
     ingress_sequence: int
     idempotency_key: str | None
@@ -119,7 +119,7 @@ class Conflict(msgspec.Struct, frozen=True, gc=False, rename="camel", tag_field=
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False, tag_field="status", tag="rejected"):
-    """Not taken; nothing of this event was recorded."""
+    """Rejected; nothing of this event was recorded."""
 
     error: Problem
 
@@ -145,12 +145,12 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """Where the ledger stands: the last commit, and what the next one chains to."""
+    """The head of the ledger: the last commit, and what the next one chains to."""
 
     ingress_sequence: int
     commit_id: int
     source_timestamp: int
     digest: bytes
     salts_version: int
-    #: numbers that no event has, because a sequence database gave them to others
+    #: sequences without an event, because a sequence database gave them to others
     skipped: int = 0

@@ -1,7 +1,6 @@
 """Sections: the tables of tidelock.toml, read key by key.
 
-Whoever reads a key here gets a value of the right type or an error that names the key, the file, what was given and
-what is allowed.
+Reading a key gives a value of the right type, or an error with the key, the file, the given value and what is allowed.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Section:
         return self.fail(name, f"{shown(self.values[name])} is not allowed; it must be {allowed}")
 
     def only(self, known: Iterable[str]) -> None:
-        """Every key must be a known one: a typing error must not look like a default."""
+        """Every key must be known: a typo must not look like a default."""
         names = list(known)
         for name in self.values:
             if name not in names:
@@ -71,7 +70,7 @@ class Section:
         return value
 
     def parsed(self, name: str, parse: Callable[[str], T], allowed: str) -> T | None:
-        """A text read by a parser that raises ValueError with what is allowed."""
+        """A string, parsed by a function that raises ValueError with what is allowed."""
         if self.values.get(name) is not None and not isinstance(self.values[name], str):
             raise self.refuse(name, allowed)
         text = self.text(name)
@@ -99,7 +98,7 @@ class Section:
         return nanoseconds
 
     def names(self, name: str) -> tuple[str, ...]:
-        """One text or a list of different ones."""
+        """One string, or a list of distinct strings."""
         value = self.values.get(name, [])
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
@@ -110,7 +109,7 @@ class Section:
 
 
 def unknown_key(key: str, word: str, known: Iterable[str], place: str) -> SettingsError:
-    """The error for a key nobody knows, with the one that was probably meant."""
+    """The error for an unknown key, with the key that was probably meant."""
     nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return SettingsError(f"{key} is not a known key in {place}{hint}", field=key)

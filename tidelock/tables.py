@@ -1,4 +1,4 @@
-"""Tables: what the fold keeps, by name. Their columns are the contract of SQL, REST and GraphQL alike."""
+"""Tables: what the fold maintains, by name. Their columns are the contract of SQL, REST and GraphQL alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelock.columns import AMOUNT, BIGINT, DOUBLE, STRING, TIMESTAMP, ColumnTy
 from tidelock.definitions import Count, Definitions, Session, Stream, Window
 from tidelock.definitions.windows import PERCENTILES, Aggregate
 
-#: Postgres schema of the tables; nobody's role has this name, so it is on no search path
+#: Postgres schema of the tables; no role has this name, so it is on no search path
 SCHEMA = "tidelock_tables"
 #: column with the text of a row's key; no declared column can have that name
 KEY = "$key"
@@ -29,7 +29,7 @@ _AGGREGATES = {
 }
 _COUNTER = {"metric": STRING, "customer_ref": STRING, "period_start": TIMESTAMP}
 _ADJUSTED = {"last_at": TIMESTAMP, "adj_sum": AMOUNT, "adj_count": BIGINT, "adj_max": AMOUNT, "adj_min": AMOUNT}
-#: what a keyed stream's table has beside its key where no columns are declared: what the producer said
+#: columns of a keyed stream's table next to its key if none are declared: what the producer sent
 UNDECLARED = {
     "customer_ref": STRING,
     "resource_id": STRING,
@@ -48,18 +48,18 @@ class Table:
     columns: Mapping[str, ColumnType]
     #: columns whose texts make the key
     key: tuple[str, ...]
-    #: what the fold keeps beside them, for itself
+    #: the fold's internal state, stored next to them
     state: Mapping[str, ColumnType] = field(default_factory=dict)
-    #: the fold's own: nobody else reads it
+    #: internal to the fold: nobody else reads it
     internal: bool = False
     #: columns that its rows are looked up by, beside their keys
     indexes: tuple[tuple[str, ...], ...] = ()
-    #: its rows come, and may go, but none is replaced
+    #: rows are added and removed, but never replaced
     appended: bool = field(default=False, compare=False)
 
     @property
     def listed_by(self) -> str | None:
-        """The column that its rows are listed by before their keys, whose order as texts would say nothing."""
+        """The column by which rows are ordered before their keys, whose order as strings is meaningless."""
         if self.key == ("ingress_sequence",) and list(self.columns)[1:2] == ["position"]:
             return "position"
         return "ingress_sequence" if self.name == "late_rows" else None
@@ -130,12 +130,12 @@ WATERMARKS = Table(
     },
     internal=True,
 )
-#: tables there are without any definition
+#: tables that exist without any definition
 ALWAYS = {table.name: table for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS, ERROR_ROWS, LATE_ROWS, WATERMARKS)}
 
 
 def latest_table(stream: Stream, calculated: Mapping[str, ColumnType]) -> Table:
-    """The table of a keyed stream. The types of its calculated columns are Spark's to tell."""
+    """The table of a keyed stream. The types of its calculated columns come from Spark."""
     key = tuple(map(table_column, stream.key))
     if stream.columns:
         columns = dict(stream.columns)
@@ -163,32 +163,32 @@ def window_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
 
 
 def open_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
-    """What is open of a window. Of groups counted in rows there is always one, which knows its number."""
+    """The open windows. A group counted in rows always has one, which carries its number."""
     own = {GROUP: STRING, **_groups(window), "window_start": TIMESTAMP, "window_end": TIMESTAMP}
     counted = isinstance(window.frame, Count)
     if counted:
         own |= {"window_ordinal": BIGINT, "rows": BIGINT}
     states = state_columns(tuple(window.select.values()), types)
     key = (GROUP,) if counted else (GROUP, "window_start")
-    # By arrival a window's end comes for all tenants at once.
+    # Windows by arrival end for all tenants at once.
     indexes = [("tenant_id", "window_end") if window.eventtime.enabled else ("window_end",)] if not counted else []
     indexes += [("tenant_id", GROUP)] if isinstance(window.frame, Session) else []
     return Table(f"{window.name}$open", own | states, key, internal=True, indexes=tuple(indexes))
 
 
 def holds(window: Window) -> bool:
-    """Whether rows wait for their turn. Windows of time gather them at once, with the same result."""
+    """Whether rows are held. Windows of time aggregate them on arrival, with the same result."""
     return isinstance(window.frame, Count) and window.eventtime.enabled
 
 
 def held_table(window: Window, types: Mapping[str, ColumnType]) -> Table:
-    """Rows that a count window holds back until all before them must have come."""
+    """Rows that a count window holds until no earlier row can arrive."""
     states = state_columns(tuple(window.select.values()), types)
     return _held(f"{window.name}$held", {GROUP: STRING, **_groups(window), **states})
 
 
 def held_ordered_table(stream: Stream) -> Table:
-    """Rows that ordered output holds back."""
+    """Rows that ordered output holds."""
     return _held(f"{stream.name}_ordered$held", latest_table(stream, {}).columns)
 
 
@@ -210,7 +210,7 @@ def tables_of(
 
 
 def column_types(window: Window, stream: Stream | None, calculated: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """The types of the columns that a window uses; a path, which has none, is missing."""
+    """The types of the columns that a window uses; paths, which have none, are missing."""
     stream = stream or Stream(window.stream)
     used = dict.fromkeys([*window.group_by, *(found.column for found in window.select.values() if found.column)])
     types = {name: calculated.get(name) or stream.type_of(name) for name in used}
@@ -229,7 +229,7 @@ def read_tables(forms: Iterable[Mapping[str, Any]]) -> dict[str, Table]:
 
 
 def result_type(aggregate: Aggregate, column: ColumnType | None) -> ColumnType:
-    """The type of an aggregate over a column of that type; None: a path, which is a text."""
+    """The type of an aggregate over a column of this type; None: a path, which is a string."""
     if aggregate.function in PERCENTILES:
         return DOUBLE
     match aggregate.function:
@@ -241,7 +241,7 @@ def result_type(aggregate: Aggregate, column: ColumnType | None) -> ColumnType:
 
 
 def state_columns(aggregates: Sequence[Aggregate], types: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """What is kept of them, numbered: the names of the results may be as long as Postgres allows."""
+    """Their states, numbered: the names of the results may be as long as Postgres allows."""
     return {
         name: type_
         for number, aggregate in enumerate(aggregates)

@@ -1,4 +1,4 @@
-"""Activity: how many events this process answered lately, by verdict and by the tenant of the key that sent them."""
+"""Activity: how many events this process handled recently, by verdict and by the sending key's tenant."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tidelock.model import ALL_TENANTS, Answer
 STEP_S = 2
 #: ten minutes
 STEPS = 300
-# Tenants that are remembered; the one that was silent longest makes room. Each takes ten kilobytes.
+# How many tenants are kept; the one silent for longest makes room. Each takes ten kilobytes.
 _TENANTS_MAX = 256
 _VERDICTS = 4
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What was answered in two seconds from `at` on."""
+    """What was answered in the two seconds from `at` on."""
 
     at: str
     accepted: int
@@ -30,7 +30,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct, frozen=True, rename="camel"):
-    """What one process answered lately, from old to new. The last step is not over."""
+    """What one process answered recently, oldest first. The last step is not over yet."""
 
     step_seconds: int
     items: list[Step]
@@ -61,7 +61,7 @@ class _Ring:
         return self._counts[at : at + _VERDICTS]
 
     def _forget(self, step: int) -> None:
-        """What lies between the last step and this one was silent."""
+        """Nothing happened between the last step and this one."""
         for silent in range(max(self._last + 1, step - STEPS + 1), step + 1):
             at = silent % STEPS * _VERDICTS
             self._counts[at : at + _VERDICTS] = array("Q", bytes(8 * _VERDICTS))
@@ -76,7 +76,7 @@ class ActivityLog:
         self._tenants: OrderedDict[str, _Ring] = OrderedDict()
 
     def answered(self, tenant_id: str, answer: Answer) -> None:
-        """`tenant_id` is that of the key; what keys of every tenant send counts for none of them."""
+        """`tenant_id` is the key's; events sent with keys of all tenants count for none of them."""
         step = _step()
         self._all.add(step, answer)
         if tenant_id == ALL_TENANTS:
@@ -91,7 +91,7 @@ class ActivityLog:
         ring.add(step, answer)
 
     def read(self, tenant_id: str | None) -> Activity:
-        """None: of everybody."""
+        """None: all tenants."""
         ring = self._all if tenant_id is None else self._tenants.get(tenant_id) or _Ring()
         return Activity(STEP_S, ring.steps(_step()))
 

@@ -16,7 +16,7 @@ _ASSETS = "/docs/assets"
 
 
 def install_docs(app: FastAPI, pages: ASGIApp | None = None) -> None:
-    """`/docs`, and a way there from `/`, where browsers get `pages` if there are any."""
+    """`/docs`, and a redirect there from `/`, unless browsers get `pages`."""
 
     async def docs(_: Request) -> Response:
         return get_swagger_ui_html(
@@ -34,7 +34,7 @@ def install_docs(app: FastAPI, pages: ASGIApp | None = None) -> None:
 
 
 class _Home:
-    """`/`: pages for browsers, else the way to the docs."""
+    """`/`: pages for browsers, else a link to the docs."""
 
     def __init__(self, pages: ASGIApp | None) -> None:
         self._pages = pages
@@ -45,5 +45,5 @@ class _Home:
 
 
 def asks_for_pages(scope: Scope) -> bool:
-    """Whether it is a browser that asks: programs are answered by the API alone."""
+    """Whether the client is a browser: programs are answered by the API only."""
     return b"text/html" in dict(scope["headers"]).get(b"accept", b"")

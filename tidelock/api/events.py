@@ -32,7 +32,7 @@ CAUSALITY = ("tenantId", "limit", "cursor")
 
 TAIL = ("after", "stream", "customerRef", "causalityKey", "tenantId")
 
-# A client that takes fewer frames than this in two pings' time is gone, though its connection may look alive.
+# A client that reads fewer frames than this in the time of two pings is gone, even if its connection looks alive.
 _FRAMES_PER_CHECK = 100
 # How long a client that sent no key with the handshake has to send it.
 _INTRODUCTION_S = 5.0
@@ -104,7 +104,7 @@ _introduction = msgspec.json.Decoder(_Introduction)
 
 
 class _Wanted(NamedTuple):
-    """What a client asks for."""
+    """What a client requests."""
 
     only: Filter
     #: None: from now on
@@ -123,9 +123,9 @@ class _Wanted(NamedTuple):
 
 
 class _Admitted(NamedTuple):
-    """Who was let in, and for what."""
+    """An admitted client, and its request."""
 
-    #: with the key it showed
+    #: with its key
     headers: Mapping[bytes, bytes]
     asked_tenant_id: str | None
     only: Filter
@@ -133,7 +133,7 @@ class _Admitted(NamedTuple):
 
 
 class TailRoute:
-    """`/ws`. What is wrong is told as an HTTP error before the handshake, and by the code of the close after it."""
+    """`/ws`. Errors are HTTP errors before the handshake, and close codes after it."""
 
     def __init__(self, feed: Feed, connections: Connections, access: Access, settings: Settings) -> None:
         self._feed = feed
@@ -141,7 +141,7 @@ class TailRoute:
         self._access = access
         self._watch = AccessWatch(access)
         self._places = ClientSlots(settings.ws_connections_max, "clients that follow the ledger")
-        # Who has shown no key yet takes no place from those who have.
+        # Unauthenticated clients take no places from authenticated ones.
         self._waiting = ClientSlots(settings.ws_connections_max, "clients that have not authenticated yet")
         self._stall_s = 2 * settings.ws_ping_s
 
@@ -159,7 +159,7 @@ class TailRoute:
             await self._serve(client, receive, send)
 
     async def _meet(self, wanted: _Wanted, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a client that shows its key in its first frame: browsers cannot send it with the handshake."""
+        """Serve a client that sends its key in the first frame: browsers cannot send it with the handshake."""
         with self._waiting.take():
             await send({"type": "websocket.accept"})
             try:
@@ -182,7 +182,7 @@ class TailRoute:
         grant = (await self._access.grant(headers)).need("read")
         asked = wanted.only.tenant_id
         only = wanted.only._replace(tenant_id=grant.reads(asked))
-        # Read in any case: a client is told now that the ledger is away, not later by silence.
+        # Read in any case: a client should learn now that the ledger is unavailable, not later by silence.
         head = await self._connections.ask(read_head)
         return _Admitted(headers, asked, only, head.ingress_sequence if wanted.after is None else wanted.after)
 
@@ -216,7 +216,7 @@ class TailRoute:
 
 
 async def _wait_for_end(receive: Receive) -> None:
-    """Returns when the client is gone. What it says is ignored."""
+    """Returns when the client is gone. What it sends is ignored."""
     while (await receive())["type"] != "websocket.disconnect":
         pass
 
@@ -244,7 +244,7 @@ def _authorization(message: Message) -> bytes:
 
 
 async def _close_for(error: BaseException | None, send: Send) -> None:
-    """Close for the reason one of the tasks ended with, if the client is still there to hear it."""
+    """Close with the reason for which one of the tasks ended, if the client is still connected."""
     if error is None or isinstance(error, OSError):
-        return  # the client went; a stalled one (TimeoutError is an OSError) hears nothing
+        return  # the client is gone; a stalled one (TimeoutError is an OSError) gets nothing
     await say_goodbye(send, *close_code(error, _CLOSE_UNAUTHORIZED, "a client's live tail"))

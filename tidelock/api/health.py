@@ -1,4 +1,4 @@
-"""Health: where the ledger stands, and how far behind it each reader is."""
+"""Health: the head of the ledger, and how far each reader lags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEDGER = load("tidelock.ledger", "sql/ledger.sql")
 
 TRIGGERS = "triggers"
 
-#: takes how many to tell of at most
+#: called with the maximum number to report
 MIRRORED = load("tidelock.mirror", "sql/ranges.sql")["mirrored"]
 TOLD_MAX = 1_000
 
@@ -43,13 +43,13 @@ class ReaderHealth(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SequenceHealth(msgspec.Struct, frozen=True, rename="camel"):
-    """Where events have their numbers from."""
+    """Where sequences come from."""
 
     #: of the last commit: `remote` is the sequence database, `local` the ledger's own head
     source: str
-    #: when the first commit had them from there; None: all had
+    #: when the first commit got them from there; None: all did
     since: str | None
-    #: numbers that no event has
+    #: sequences without an event
     skipped: int
 
 
@@ -64,13 +64,13 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class NotReady(Health, frozen=True, rename="camel"):
-    """The same with what has to happen first."""
+    """The same, with what has to happen first."""
 
     waiting_for: Sequence[str]
 
 
 class MirroredPartition(msgspec.Struct, frozen=True, rename="camel"):
-    """A partition of Kafka: the offsets that the mirror has recorded there, and the sequences they lie between."""
+    """A Kafka partition: the offsets that the mirror recorded, and the range of their sequences."""
 
     topic: str
     partition: int
@@ -81,7 +81,7 @@ class MirroredPartition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WindowHealth(msgspec.Struct, frozen=True, rename="camel"):
-    """A window, or the ordered output of a stream, and one tenant of it."""
+    """A window, or the ordered output of a stream, for one tenant."""
 
     window: str
     tenant_id: str
@@ -112,7 +112,7 @@ class WindowState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows that are told of, by tenant and name."""
+    """The reported windows, by tenant and name."""
 
     states: Sequence[WindowState] = ()
     #: there are more
@@ -124,7 +124,7 @@ NO_WINDOWS = Windows()
 
 @dataclass(frozen=True, slots=True)
 class WantedWindows:
-    """Which windows are asked for: at most so many, of every tenant or one, all of them or one."""
+    """Which windows are requested: at most this many, of all tenants or one, all windows or one."""
 
     limit: int
     tenant_id: str | None = None
@@ -132,19 +132,19 @@ class WantedWindows:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Of the query `windows`; it looks for one more, to know whether there are."""
+        """Parameters of the query `windows`; it fetches one more, to know whether there are more."""
         return {"tenant_id": self.tenant_id, "window": self.window, "limit": self.limit + 1}
 
     def found(self, rows: Sequence[Sequence[Any]]) -> Windows:
-        """What the query has given."""
+        """The result of the query."""
         return Windows([WindowState(*row) for row in rows[: self.limit]], len(rows) > self.limit)
 
 
 class EventHealth(Health, frozen=True, rename="camel"):
-    """The same with the state of every window; `windowsCut` is there, and true, where there are more than are told.
+    """The same with the state of every window; `windowsCut` is present, and true, if there are more than are listed.
 
-    `sequence` tells where events have their numbers from: `remote` is a sequence database. `kafka` tells where in
-    Kafka the ledger is, where there is a mirror and all tenants may be read.
+    `sequence` says where sequences come from: `remote` is a sequence database. `kafka` says where in Kafka the ledger
+    is, if there is a mirror and all tenants may be read.
     """
 
     sequence: SequenceHealth
@@ -157,9 +157,9 @@ class EventHealth(Health, frozen=True, rename="camel"):
 class Probed:
     """What a probe has found."""
 
-    #: None: there is no such reader yet
+    #: None: the reader does not exist yet
     reader: ReaderHealth | None
-    #: what has to happen before events posted will be dealt with; None: nothing
+    #: what has to happen before posted events will be processed; None: nothing
     waiting_for: str | None = None
 
 
@@ -169,7 +169,7 @@ class Checkup:
 
     health: Health
     waiting_for: Sequence[str] = ()
-    #: this and the windows, where they were asked for
+    #: this and the windows, if requested
     sequence: SequenceHealth = OWN_NUMBERS
     windows: Windows = NO_WINDOWS
 
@@ -180,11 +180,11 @@ class Checkup:
         return EventHealth(self.health.head, self.health.readers, self.sequence, told, cut, kafka=kafka)
 
     def in_time(self, lag_max: int | None) -> bool:
-        """Whether no reader is further behind than this, in nanoseconds."""
+        """Whether no reader lags by more than this, in nanoseconds."""
         return lag_max is None or all(reader.lag_seconds * SECOND <= lag_max for reader in self.health.readers)
 
 
-#: how far a reader is, given the head
+#: the progress of a reader, given the head
 Probe = Callable[[psycopg.AsyncConnection[Any], Head], Awaitable[Probed]]
 
 UNKNOWN = Health(None, [])
@@ -193,8 +193,9 @@ UNKNOWN = Health(None, [])
 async def read_health(
     connections: Connections, probes: Sequence[Probe], wanted: WantedWindows | None = None
 ) -> Checkup:
-    """Raises Unreachable when the ledger does not answer. Windows are looked at where they are wanted, and with them
-    where numbers come from."""
+    """Raises Unreachable if the ledger does not respond. Windows, and where sequences come from, are read only if
+    requested.
+    """
 
     async def read(connection: psycopg.AsyncConnection[Any]) -> Checkup:
         head = await read_head(connection)
@@ -210,7 +211,7 @@ async def read_health(
 
 
 def fold_probe(*, needed: bool) -> Probe:
-    """The fold: `needed` where this server is ready only while one runs. Otherwise it is told of once it has run."""
+    """The fold: `needed` if this server is ready only while one runs. Otherwise it is reported once it has run."""
 
     async def probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
         sequence, skipped, waited_ns = await read_lag(connection, "fold")
@@ -224,14 +225,15 @@ def fold_probe(*, needed: bool) -> Probe:
 
 
 def tail_probe(last_commit: Callable[[], int]) -> Probe:
-    """Whether the ledger is as long as it was, given the last commit that this process has recorded: nothing more is
-    while it is not."""
+    """Whether the ledger is still at least as long as the last commit of this process: otherwise nothing is
+    recorded.
+    """
     seen = 0
 
     async def probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
         nonlocal seen
         seen = max(seen, last_commit(), head.commit_id)
-        # What was recorded after the head was read is there when it is read again.
+        # Commits recorded after the head was read are visible when it is read again.
         if head.commit_id < seen and (await read_head(connection)).commit_id < seen:
             message = f"the ledger ends at commit {head.commit_id}, but had commit {seen}: its tail is gone"
             return Probed(None, f"{message}; no events are recorded")
@@ -241,13 +243,13 @@ def tail_probe(last_commit: Callable[[], int]) -> Probe:
 
 
 async def triggers_probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
-    """Whoever evaluates triggers, from the first of them on."""
+    """The evaluator of triggers, once there is a trigger."""
     sequence, skipped, waited_ns = await read_lag(connection, TRIGGERS)
     return Probed(None if sequence is None else _behind(TRIGGERS, head, sequence, skipped, waited_ns))
 
 
 def reader_probe(name: str) -> Probe:
-    """A reader that the settings ask for (Kafka, ClickHouse, the lake): told of before it has read anything."""
+    """A configured reader (Kafka, ClickHouse, the lake): reported even before it has read anything."""
 
     async def probe(connection: psycopg.AsyncConnection[Any], head: Head) -> Probed:
         sequence, skipped, waited_ns = await read_lag(connection, name)
@@ -267,7 +269,7 @@ async def _sequence(connection: psycopg.AsyncConnection[Any]) -> SequenceHealth:
 
 
 def sequence_health(source: str, since: int, skipped: int) -> SequenceHealth:
-    """As the head has it; 0 is since ever."""
+    """As in the head; 0 means from the beginning."""
     return SequenceHealth(source, format_instant(since) if since else None, skipped)
 
 
@@ -277,13 +279,14 @@ async def _windows(connection: psycopg.AsyncConnection[Any], wanted: WantedWindo
 
 
 def lag(head: Head, through: int, skipped: int) -> int:
-    """How many events a reader is behind: numbers that a sequence database left out are none."""
+    """How many events a reader lags: sequences skipped by a sequence database do not count."""
     return max(0, head.ingress_sequence - head.skipped - (through - skipped))
 
 
 async def read_lag(connection: psycopg.AsyncConnection[Any], reader: str) -> tuple[int | None, int, int | None]:
-    """Through which sequence a reader is, how many numbers were left out up to there, and for how long the oldest
-    commit behind it has waited, in nanoseconds."""
+    """Through which sequence a reader is complete, how many numbers were skipped up to there, and how long the oldest
+    commit after it has waited, in nanoseconds.
+    """
     row = await (await connection.execute(QUERIES["read_lag"], (reader,))).fetchone()
     assert row is not None, "this query always has a row"
     return row[0], row[1], row[2]

@@ -1,4 +1,6 @@
-"""The ingest route: bytes of an HTTP request to verdicts. Plain ASGI, because nothing is faster than nothing."""
+"""The ingest route: bytes of an HTTP request to verdicts. Plain ASGI, because the framework costs more than
+the route.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ from tidelock.ingest.cloudevents import binary_attributes, in_attributes, is_jso
 from tidelock.ingest.intake import Intake
 from tidelock.settings import Settings
 
-# Unpacking more than this takes milliseconds: elsewhere, so that other requests go on.
+# Decompressing more than this takes milliseconds: in a thread, so that other requests continue.
 _UNPACKED_INLINE_BYTES = 256 * 1024
-# Above this, looking through the escapes of a body takes milliseconds.
+# Above this size, scanning a body for escapes takes milliseconds.
 _ESCAPED_INLINE_BYTES = 1024 * 1024
 _KEY = KEY_HEADER.lower().encode()
 _CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
@@ -85,7 +87,7 @@ class IngestRoute:
 
     async def _decode(self, body: bytes, form: _Form) -> Body:
         if len(body) > _ESCAPED_INLINE_BYTES and (b"\\u" in body or has_long_run(body)):
-            # Escapes, and events beside a long number, are looked at one by one: elsewhere, so that others go on.
+            # Escapes, and events next to a long number, are checked one by one: in a thread, so that others continue.
             return await asyncio.to_thread(form.decode, body, self._events_max)
         return form.decode(body, self._events_max)
 
@@ -105,7 +107,7 @@ class IngestRoute:
         return plain
 
     async def _body(self, receive: Receive, held: HeldBytes) -> bytes:
-        """The body as it comes, and not a chunk more than is taken."""
+        """The body as it arrives, and no chunk beyond the limit."""
         chunks: list[bytes] = []
         size = 0
         more = True
@@ -127,13 +129,13 @@ class IngestRoute:
 
 
 class IngestBypass:
-    """Sends events straight to ingest, past the framework, which costs more than the route does.
+    """Sends events straight to ingest, bypassing the framework, which costs more than the route.
 
-    Everything else goes to the application. Both answer errors alike.
+    Everything else goes to the application. Both report errors alike.
     """
 
     path = "/v1/events"
-    #: what the metrics call it, as they do the framework's routes
+    #: its name in the metrics, like those of the framework's routes
     path_format = path
 
     def __init__(self, app: ASGIApp, ingest: IngestRoute, retry_after_s: int) -> None:
@@ -147,7 +149,7 @@ class IngestBypass:
             return
         scope["route"] = self
         try:
-            # Nothing is sent before everything that may fail is done.
+            # Nothing is sent before everything that can fail is done.
             await self._ingest(scope, receive, send)
         except Exception as error:
             await self._refusal(error)(scope, receive, send)
@@ -167,7 +169,7 @@ class HeldBytes:
         self.bytes = 0
 
     def add(self, size: int) -> None:
-        """Raises Overloaded when there is no room. One request alone always has it, or it would never be taken."""
+        """Raises Overloaded if there is no room. A single request always has room, or it could never be accepted."""
         budget = self._budget
         if budget.bytes + size > budget.bytes_max and budget.bytes > self.bytes:
             raise Overloaded(f"{budget.bytes} bytes of other requests are being processed; retry later")
@@ -176,7 +178,7 @@ class HeldBytes:
 
 
 class BodyBudget:
-    """All the bytes that requests may hold together, from the first chunk to the answer."""
+    """The bytes that all requests may hold together, from the first chunk to the response."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -192,12 +194,12 @@ class BodyBudget:
 
 
 class _Form(NamedTuple):
-    """What the headers of a request say about its body."""
+    """What a request's headers say about its body."""
 
     media_type: str
     #: of a CloudEvent in binary form
     attributes: dict[str, bytes] | None
-    #: the key that the request has for its only event
+    #: the key of the request's only event
     key: str | None
 
     @classmethod
@@ -217,7 +219,7 @@ class _Form(NamedTuple):
 
 
 def _media_type(content_type: bytes) -> tuple[str, str]:
-    """The media type and the charset; none given is JSON."""
+    """The media type and the charset; the default is JSON."""
     if not content_type.strip():
         return JSON, "utf-8"
     media_type, *parameters = content_type.decode("latin-1").split(";")

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus's form: what came in, what was answered, how long it took, what waits."""
+"""Metrics in Prometheus's format: requests, responses, times, queues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidelock.views.hub import HubState
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _EVENTS = (1, 10, 100, 500, 1_000, 2_500, 5_000, 10_000)
-#: route of requests that none takes
+#: route of requests that match no route
 _NO_ROUTE = "none"
 
 
@@ -39,7 +39,7 @@ class Metrics:
     def __init__(self, sequencer: Sequencer, feed: Feed, live: Callable[[], LiveState]) -> None:
         self.registry = registry = CollectorRegistry()
         verdicts = Counter("tidelock_events", "Events processed, by verdict", ["verdict"], registry=registry)
-        # Looked up once, and there from the start: a rate needs its zero.
+        # Looked up once, and present from the start: a rate needs its zero.
         self._accepted = verdicts.labels("accepted")
         self._duplicates = verdicts.labels("duplicate")
         self._conflicts = verdicts.labels("conflict")
@@ -50,7 +50,7 @@ class Metrics:
         self._request_seconds = Histogram(
             "tidelock_request_seconds", "Time to answer a request", ["route"], buckets=_SECONDS, registry=registry
         )
-        #: a look-up of labels costs more than counting
+        #: looking up labels costs more than counting
         self._kinds: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._commit_seconds = Histogram(
             "tidelock_commit_seconds",
@@ -112,7 +112,7 @@ class Metrics:
         self._skipped.set(committed.head.skipped)
 
     def looked(self, found: Checkup) -> None:
-        """What is known by looking only. It stays until the next look."""
+        """Values that have to be read. They stay until the next read."""
         health = found.health
         self._windows.windows = found.windows
         if health.head is not None:
@@ -138,7 +138,7 @@ class Metrics:
 
 
 class WindowMetrics(Collector):
-    """The metrics of the windows that were found last: what is gone is gone here too."""
+    """The metrics of the windows found last; those that are gone disappear here too."""
 
     def __init__(self) -> None:
         self.windows = NO_WINDOWS
@@ -170,14 +170,14 @@ class WindowMetrics(Collector):
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """Subscriptions of GraphQL, and the clients who have them."""
+    """GraphQL subscriptions and their clients."""
 
     hub: HubState
     connections: int
 
 
 class LiveMetrics(Collector):
-    """The metrics of subscriptions, looked up when somebody asks."""
+    """The metrics of subscriptions, read on request."""
 
     def __init__(self, state: Callable[[], LiveState]) -> None:
         self._state = state
@@ -215,7 +215,7 @@ class Measured:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Stays so when the client hangs up before it is answered.
+        # Kept if the client disconnects before the response.
         status = 499
         started = time.monotonic()
 
@@ -236,7 +236,7 @@ class Measured:
 
 
 class SequenceMetrics(Collector):
-    """Of one process, looked up when somebody asks."""
+    """Of one process, read on request."""
 
     def __init__(self, reservations: Reservations) -> None:
         self._reservations = reservations
@@ -269,7 +269,7 @@ class SequenceMetrics(Collector):
 
 
 class TriggerMetrics(Collector):
-    """Counted by this process, but for the outbox, which all share: it is looked at when somebody asks."""
+    """Counted by this process, except the outbox, which all share and which is read on request."""
 
     def __init__(self, workers: TriggerWorkers) -> None:
         self._workers = workers

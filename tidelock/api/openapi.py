@@ -42,7 +42,7 @@ _ERRORS = {
 
 _INGEST_ERRORS = (400, 401, 403, 413, 415, 429, 503)
 
-#: how the page groups them, in its order; those open to everybody need no key
+#: how the page groups them, in order; public ones need no key
 _GROUPS = {
     "Send": ("/v1/events",),
     "Read": ("/admin/events", "/v1/causality/{key}"),
@@ -141,9 +141,9 @@ def operation(
     errors: Sequence[int] = (),
     otherwise: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What FastAPI is told of a route whose handler reads and writes by itself.
+    """The description for FastAPI of a route whose handler reads and writes by itself.
 
-    `otherwise` says of parameters what they mean here, where that is something else than elsewhere.
+    `otherwise` describes parameters with a different meaning here.
     """
     described = [] if path is None else [{"in": "path", "required": True, **path}]
     for name in parameters:
@@ -159,7 +159,7 @@ def operation(
 
 
 def graphql_operations() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What FastAPI is told of `GET /graphql` and `POST /graphql`."""
+    """The description for FastAPI of `GET /graphql` and `POST /graphql`."""
     body = {"required": True, "content": {JSON: {"schema": ref("GraphQLRequest")}}}
     parameters = [
         {"in": "query", "name": name, "schema": {"type": "string"}, "description": about, "required": name == "query"}
@@ -188,7 +188,7 @@ def _graphql(summary: str, errors: Sequence[int], asked: Json) -> dict[str, Any]
 
 
 def describe(app: FastAPI, schemas: Json) -> None:
-    """Let the app serve the whole document, with the routes that FastAPI knows nothing of, and with further schemas."""
+    """Let the app serve the whole document, with the routes unknown to FastAPI and further schemas."""
     built: Json = {}
 
     def openapi() -> Json:
@@ -206,7 +206,7 @@ def describe(app: FastAPI, schemas: Json) -> None:
 
 
 def _grouped(paths: Json) -> Json:
-    """The paths in the order of the groups. A path that is in none is a mistake."""
+    """The paths in the order of the groups. A path in no group is an error."""
     group_of = {path: group for group, listed in _GROUPS.items() for path in listed}
     for path, operations in paths.items():
         for described in operations.values():
@@ -217,12 +217,12 @@ def _grouped(paths: Json) -> Json:
 
 
 def answer(about: str, schema: str) -> Json:
-    """An answer in JSON."""
+    """A response in JSON."""
     return {"description": about, "content": {JSON: {"schema": ref(schema)}}}
 
 
 def error(status: int) -> Json:
-    """An answer that is not a success."""
+    """A response that is not a success."""
     return answer(_ERRORS[status], "ErrorBody")
 
 
@@ -273,7 +273,7 @@ def _ingest() -> Json:
 
 
 class EventPage(msgspec.Struct):
-    """A page of events; `next` is the cursor of the page after, null on the last one."""
+    """A page of events; `next` is the cursor of the next page, null on the last one."""
 
     items: list[Recorded]
     next: str | None
@@ -287,7 +287,7 @@ class CausalityPage(msgspec.Struct):
 
 
 class RowPage(msgspec.Struct):
-    """A page of a table's rows: `tenant_id` and its columns; `next` is the cursor of the page after."""
+    """A page of a table's rows: `tenant_id` and its columns; `next` is the cursor of the next page."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -304,7 +304,7 @@ def ref(name: str) -> Json:
 
 
 def components() -> Json:
-    """Every named schema: those of answers come from the types they are encoded from."""
+    """Every named schema: those of responses come from the types they are encoded from."""
     types = [Answer, EventPage, CausalityPage, RowPage, Usage, Explanation, ErrorBody, Health, EventHealth, Alive]
     _, answers = msgspec.json.schema_components(types, ref_template=_REF)
     sent = {"Event": _event(), "CloudEvent": _cloudevent(), "GraphQLRequest": _graphql_request()}

@@ -1,7 +1,7 @@
-"""What operators ask over HTTP: is it alive and ready, how far are the readers, what was answered, what holds.
+"""HTTP for operators: liveness and readiness, progress of the readers, recent activity, current definitions.
 
-Probes and metrics first; then the answers of the last minutes, the definitions in force, and whether the ledger is
-still what was recorded.
+Probes and metrics first; then the activity of the last minutes, the definitions in force, and the verification of the
+ledger.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.views.catalog import CatalogReader
 
-#: which windows `/admin/event-health` tells of
+#: which windows `/admin/event-health` reports
 HEALTH = ("tenantId", "window")
 
 #: reads from the database what a metric shows
@@ -63,7 +63,7 @@ class HealthRoutes:
         probes: Sequence[Probe],
         measures: Sequence[Measure] = (),
     ) -> None:
-        """`measures` are taken before metrics are shown."""
+        """`measures` run before metrics are returned."""
         self._connections = connections
         self._access = access
         self._metrics = metrics
@@ -103,7 +103,7 @@ class HealthRoutes:
             for measure in self._measures:
                 await self._connections.ask(measure)
         except TidelockError:
-            pass  # what is measured here is wanted most when the database is away
+            pass  # these metrics are needed most when the database is unavailable
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     def _not_ready(self, health: Health) -> Response:
@@ -125,9 +125,9 @@ class TableForm(msgspec.Struct, frozen=True):
 
 
 class DefinitionsInForce(msgspec.Struct, frozen=True, rename="camel"):
-    """What the tables are made by. `version` is null, and nothing is folded yet, before a fold has run.
+    """The definitions that the tables follow. `version` is null before a fold has run.
 
-    `changed` names what this server's settings say otherwise: it holds once a fold has replayed it.
+    `changed` lists what differs in this server's settings, which takes effect once a fold has replayed it.
     """
 
     version: int | None
@@ -219,7 +219,7 @@ def admin_schemas() -> Json:
 
 
 def _changed(folded: Definitions, declared: Definitions) -> list[str]:
-    """Paths of what differs, such as `meters.api_calls`."""
+    """Paths of the differences, such as `meters.api_calls`."""
     old, new = _paths(folded), _paths(declared)
     return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
 

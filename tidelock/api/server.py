@@ -1,4 +1,4 @@
-"""The HTTP application: every route, what it may answer, and how errors look."""
+"""The HTTP application: every route, its responses, and the form of errors."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ class Parts:
     keys: KeyNews
     #: for lists, which may take long
     reads: Connections
-    #: for explanations, which may take longer: lists must not wait behind them
+    #: for explanations, which may take longer: lists must not wait for them
     explains: Connections
-    #: for keys and health: they must not wait behind a long list
+    #: for keys and health, which must not wait for a long list
     short: Connections
     database: Database
     triggers: TriggerWorkers
     verifying: Verifying
     gate: Gate
-    #: the readers that health tells of
+    #: the readers that health reports
     probes: Sequence[Probe] = ()
 
 
 class Console(Protocol):
-    """Pages for people: it answers what no route of the API takes, and asks that API itself."""
+    """Pages for people: it serves what no route of the API matches, and calls that API itself."""
 
     def attach(self, api: ASGIApp, access: Access) -> None: ...
 
@@ -110,7 +110,7 @@ register_url_convertor("anykey", _AnyKey())
 def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     """The application over an open ledger."""
     settings = parts.settings
-    # A path has one spelling; and the docs pages come from here, not from a CDN.
+    # A path has one spelling, and the docs pages are served from here, not from a CDN.
     app = FastAPI(title="Tidelock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     access = Access(parts.short, parts.keys, settings.key_cache_s)
     places = ClientSlots(settings.live_connections_max, "GraphQL clients of this tenant")
@@ -123,7 +123,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     metrics.registry.register(GateMetrics(parts.gate))
     health = HealthRoutes(parts.short, access, metrics, settings, probes=parts.probes, measures=[watched.look])
     app.router.routes[:0] = [
-        # As probes ask: HEAD too, which the document need not tell twice.
+        # For probes: HEAD too, which the document need not repeat.
         Route("/healthz", health.alive, include_in_schema=False),
         Route("/readyz", health.ready, include_in_schema=False),
         Route(IngestBypass.path, ingest, methods=["POST"], include_in_schema=False),
@@ -243,5 +243,5 @@ async def _websocket_only(_: Request) -> Response:
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    """Also for WebSocket, where the framework would say 403."""
+    """Also for WebSocket, where the framework would return 403."""
     raise HTTPException(404)

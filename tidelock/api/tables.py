@@ -1,4 +1,4 @@
-"""The fold's tables over HTTP: any of them, the ones people ask for by name, usage, and why a counter is what it is."""
+"""The fold's tables over HTTP: any of them, the common ones by name, usage, and explanations of counters."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ EXPLAIN = ("metric", "customerRef", "period", "group", "groupNull", "asOf", "ten
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A table as a list of its own, with parameters for what it is mostly asked for."""
+    """A table with its own route and parameters for common requests."""
 
     table: str
-    #: parameter -> the column it names a value of
+    #: parameter -> the column it filters
     equal: Mapping[str, str] = field(default_factory=dict)
     #: the timestamp that `from` and `to` are about
     time: str | None = None
@@ -70,7 +70,7 @@ class Tables:
     """The handlers of the fold's tables."""
 
     def __init__(self, connections: Connections, explains: Connections, access: Access, settings: Settings) -> None:
-        """`explains` are for what is read from the events themselves."""
+        """`explains` is for what is read from the events themselves."""
         self._connections = connections
         self._explains = explains
         self._access = access
@@ -142,10 +142,10 @@ class Tables:
                 return await read_open_rows(connection, catalog, selection, rows_max=limit)
             return await read_rows(connection, selection, rows_max=limit, bytes_max=self._settings.page_bytes_max)
         except psycopg.ProgrammingError as error:
-            # Declared, and made by the fold when it first runs.
+            # Declared, and created by the fold when it first runs.
             if catalog.version is None and isinstance(error, psycopg.errors.UndefinedTable):
                 return SelectedRows([], None)
-            # Between the two looks the fold has given the table another shape.
+            # Between the two reads the fold has changed the table's shape.
             if (await self._catalogs.read(connection)).version == catalog.version:
                 raise
         return await self._read(connection, listed, parameters, tenant_id, limit)

@@ -1,4 +1,4 @@
-"""Triggers over HTTP: made, changed and ended, what became of their webhooks, and the document of all that."""
+"""Triggers over HTTP: create, change and delete them, see their deliveries, and the document of all that."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Triggers:
 
 
 def delivery_form(row: DeliveryRow) -> dict[str, Any]:
-    """What is told of a delivery outside."""
+    """A delivery as shown outside."""
     return {
         "eventId": row.event_id,
         "eventType": row.event_type,
@@ -123,7 +123,7 @@ def delivery_form(row: DeliveryRow) -> dict[str, Any]:
 
 
 def attempt_form(attempt: Attempt) -> dict[str, Any]:
-    """What is told of an attempt outside."""
+    """An attempt as shown outside."""
     return {
         "number": attempt.number,
         "sentAt": _instant(attempt.sent_at),

@@ -1,8 +1,8 @@
-"""Verifying a ledger that is served: the checks of `tidelock verify` in a process of their own, one run at a time.
+"""Verifying a ledger that is served: the checks of `tidelock verify` in a separate process, one run at a time.
 
-Hashing every event keeps a processor busy for as long as it takes: in this process every request would wait for it.
-`python -m tidelock.api.verification` is that process; what to check comes on its standard input, not among its
-arguments, which everybody on the machine could read.
+Hashing every event keeps a processor busy throughout: in this process every request would wait. `python -m
+tidelock.api.verification` is that process; its task comes on standard input, not in arguments, which everybody on the
+machine could read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelock.ledger.findings import Check
 from tidelock.ledger.verify import verify
 from tidelock.postgres.database import Database
 
-# How often progress is told; and the longest line that is read of the other process.
+# How often progress is reported; and the longest line read from the other process.
 _TOLD_S, _LINE_BYTES_MAX = 0.25, 2**20
 _GENTLY = 10
 
@@ -31,7 +31,7 @@ State = Literal["none", "running", "done", "stopped", "failed"]
 
 
 class Verification(msgspec.Struct, frozen=True, rename="camel"):
-    """A run of the checks of the ledger: `done` of `total` sequences while it is running, what was found after it."""
+    """A run of the checks of the ledger: `done` of `total` sequences while it is running, the findings afterwards."""
 
     state: State
     started_at: str | None = None
@@ -63,7 +63,7 @@ class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verifying:
-    """The last run, and the one under way."""
+    """The last run, and the current one."""
 
     def __init__(self, database: Database, anchor: Path) -> None:
         self._database = database
@@ -72,7 +72,7 @@ class Verifying:
         self._run: asyncio.Task[None] | None = None
 
     def start(self) -> Verification:
-        """Begin, unless one is under way."""
+        """Start one, unless one is running."""
         if self.state.state != "running":
             self.state = Verification("running", started_at=_now())
             self._run = asyncio.create_task(self._follow(), name="verify")
@@ -155,7 +155,7 @@ def _tell(told: _Told) -> None:
 
 
 if __name__ == "__main__":
-    # Whoever sends and reads events goes first.
+    # Producers and readers go first.
     os.nice(_GENTLY)
     with suppress(BrokenPipeError, KeyboardInterrupt):
         _check()

@@ -25,20 +25,20 @@ QUERIES = load("tidelock.changes", "sql/changes.sql")
 
 Connection = psycopg.Connection[Any]
 
-# What is in memory at a time: segments have at most so many changes, and many small ones make a page.
+# What is in memory at a time: a segment has at most this many changes, and many small ones form a page.
 _PAGE_ROWS = 20_000
 _PAGE_PARTS = 500
-# What the changes of a table are in order by.
+# The order of a table's changes.
 _ORDER = ("source_timestamp", "key", "tenant_id")
 
-# Segments removed by one statement: none holds its locks for long.
+# Segments removed per statement, so that none holds its locks for long.
 _BATCH = 1_000
 #: no sequence and no source timestamp in the log is greater
 SEQUENCE_MAX = 2**63 - 2
 
 #: the source timestamp, key and tenant of a change
 Position = tuple[int, str, str]
-#: what a reader keeps of some changes of a table; None: nothing of them
+#: which of a table's changes a reader wants; None: none of them
 Seen = Callable[[str, pa.Table], pa.Table | None]
 
 
@@ -51,12 +51,12 @@ class Frontier(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """What one look at the database gives."""
+    """What one read of the database returns."""
 
     frontier: Frontier
     #: of the definitions; None before the fold has ever run
     version: int | None
-    #: changes through this source timestamp may be gone
+    #: changes through this source timestamp may have expired
     pruned: int
 
 
@@ -65,11 +65,11 @@ class LogCursor(NamedTuple):
 
     last_sequence: int
     table_name: str
-    #: by lane, the first part that was not read to its end
+    #: by lane, the first part not read to its end
     parts: tuple[int, ...]
-    #: the last change that was read, where lanes have others behind it in parts that were read; None: nowhere
+    #: the last change read, if lanes have further ones in parts already read; None: they have none
     last: Position | None
-    #: source timestamp through which nothing before was left out
+    #: source timestamp through which nothing was skipped
     complete_through: int
 
 
@@ -84,23 +84,23 @@ class TableChanges(NamedTuple):
 
 
 class LogPage(NamedTuple):
-    """Changes that follow each other in the log."""
+    """Consecutive changes of the log."""
 
     #: ranges one after another, and tables within a range
     changes: Sequence[TableChanges]
-    #: where the next page begins; None: there is none
+    #: where the next page begins; None: this is the last
     cursor: LogCursor | None
 
 
 class _Part(NamedTuple):
-    """A segment, as it is stored."""
+    """A segment as stored."""
 
     last_sequence: int
     table_name: str
     lane: int
     part: int
     last_source_timestamp: int
-    #: of those parts of its lane that are still to be read, and how many these are
+    #: of the unread parts of its lane, and their number
     turn: int
     turns: int
     segment: bytes
@@ -154,13 +154,13 @@ def read_page(
         changes += (TableChanges(last_sequence, name, each) for each in read.changes(partial(seen, name)))
     if not more:
         return LogPage(changes, None)
-    # The last range may go on in the next page.
+    # The last range may continue in the next page.
     ended = [part.last_source_timestamp for part in parts if part.last_sequence < parts[-1].last_sequence]
     return LogPage(changes, read.cursor(max([cursor.complete_through, *ended])))
 
 
 def ensure_kept(complete_through: int, *, pruned: int) -> None:
-    """Raises ResumeExpired where changes after a source timestamp may be gone."""
+    """Raises ResumeExpired if changes after a source timestamp may have expired."""
     if complete_through < pruned:
         raise expired(complete_through)
 
@@ -175,7 +175,7 @@ def expired(after: int) -> ResumeExpired:
 def prune(connection: Connection, retention_ns: int, keep_after_sequence: int | None = None) -> int:
     """Remove segments older than the retention; returns how many.
 
-    Never what a durable reader has not read, whose cursors are looked at here, nor ranges that end after
+    Never changes that a durable reader, whose cursors are checked here, has not read, nor ranges that end after
     `keep_after_sequence`.
     """
     keep_after = SEQUENCE_MAX if keep_after_sequence is None else keep_after_sequence
@@ -190,10 +190,10 @@ def prune(connection: Connection, retention_ns: int, keep_after_sequence: int | 
 
 
 class _Lanes:
-    """Changes of one table and range that are read together, of all its lanes.
+    """Changes of one table and range that are read together, from all its lanes.
 
-    Of lanes that go on in the next page the one that ends first says how far these can be told: another may have
-    changes that come before what it has next.
+    Among lanes that continue in the next page, the one that ends first limits how far they can be returned: the next
+    part of a lane may come before changes of another.
     """
 
     def __init__(self, parts: Sequence[_Part], cursor: LogCursor) -> None:
@@ -204,7 +204,7 @@ class _Lanes:
         self._after = cursor.last if same else None
         lasts = {part.lane: (part, changes) for part, changes in zip(parts, self._decoded, strict=True)}
         going_on = [_position(changes, -1) for part, changes in lasts.values() if part.turn < part.turns]
-        # One lane alone is told as far as it was read.
+        # A single lane is returned as far as it was read.
         self._through = min(going_on) if going_on and len(lasts) > 1 else None
 
     def changes(self, seen: Callable[[pa.Table], pa.Table | None]) -> list[pa.Table]:
@@ -227,14 +227,14 @@ class _Lanes:
         return LogCursor(last_sequence, table_name, tuple(firsts), self._through, complete_through)
 
     def _told(self, changes: pa.Table) -> pa.Table:
-        """Those behind the ones that were told before, and before those that must wait."""
+        """Those after the ones already returned and before those that must wait."""
         start = 0 if self._after is None else _count(changes, self._after)
         stop = changes.num_rows if self._through is None else _count(changes, self._through)
         return changes.slice(start, stop - start)
 
 
 def _count(changes: pa.Table, last: Position) -> int:
-    """How many changes come up to and with one."""
+    """How many changes there are up to and including one."""
     return bisect_right(range(changes.num_rows), last, key=lambda number: _position(changes, number))
 
 

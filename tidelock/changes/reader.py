@@ -32,11 +32,11 @@ from tidelock.columns import ColumnType, Form, decimal_form, forms_of, row_form
 #: column -> int (instants are nanoseconds), Decimal, str, bool, float, date or None
 Row = dict[str, Any]
 
-# What is made Python values at a time takes a millisecond or two, and not much memory even where rows are large.
+# Converting this many to Python values takes a millisecond or two, and little memory even if rows are large.
 _ROWS = 250
 _BYTES = 2**20
 
-# What values of these types are inside.
+# The Python types of values inside.
 _INSIDE = {"decimal": Decimal, "timestamp": int, "json": str}
 
 
@@ -47,7 +47,7 @@ class Change(NamedTuple):
     source_timestamp: int
     tenant_id: str
     key: str
-    #: None: there was none before, or there is none any more
+    #: None: there was none before, or there is none now
     old: Row | None
     new: Row | None
 
@@ -61,19 +61,21 @@ class Change(NamedTuple):
 class ChangedRange:
     """The changes of one range of the fold."""
 
-    #: sequence that the range ends with: who has these is complete through it
+    #: last sequence of the range: a reader that has these is complete through it
     last_sequence: int
     #: to be read before the next batch
     changes: Iterator[Change]
 
 
 def pruned_through(connection: psycopg.Connection[Any]) -> int:
-    """The source timestamp from which on every change is there: the earliest that may be given as `after`."""
+    """The source timestamp from which every change is retained: the earliest valid `after`."""
     return int(_one(connection, "pruned", ()))
 
 
 def before_last(connection: psycopg.Connection[Any], table: str, count: int) -> int:
-    """An `after` with which a reader has a table's last `count` changes, or all that are kept, and few before them."""
+    """An `after` with which a reader gets a table's last `count` changes, or all that are retained, and few before
+    them.
+    """
     return max(pruned_through(connection), int(_one(connection, "before_last", (table, count))))
 
 
@@ -84,9 +86,9 @@ def read_changes(
     through: int | None = None,
     tables: Collection[str] | None = None,
 ) -> Iterator[Change]:
-    """Changes with source timestamps above `after`, up to and with `through`, or to the last there is.
+    """Changes with source timestamps above `after`, up to and including `through`, or to the end.
 
-    Raises ResumeExpired when some of them are gone, at once or on the way.
+    Raises ResumeExpired if some have expired, at once or on the way.
     """
     until = SEQUENCE_MAX if through is None else through
     for found in _ranges(connection, beginning(after), tables, after=after, until=until):
@@ -97,7 +99,7 @@ def read_changes(
 def changes_after(
     connection: psycopg.Connection[Any], last: Change, *, tables: Collection[str] | None = None
 ) -> Iterator[Change]:
-    """Changes that come after one in their order, for who was interrupted there. Raises ResumeExpired."""
+    """Changes after one of them, for a reader that was interrupted there. Raises ResumeExpired."""
     found = read_changes(connection, after=last.source_timestamp - 1, tables=tables)
     return (change for change in found if change.place > last.place)
 
@@ -111,7 +113,7 @@ def read_batches(
 ) -> Iterator[ChangedRange]:
     """Changes of the ranges that end after a sequence of the ledger, range by range: for readers with a cursor.
 
-    Ranges that changed none of the tables are left out. Raises ResumeExpired.
+    Ranges that changed none of the tables are omitted. Raises ResumeExpired.
     """
     time = int(_one(connection, "time_of_sequence", (after,)))
     return _ranges(connection, beginning(time, last_sequence=after), tables, through=through)
@@ -175,9 +177,9 @@ def _changes(found: Iterable[TableChanges]) -> Iterator[Change]:
 
 
 def slices(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Parts of it that are quickly made Python values."""
+    """Parts that are quickly converted to Python values."""
     for batch in rows.combine_chunks().to_batches():
-        # At most so many, and fewer where they are large.
+        # At most this many, and fewer if they are large.
         step = max(1, min(_ROWS, _BYTES * int(batch.num_rows) // max(1, int(batch.nbytes))))
         for start in range(0, batch.num_rows, step):
             yield batch.slice(start, step)
@@ -195,7 +197,7 @@ def decimals_of(texts: list[str | None]) -> list[Decimal | None]:
 
 
 def change_forms(columns: Mapping[str, ColumnType]) -> Callable[[Change], dict[str, object]]:
-    """What makes the forms of a table's changes, ready to be encoded: `{"sourceTimestamp", "key", "old", "new"}`."""
+    """The function that formats a table's changes for encoding: `{"sourceTimestamp", "key", "old", "new"}`."""
     forms = column_forms(columns)
 
     def row(values: Row | None, tenant_id: str) -> dict[str, object] | None:
@@ -213,7 +215,7 @@ def change_forms(columns: Mapping[str, ColumnType]) -> Callable[[Change], dict[s
 
 
 def column_forms(columns: Mapping[str, ColumnType]) -> dict[str, Form]:
-    """The forms of the columns of changes, of which some may be older than the table's present definition."""
+    """The formats of the columns of changes, some of which may be older than the table's current definition."""
     return {name: _tolerant(_INSIDE[columns[name].name], form) for name, form in forms_of(columns).items()}
 
 
@@ -235,12 +237,12 @@ def _structs(rows: pa.StructArray) -> list[Row | None]:
 
 
 def _values(values: pa.Array) -> list[Any]:
-    # By way of texts decimals take a fifth of the time.
+    # Via strings, decimals take a fifth of the time.
     return decimals_of(values.cast(pa.string()).to_pylist()) if pa.types.is_decimal(values.type) else values.to_pylist()
 
 
 def _tolerant(inside: type, form: Form) -> Form:
-    """A change from before the definition changed may have values of another type, which have no form here."""
+    """A change from before the definition changed may have values of another type, which have no format here."""
 
     def shown(value: object) -> object:
         if isinstance(value, inside):

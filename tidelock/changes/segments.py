@@ -1,9 +1,9 @@
 """Segments: changes of one table and range as compressed Arrow, so that a change costs bytes, not a database row.
 
-A segment is an Arrow IPC stream, zstd. In its first form it was a table of tenant, key, time, old and new row. In the
-second, which the schema's metadata names, texts are dictionaries, everything is a vector of integers, and of old rows
-there are only those that are not the row that the key's previous change in the segment left. Both decode to the same
-rows. Of 10,000 counters with quantities in cents a change took 92.7 bytes in the first form, and takes 15.6.
+A segment is an Arrow IPC stream, zstd. The first form was a table of tenant, key, time, old and new row. In the second,
+named in the schema's metadata, strings are dictionaries, everything is a vector of integers, and an old row is stored
+only if it is not the row left by the key's previous change in the segment. Both decode to the same rows. Of 10,000
+counters with quantities in cents a change took 92.7 bytes in the first form, and takes 15.6.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tidelock.arrow import arrow_type, column, each
 from tidelock.changes.vectors import Form, Ints, Packing, Planes, Unpacking
 from tidelock.columns import ColumnType
 
-#: changes of one segment: what a reader has in memory of a table and lane at a time
+#: changes of one segment: what a reader holds in memory of a table and lane at a time
 ROWS_MAX = 20_000
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 _FORM, _SECOND = b"tidelock.changes", b"2"
 _BODY = pa.schema([(name, pa.binary()) for name in ("layout", "texts", "planes")], {_FORM: _SECOND})
-# What the old row of a change is.
+# Kinds of old rows of a change.
 _NONE, _PREVIOUS, _EXPLICIT = range(3)
 
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
@@ -42,7 +42,7 @@ _Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a range's changes, and what a row of `changes` tells of it."""
+    """A part of a range's changes, and its description in a row of `changes`."""
 
     rows: int
     first_source_timestamp: int
@@ -53,19 +53,19 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """Changes of a table in order: by source timestamp, then key, then tenant. Texts may be dictionaries."""
+    """Changes of a table in order: by source timestamp, then key, then tenant. Strings may be dictionaries."""
 
     tenant_id: pa.Array
     key: pa.Array
     source_timestamp: pa.Array
-    #: the table's columns: the new row of every change, anything where it has none
+    #: the table's columns: the new row of every change, any value if it has none
     rows: pa.Table
-    #: where the old row is. From 0 on: it is the new row of that change, an earlier one; -1: there was none;
-    #: below: row -(before + 2) of `old_rows`
+    #: where the old row is. 0 or more: the new row of that earlier change; -1: there was none; below: row -(before + 2)
+    #: of `old_rows`
     before: Ints
-    #: old rows that no change here made
+    #: old rows that no change here produced
     old_rows: pa.Table
-    #: False where a change removes the row; None: nowhere
+    #: False if a change removes the row; None: no change does
     exists: _Bools | None = None
 
     def filter(self, chosen: pa.Array) -> Changes:
@@ -85,7 +85,7 @@ class Changes:
 
 
 def change_schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
-    """What a table's changes look like: old and new have its columns, and are null where there was no row."""
+    """The schema of a table's changes: old and new have its columns, and are null if there was no row."""
     return _schema([pa.field(name, arrow_type(type_)) for name, type_ in columns.items()])
 
 
@@ -130,7 +130,7 @@ def changes_of(table: pa.Table) -> Changes:
     previous = _previous(identities, _sorted(identities))
     existed, exists = _numpy(old.is_valid()), _numpy(new.is_valid())
     rows, old_rows = (pa.table({field.name: side.field(field.name) for field in side.type}) for side in (new, old))
-    # Where the previous change left a row that may be the old one; the last columns are what changes most.
+    # Where the previous change left a row that may be the old one; the last columns change most often.
     kept = np.flatnonzero(existed & (previous >= 0) & exists[previous])
     for name in reversed(rows.column_names) if len(kept) else ():
         same = _same(column(old_rows, name).take(kept), column(rows, name).take(previous[kept]))
@@ -162,9 +162,10 @@ class _Column(NamedTuple):
 
     name: str
     type: str
-    #: values, or numbers of texts; of decimals beyond 64 bits the upper half next; then 0 for nulls, if there are some
+    #: values, or numbers of strings; for decimals beyond 64 bits the upper half next; then 0 for nulls, if there are
+    #: any
     vectors: list[Ints]
-    #: there is an upper half; there are nulls
+    #: whether there is an upper half; whether there are nulls
     wide: bool
     nullable: bool
     texts: pa.StringArray | None
@@ -196,7 +197,7 @@ class _Column(NamedTuple):
 
 
 class _Whole(NamedTuple):
-    """All changes that are cut into segments; columns have new rows and behind them the old ones."""
+    """All changes to be cut into segments; columns have the new rows followed by the old ones."""
 
     tenant: _Column
     key: _Column
@@ -209,7 +210,7 @@ class _Whole(NamedTuple):
     def of(cls, changes: Changes) -> _Whole:
         before = changes.before
         if changes.exists is not None:
-            # What removes a row leaves none.
+            # A removal leaves no row.
             before = np.where((before >= 0) & ~changes.exists[np.maximum(before, 0)], -1, before)
         return cls(
             _Column.of("tenant_id", changes.tenant_id),
@@ -225,7 +226,7 @@ class _Whole(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What a segment of the second form has, beside texts and planes."""
+    """What a segment of the second form has, besides strings and planes."""
 
     rows: int
     old_rows: int
@@ -235,12 +236,12 @@ class _Layout(NamedTuple):
     news: list[Form]
     #: of columns
     olds: list[Form]
-    #: texts and bytes of each dictionary, and how its lengths are packed: tenants, keys, columns
+    #: strings and bytes of each dictionary, and how its lengths are packed: tenants, keys, columns
     dictionaries: list[tuple[int, int, Form]]
 
 
 def _segment(whole: _Whole, start: int, stop: int) -> Segment:
-    """One segment: what is known of every change, then its columns, and the explicit old rows beside them."""
+    """One segment: the description of every change, then its columns and explicit old rows."""
     length = stop - start
     texts = _Texts()
     tenants, keys = (texts.put(each.vectors[0][start:stop], each.texts) for each in (whole.tenant, whole.key))
@@ -275,7 +276,7 @@ def _segment(whole: _Whole, start: int, stop: int) -> Segment:
 
 
 class _Texts:
-    """The dictionaries of a segment: of all texts those that it has, in the order in which they come."""
+    """The dictionaries of a segment: only the strings it contains, in order of appearance."""
 
     def __init__(self) -> None:
         self.sizes: list[tuple[int, int, Form]] = []
@@ -283,9 +284,9 @@ class _Texts:
         self.planes: list[bytes] = []
 
     def put(self, numbers: Ints, texts: pa.StringArray) -> Ints:
-        """The numbers that texts have in the segment, for those they have in a larger dictionary."""
+        """The numbers of strings in the segment, given those in a larger dictionary."""
         places = np.arange(len(numbers))
-        # Where a number comes first: of several places to write to one, the last wins.
+        # Where a number occurs first: of several writes to one place, the last wins.
         first = np.empty(max(len(texts), 1), np.int64)
         first[numbers[::-1]] = places[::-1]
         first_of = first.take(numbers)
@@ -350,7 +351,7 @@ class _Chains:
         self._made: dict[tuple[int, int], tuple[Ints, Ints]] = {}
 
     def take(self, news: Unpacking, olds: Unpacking) -> tuple[Ints, Ints]:
-        """The old and new values of the next vector: one and the same, where no change has another."""
+        """The old and new values of the next vector: identical, if no change altered them."""
         old = olds.take()
         new = news.take(lambda steps: self._summed(steps, old))
         if (made := self._made.get((id(old), id(new)))) is None:
@@ -359,7 +360,7 @@ class _Chains:
         return made
 
     def _summed(self, steps: Ints, old: Ints) -> Ints:
-        """Values from how much each differs from the one that it replaces."""
+        """Values from their differences to the values they replace."""
         sums = np.cumsum(steps.take(self._order))
         before = sums[self._before]
         before[:1] = 0
@@ -370,7 +371,7 @@ class _Chains:
 
 
 class _Arrays:
-    """Arrow columns of vectors; those of the same vectors are made once."""
+    """Arrow columns of vectors; those of the same vectors are built once."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], pa.Array] = {}
@@ -424,7 +425,7 @@ def _type(text: str) -> pa.DataType:
 
 
 def _previous(identities: Ints, order: Ints) -> Ints:
-    """Where the change before of the same row is; -1: there is none."""
+    """Where the previous change of the same row is; -1: there is none."""
     by_row = identities.take(order)
     previous = np.full(len(identities), -1)
     previous[order[1:]] = np.where(by_row[1:] == by_row[:-1], order[:-1], -1)
@@ -439,13 +440,13 @@ def _replaced(kinds: Ints, previous: Ints) -> Ints:
 
 
 def _sorted(identities: Ints) -> Ints:
-    """Where they are, by their numbers; 16 bits are sorted in a tenth of the time."""
+    """Their positions, sorted by number; 16 bits are sorted in a tenth of the time."""
     small = len(identities) and identities.max() < 2**16
     return (identities.astype(np.uint16) if small else identities).argsort(kind="stable")
 
 
 def _identities(tenants: Ints, keys: Ints) -> Ints:
-    """Numbers that tell rows apart."""
+    """Numbers that identify rows."""
     return keys if not tenants.any() else tenants * (keys.max() + 1) + keys
 
 

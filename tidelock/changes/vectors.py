@@ -1,8 +1,9 @@
-"""Vectors: columns of 64-bit integers in few bytes, by what is known of them: a row before, or another column.
+"""Vectors: columns of 64-bit integers in few bytes, predicted from the previous row or another column. A vector is
+stored as its difference from the best predictor, chosen by a sample.
 
-A vector is stored as its difference from what predicts it best; a sample decides. What remains is divided by its
-common divisor (times in whole milliseconds, amounts in cents) and split into planes: all lowest bytes, then all second
-ones. A plane of zeros costs nothing, and zstd packs each of the others by its own distribution.
+The remainder is divided by its common divisor (times in whole milliseconds, amounts in cents) and split into planes:
+all lowest bytes, then all second ones. A plane of zeros costs nothing, and zstd compresses each of the others by its
+own distribution.
 
 Arithmetic wraps at 64 bits, so every difference is exact.
 """
@@ -17,18 +18,18 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-#: as it is; as differences from the row before; from the row that it replaces
+#: plain; as differences from the previous row; from the row it replaces
 PLAIN, STEPS, REPLACED = range(3)
 
-# Values that a decision is made by, and the bits each must save to make up for another divisor.
+# The sample size of a decision, and the bits each value must save to make up for another divisor.
 _SAMPLE = 128
 _MARGIN = 2
-# Fewer are not worth a decision.
+# Fewer values are not worth a decision.
 _FEW = 50
 
 
 class Form(NamedTuple):
-    """How a vector is made again from what is stored."""
+    """How a vector is restored from what is stored."""
 
     kind: int
     #: number of the vector to add; -1: none
@@ -37,7 +38,7 @@ class Form(NamedTuple):
     divisor: int
     #: bytes of a value
     width: int
-    #: of differences from the row before
+    #: of differences from the previous row
     first: int
 
 
@@ -45,7 +46,7 @@ class Packing:
     """Vectors of one length, packed one after another."""
 
     def __init__(self, length: int, known: Iterable[Ints] = ()) -> None:
-        """`known`: vectors that the reader has without unpacking them."""
+        """`known`: vectors that the reader has already."""
         self.forms: list[Form] = []
         self.planes: list[bytes] = []
         self._length = length
@@ -89,7 +90,7 @@ class Packing:
         rests = np.array(kinds)[:, None] - np.array(self._bases)
         bits = _bits(rests).sum(axis=2)
         bits[:, 1:] += _MARGIN * len(values)
-        # Plain vectors are unpacked in the least time.
+        # Plain vectors are the fastest to unpack.
         bits[1:] += 2
         kind, base = divmod(int(bits.argmin()), len(self._bases))
         return kind, base - 1
@@ -104,7 +105,7 @@ class Packing:
 
 
 def _bits(values: Ints) -> npt.NDArray[np.int32]:
-    """About how many bits a value has: the exponent of a float."""
+    """Roughly the number of bits of a value: the exponent of a float."""
     exponents: npt.NDArray[np.int32] = np.abs(values).astype(np.float32).view(np.int32) >> 23
     return (exponents - 126).clip(0)
 
@@ -124,7 +125,7 @@ class Unpacking:
         form = next(self._forms)
         vector = self._stored(form)
         self._known.append(vector)
-        # One that is another's is made once.
+        # A vector equal to another is built once.
         made = (form.kind, form.first, id(vector))
         if form.kind == STEPS:
             if made not in self._made:
@@ -156,7 +157,7 @@ class Planes:
         self._data = np.frombuffer(data, np.uint8)
 
     def part(self, length: int, forms: Iterable[Form]) -> Planes:
-        """Those of the next vectors, of one length, which are taken off."""
+        """Those of the next vectors, of one length, which are consumed."""
         size = length * sum(form.width for form in forms)
         part, self._data = Planes(self._data[:size]), self._data[size:]
         return part

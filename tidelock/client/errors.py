@@ -1,4 +1,4 @@
-"""What can go wrong, and what is worth another try."""
+"""What can fail, and what is worth retrying."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import httpx
 
-#: the server cannot take it now; nothing was recorded, or a retry says `duplicate`
+#: the server cannot accept it now; nothing was recorded, or a retry gives `duplicate`
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-#: why the server ends a subscription that can go on where it was
+#: why the server ends a subscription that can be resumed
 AGAIN = frozenset({"closed", "internal_error", "overloaded", "slow_subscriber", "unavailable"})
 _FIRST_S = 0.1
-#: longest pause between two tries, where the server does not ask for a longer one
+#: longest pause between two tries, unless the server asks for a longer one
 PAUSE_S_MAX = 10.0
 _RETRY_AFTER_S_MAX = 60.0
 
 
 class Refused(Exception):
-    """The server understood and said no: trying again would not help."""
+    """The server understood and refused: retrying would not help."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(f"{message} ({code})")
@@ -30,17 +30,17 @@ class Refused(Exception):
 
 
 class NoAnswer(Exception):
-    """No answer that settles it, after every try. What was sent may have been recorded: send it again as it was."""
+    """No conclusive response after all tries. The events may have been recorded: send them again unchanged."""
 
 
 def pauses(tries: int, chance: Random, pause_max_s: float) -> Iterator[float]:
-    """Seconds before each further try: twice as long each time, and never all clients at once."""
+    """Seconds before each retry: doubling each time, with jitter so that clients do not retry together."""
     for number in range(tries - 1):
         yield min(pause_max_s, _FIRST_S * 2**number) * chance.uniform(0.5, 1.0)
 
 
 def settled(answer: httpx.Response) -> bool:
-    """Whether this is the server's last word. Raises Refused if it says no."""
+    """Whether this response is final. Raises Refused if it is a refusal."""
     if answer.is_success:
         return True
     if answer.status_code in _LATER:
@@ -49,7 +49,7 @@ def settled(answer: httpx.Response) -> bool:
 
 
 def decoded(answer: httpx.Response, numbers: Callable[[str], Any] = float) -> Any:
-    """What a settled answer says, numbers with a point as `numbers`. Raises Refused for no JSON, as a proxy's page."""
+    """The body of a final response, decimals as `numbers`. Raises Refused if it is not JSON, such as a proxy's page."""
     try:
         return json.loads(answer.content, parse_float=numbers)
     except ValueError:
@@ -65,7 +65,7 @@ def refusal(answer: httpx.Response) -> Refused:
 
 
 def asked_to_wait_s(answer: httpx.Response) -> float:
-    """What `Retry-After` asks for, within reason."""
+    """The value of `Retry-After`, within limits."""
     try:
         return min(_RETRY_AFTER_S_MAX, max(0.0, float(answer.headers.get("retry-after", "0"))))
     except ValueError:

@@ -13,28 +13,28 @@ from tidelock.client.values import decimal, instant
 
 @dataclass(frozen=True, slots=True)
 class ExplainedEvent:
-    """An event, and what became of it in a counter."""
+    """An event, and its effect on a counter."""
 
     ingress_sequence: int
     occurred_at: str
     #: folded, adjusted, error, filtered or deleted
     part: str
-    #: what the meter took for its quantity
+    #: the quantity used by the meter
     counted: Decimal | None
-    #: by how much it changed the total, and to what
+    #: by how much it changed the total, and the new total
     change: Decimal | None
     total: Decimal | None
     group: str | None
     #: of an error
     code: str | None
     message: str | None
-    #: the whole event by the names of the API; numbers with a point in its data are Decimal, as they were sent
+    #: the whole event by the names of the API; decimals in its data are Decimal, as sent
     event: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What some events of a counter come to."""
+    """Summary of some events of a counter."""
 
     count: int
     sum: Decimal
@@ -65,19 +65,19 @@ class Explanation:
     watermark: str | None
     #: every event up to this one is explained
     through_sequence: int
-    #: counted in time, and too late
+    #: counted in time, and late
     folded: Part
     adjusted: Part
     #: code -> how many could not be counted for that reason
     errors: Mapping[str, int]
     filtered: int
     deleted: int
-    #: recorded, and not explained yet
+    #: recorded, but not explained yet
     pending: int
-    #: whether the counter that is shown has the same numbers; None: as of a sequence there is none
+    #: whether the displayed counter has the same numbers; None: there is none as of a sequence
     agrees: bool | None
     items: list[ExplainedEvent]
-    #: `cursor` of the page after; None: these are all
+    #: `cursor` of the next page; None: this is the last
     next: str | None
 
 

@@ -1,4 +1,4 @@
-"""Following a table: a subscription that goes on where it was, whatever happens to the connection."""
+"""Following a table: a subscription that resumes where it was, whatever happens to the connection."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SHAPE = """query ($table: String!) {
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What happened to a row. RESET: what was known is too old to go on from; forget it, a snapshot follows."""
+    """A change of a row. RESET: the position is too old to resume from; discard the rows, a snapshot follows."""
 
     operation: Literal["INSERT", "UPDATE", "DELETE", "RESET"]
-    #: the row, as the columns asked for; with a DELETE its last one
+    #: the row, with the requested columns; for a DELETE, the last row
     data: Mapping[str, Any]
     #: the columns that changed
     fields: Sequence[str]
-    #: when, by the ledger: nanoseconds as a text
+    #: when, by the ledger's clock: nanoseconds as a string
     source_timestamp: str
 
 
 class Following:
-    """What was seen of a subscription: where to go on, and what would be a repeat."""
+    """Progress of a subscription: where to resume, and what would be a repeat."""
 
     def __init__(self, table: str, key: Sequence[str], columns: Sequence[str], where: Mapping[str, Any] | None) -> None:
         self._table = table
@@ -42,7 +42,7 @@ class Following:
 
     def forget(self) -> None:
         self._after: str | None = None
-        #: `after` is inclusive: what was seen of the last moment comes once more
+        #: `after` is inclusive: changes seen at the last timestamp come again
         self._seen: set[str] = set()
 
     def request(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Following:
         return {"query": query, "variables": {"where": self._where, "after": self._after}}
 
     def take(self, said: Mapping[str, Any]) -> Update | None:
-        """A message as an update, unless it was seen before."""
+        """A message as an update, unless it was already seen."""
         time = said["ts_timestamp"]
         key = json.dumps([said["data"][name] for name in self._key])
         if time != self._after:
@@ -70,7 +70,7 @@ def shape_request(table: str) -> dict[str, Any]:
 
 
 def read_shape(answer: Mapping[str, Any], table: str) -> tuple[list[str], list[str]]:
-    """The key and the columns of a table. Raises Refused where there is none of that name."""
+    """The key and the columns of a table. Raises Refused if there is no such table."""
     if answer.get("errors"):
         raise graphql_refusal(answer["errors"])
     said = answer["data"]

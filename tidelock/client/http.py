@@ -1,4 +1,4 @@
-"""Clients that talk to a server: one that waits, one for event loops."""
+"""HTTP clients: one synchronous, one for event loops."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tidelock.client.values import (
     read_verdicts,
 )
 
-#: events of one request; each request is recorded at one moment of the ledger
+#: events of one request; each request is recorded as one collection
 BATCH = 1_000
 TRIES = 8
 _TIMEOUT_S = 30.0
-# How long a subscription that was left in the middle may take to end.
+# How long an abandoned subscription may take to end.
 _LEAVING_S, _LEAVING_TURNS = 1.0, 100
 _JSON = {"content-type": "application/json"}
 _STREAM = {"accept": "text/event-stream"}
@@ -68,7 +68,7 @@ def _batches(events: Iterable[Event], size: int) -> Iterator[list[dict[str, Any]
 
 
 class Client:
-    """Talks to a server and waits for its answers."""
+    """The synchronous client."""
 
     def __init__(
         self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES,
@@ -91,10 +91,10 @@ class Client:
         self._http.close()
 
     def send(self, events: Iterable[Event], *, batch: int = BATCH) -> list[Verdict]:
-        """Record events, in this order, each once; a verdict for each.
+        """Record events, in this order, each once; returns a verdict for each.
 
-        A lost answer is asked for again with the same keys, so nothing is recorded twice. Raises NoAnswer when the
-        server cannot be reached, Refused when it says no to a whole request.
+        If a response is lost, the events are sent again with the same keys, so nothing is recorded twice. Raises
+        NoAnswer if the server cannot be reached, Refused if it refuses a whole request.
         """
         found: list[Verdict] = []
         for sent in _batches(events, batch):
@@ -106,7 +106,7 @@ class Client:
         self, metric: str, customer_ref: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
         groups: bool = False, as_of: int | None = None, tenant: str | None = None,
     ) -> Usage:  # fmt: skip
-        """What a customer used, from `start` to before `end`; `as_of`: as it was shown at that sequence."""
+        """Usage of a customer, from `start` until before `end`; `as_of`: as of that sequence."""
         query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
         return read_usage(self._asked("GET", "/v1/usage", params=query))
 
@@ -115,9 +115,9 @@ class Client:
         no_group: bool = False, as_of: int | None = None, tenant: str | None = None, limit: int | None = None,
         cursor: str | None = None,
     ) -> Explanation:  # fmt: skip
-        """Why a customer's number is what it is, in the latest period or in that which `period` lies in.
+        """Why a customer's number is what it is, in the latest period or the one that contains `period`.
 
-        Its events come in pages: `next` is the `cursor` of the one after.
+        Its events come in pages: `next` is the `cursor` of the next page.
         """
         query = explain_query(
             metric, customer_ref, period, group, no_group=no_group, as_of=as_of, tenant=tenant, limit=limit,
@@ -152,7 +152,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same for event loops, and following."""
+    """The client for event loops, which can also follow tables."""
 
     def __init__(
         self, url: str, key: str | None = None, *, timeout_s: float = _TIMEOUT_S, tries: int = TRIES,
@@ -174,7 +174,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        # One that was left in the middle is being closed by the event loop, which must not end before it is.
+        # An abandoned subscription is closed by the event loop, which must not end before that.
         for _ in range(_LEAVING_TURNS):
             if not self._followed:
                 break
@@ -214,8 +214,8 @@ class AsyncClient:
     ) -> AsyncGenerator[Update, None]:
         """A table's rows, then every change, each once, for as long as it is iterated.
 
-        A connection that breaks, or that a busy server ends, is made anew, and it goes on where it was. Raises Refused
-        when the server says no to it, as to a filter on a column that is not there, and NoAnswer when it cannot be
+        If the connection breaks or a busy server ends it, it reconnects and resumes where it was. Raises Refused if the
+        server refuses it, for example because of a filter on an unknown column, and NoAnswer if the server cannot be
         reached at first. Close it with `contextlib.aclosing` if you leave it early.
         """
         key, every = read_shape(await self._asked("POST", "/graphql", json=shape_request(table)), table)
@@ -225,7 +225,7 @@ class AsyncClient:
             try:
                 async with aclosing(self._stream(seen.request())) as stream:
                     async for said in stream:
-                        # What comes once more, to go on from, is no progress.
+                        # Repeats at the position of the resume are not progress.
                         if (update := seen.take(said)) is not None:
                             failures = 0
                             yield update
@@ -243,7 +243,7 @@ class AsyncClient:
     async def _stream(self, request: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
         self._followed += 1
         try:
-            # Keep-alives come all the time: silence for longer means that the connection is dead.
+            # Keep-alives arrive regularly: a longer silence means that the connection is dead.
             async with self._http.stream("POST", "/graphql", json=request, headers=_STREAM) as answer:
                 if not answer.is_success:
                     await answer.aread()

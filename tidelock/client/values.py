@@ -1,4 +1,4 @@
-"""What goes out and what comes back, as values."""
+"""Values sent and returned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one event."""
+    """The verdict on one event."""
 
     #: accepted, duplicate, conflict or rejected
     status: str
@@ -28,13 +28,13 @@ class Verdict:
 
     @property
     def recorded(self) -> bool:
-        """Whether the ledger has this event, now or from before."""
+        """Whether the ledger has this event, recorded now or before."""
         return self.status in ("accepted", "duplicate")
 
 
 @dataclass(frozen=True, slots=True)
 class UsagePeriod:
-    """What a customer used in one period; `total` is `value` and what came too late for it."""
+    """Usage of a customer in one period; `total` is `value` plus late events."""
 
     period_start: str
     period_end: str
@@ -47,7 +47,7 @@ class UsagePeriod:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a customer used, period by period."""
+    """Usage of a customer, by period."""
 
     metric: str
     customer_ref: str
@@ -59,7 +59,7 @@ class Usage:
 
 
 def prepared(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
-    """Events that can be sent twice without being recorded twice: one that brings no key gets one."""
+    """Events that can be sent twice without being recorded twice: those without a key get one."""
     for event in events:
         sent = dict(event)
         if sent.get("idempotencyKey") is None:
@@ -107,7 +107,7 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
 
 
 def instant(given: datetime | str | None) -> str | None:
-    """As the API writes it. A datetime must know its time zone."""
+    """As the API writes it. A datetime must have a time zone."""
     if not isinstance(given, datetime):
         return given
     if given.tzinfo is None:
@@ -121,7 +121,7 @@ def decimal(value: str | int | None) -> Decimal | None:
 
 
 def _json(given: object) -> str:
-    """NaN and infinities are no JSON: ValueError here, rather than a request that is refused whole."""
+    """NaN and infinities are not JSON: better a ValueError here than a refused request."""
     return json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_form)
 
 

@@ -37,9 +37,9 @@ __all__ = [
     "parse_definitions",
 ]
 
-#: tables that are always there, and what GraphQL needs the name for
+#: built-in tables, and names that GraphQL reserves
 RESERVED_TABLES = ("counters", "counter_groups", "adjustments", "late_rows", "error_rows", "watermarks", "triggers")
-#: what tables that hold or gather rows are called at most: the fold keeps tables of its own beside them, NAME$open
+#: limit for names of tables that hold or aggregate rows: the fold keeps internal tables next to them, NAME$open
 GATHERING_NAME_LENGTH_MAX = IDENTIFIER_LENGTH_MAX - 6
 NAME_LENGTH_MAX = 255
 #: a meter's name is in the key of every counter: with the longest tenant and customer it must still fit an index
@@ -57,7 +57,7 @@ class Definitions:
     streams: Mapping[str, Stream] = field(default_factory=dict)
     meters: Mapping[str, Meter] = field(default_factory=dict)
     windows: Mapping[str, Window] = field(default_factory=dict)
-    #: streams with event time, those that are not folded here too: a message may be of any
+    #: streams with event time, including those not folded here: a message may belong to any of them
     timed: Mapping[str, Stream] = field(default_factory=dict, repr=False, compare=False)
     #: names of the streams that events may have where streams are not open
     _known: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
@@ -70,7 +70,7 @@ class Definitions:
         object.__setattr__(self, "timed", {**self.timed, **own})
 
     def stream(self, name: str) -> Stream | None:
-        """The stream that was declared under a name."""
+        """The stream declared under a name."""
         return self.streams.get(name)
 
     def known_stream(self, name: str) -> bool:
@@ -78,7 +78,7 @@ class Definitions:
         return name in self._known
 
     def canonical(self) -> dict[str, object]:
-        """Plain JSON from which `parse_definitions` makes the same definitions."""
+        """Plain JSON from which `parse_definitions` restores the same definitions."""
         return {
             "streams": {name: stream.canonical() for name, stream in self.streams.items()},
             "meters": {name: meter.canonical() for name, meter in self.meters.items()},
@@ -95,8 +95,8 @@ def parse_definitions(
 ) -> Definitions:
     """Definitions from the tables `streams`, `meters` and `windows`.
 
-    `lateness_ns` goes before the file's `meters.lateness`. `eventtime_types` None: any name goes, because plugins
-    that may bring it are not loaded yet.
+    `lateness_ns` takes precedence over the file's `meters.lateness`. `eventtime_types` None: any name is accepted,
+    because plugins that may add it are not loaded yet.
     """
     top = Section("", {kind: tables.get(kind, {}) for kind in _KINDS}, file)
     if lateness_ns is None:

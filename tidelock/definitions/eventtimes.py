@@ -1,4 +1,4 @@
-"""Event times: where an event's own time is, and how long is waited for events that come late."""
+"""Event times: where an event's own time is, and how long to wait for late events."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WINDOW_KEYS = ("enabled", "late_tolerance", "lateTolerance", "idle_timeout")
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Where a stream's events have their own time, and how long its ordered output waits for it."""
+    """Where a stream's events carry their own time, and how long its ordered output waits."""
 
     column: str
     #: None: the envelope's `occurred_at`, which is an instant already
     type: str | None
     #: how far behind the latest event an event may be; ordered output only
     late_tolerance_ns: int = 0
-    #: rows held back are released when nothing came for so long; ordered output only
+    #: held rows are released when nothing arrives for this long; ordered output only
     idle_timeout_ns: int | None = None
 
     def canonical(self) -> dict[str, object]:
@@ -42,13 +42,13 @@ class EventTime:
 
 @dataclass(frozen=True, slots=True)
 class WindowTime:
-    """Which time a window goes by, and how long it waits."""
+    """Which time a window uses, and how long it waits."""
 
     #: true: the events' own time; false: the time they arrived, when nothing is late
     enabled: bool = False
     #: how far behind the latest event an event may be
     late_tolerance_ns: int = 0
-    #: open windows close when nothing came for so long; None: never
+    #: open windows close when nothing arrives for this long; None: never
     idle_timeout_ns: int | None = None
 
     def canonical(self) -> dict[str, object]:
@@ -67,7 +67,9 @@ def _canonical_waits(late_tolerance_ns: int, idle_timeout_ns: int | None) -> dic
 def read_event_time(
     stream: str, table: Section, columns: Mapping[str, ColumnType], types: Collection[str] | None
 ) -> EventTime:
-    """The `eventtime` of a stream with those declared columns. Types of None: any name goes, plugins will tell."""
+    """The `eventtime` of a stream with these declared columns. Types of None: any name is accepted; plugins
+    may add it.
+    """
     table.only(_STREAM_KEYS)
     column = table.text("column")
     if not _is_time(column, columns):
@@ -101,7 +103,7 @@ def _read_type(stream: str, table: Section, types: Collection[str] | None) -> st
 
 
 def unknown_type(stream: str, table: Section, given: str, types: Collection[str]) -> SettingsError:
-    """The error for a type that nobody has registered."""
+    """The error for an unregistered type."""
     available = " ".join(dict.fromkeys([*types, *EVENTTIME_ALIASES]))
     return table.fail(
         "type",
@@ -120,7 +122,7 @@ def read_window_time(
     if not enabled:
         if idle_timeout_ns is not None:
             raise table.fail("idle_timeout", "applies to event time only; windows by arrival close as time passes")
-        # Nothing is late by arrival, so a tolerance there makes no other definition.
+        # By arrival nothing is late, so a tolerance does not change the definition.
         return WindowTime()
     if declared is None:
         how = f"declare its eventtime = {{ column, type }} with one of: {_available(columns)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-#: begins the names that GraphQL keeps for itself
+#: prefix of the names that GraphQL reserves
 INTROSPECTION = "__"
 SCALARS = ("Int", "Float", "String", "Boolean", "ID", "bigint", "numeric", "timestamptz", "date", "json")
-#: types that are there whatever is defined
+#: types that exist whatever is defined
 TYPES = frozenset(
     {
         *("Query", "Mutation", "Subscription", "RowOperation", "order_by", "trigger"),
@@ -17,13 +17,13 @@ TYPES = frozenset(
 )
 
 
-#: what follows a table's name in the names made of it: the type of its row events, of filters on it, of an order of it,
-#: and the field that reads one row
+#: suffixes of names derived from a table's name: the types of its row events, filters and orders, and the field that
+#: reads one row
 UPDATE, FILTER, ORDER, ONE_ROW = "_update", "_bool_exp", "_order_by", "_by_pk"
 
 
 def objection(table: str, others: Collection[str]) -> str | None:
-    """Why a table cannot have that name beside others; None when it can."""
+    """Why a table cannot have this name next to others; None if it can."""
     if table.startswith(INTROSPECTION):
         return f"begins with {INTROSPECTION}, which is reserved for GraphQL"
     if table in TYPES:

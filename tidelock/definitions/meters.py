@@ -54,7 +54,9 @@ class Meter:
     live: bool = True
 
     def canonical(self) -> dict[str, object]:
-        """Plain JSON, in the form of its table in tidelock.toml. The filter is a text: JSON numbers would be floats."""
+        """Plain JSON, in the form of its table in tidelock.toml. The filter is a string: JSON numbers would become
+        floats.
+        """
         form: dict[str, object] = {
             "stream": self.stream,
             "aggregation": self.aggregation,
@@ -136,7 +138,7 @@ def _read_where(section: Section, stream: Stream) -> Expression | None:
 
 
 def _plain(value: Any) -> Any:
-    """TOML's values as JSON has them: its dates are texts there."""
+    """TOML values as JSON: dates become strings."""
     match value:
         case Mapping():
             return {str(name): _plain(member) for name, member in value.items()}

@@ -1,8 +1,8 @@
-"""Row keys: the text of an event's key columns, taken when it arrives.
+"""Row keys: the text of an event's key columns, computed when it arrives.
 
 One key column is its text, several are a compact JSON array of texts. A text is normal for its column's type, so that
-`7`, `"7"` and `7.0` are one row of a bigint column. A value that does not fit its type keeps the text it was sent
-with: the fold makes an error row of such an event and needs to say which one.
+`7`, `"7"` and `7.0` are one row of a bigint column. A value that does not fit its type keeps its text as sent: the fold
+turns such an event into an error row, which must name the value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def row_key(stream: Stream, envelope: Mapping[str, object], data: bytes | None) 
 
 @lru_cache(maxsize=1024)
 def _reader(stream: Stream) -> _Reader:
-    """What reads the key of one stream, made once: this is on the path of every event."""
+    """The function that reads the key of one stream, built once: it runs for every event."""
     columns = [_column(stream, name) for name in stream.key]
     if len(columns) == 1:
         return columns[0]
@@ -55,7 +55,7 @@ def _reader(stream: Stream) -> _Reader:
 
 
 def _column(stream: Stream, name: str) -> _Reader:
-    """What reads one key column: a declared one or a path from data, any other from the envelope."""
+    """The function that reads one key column: a declared one or a path from data, any other from the envelope."""
     normal = _normal(stream.columns.get(name, STRING))
     path = (name,) if name in stream.columns else data_path(name)
     if path is None:
@@ -66,7 +66,7 @@ def _column(stream: Stream, name: str) -> _Reader:
         try:
             value = bytes(decode(data or _NO_DATA).member)
         except (msgspec.DecodeError, RecursionError):
-            value = b""  # no object, so it has no members
+            value = b""  # not an object, so it has no members
         for member in inner:
             value = _inner(value, member)
         if value in _NULLS:
@@ -77,7 +77,7 @@ def _column(stream: Stream, name: str) -> _Reader:
 
 
 def _member_decoder(name: str) -> Callable[[bytes], Any]:
-    """What finds one member of an object and skips the others, much faster than decoding them."""
+    """A decoder that finds one member of an object and skips the others, much faster than decoding everything."""
     fields = [("member", msgspec.Raw, _ABSENT)]
     return msgspec.json.Decoder(msgspec.defstruct("Member", fields, rename={"member": name}, gc=False)).decode
 
@@ -119,11 +119,11 @@ def _text(value: bytes) -> str:
     try:
         return _decode_text(value)
     except msgspec.DecodeError:
-        return value.decode()  # half a surrogate pair: no text has it
+        return value.decode()  # a lone surrogate: not valid text
 
 
 def _integer(safe_digits: int, limit: int, value: bytes) -> str:
-    # So few digits always fit, and most keys are such.
+    # This few digits always fit, and most keys are like that.
     if value.isdigit() and len(value) <= safe_digits:
         return str(int(value))
     text = _text(value)

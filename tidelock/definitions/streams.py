@@ -30,14 +30,14 @@ STREAM_KEYS = {
     "calculated": "Columns computed from others by Spark SQL expressions, in a stream with a key.",
     "live": "Record the table's changes, for subscriptions and triggers. Default `true`.",
 }
-#: what every table has beside its columns
+#: what every table has besides its columns
 TABLE_COLUMNS = frozenset({"tenant_id", "source_timestamp"})
 _ORDERED_COLUMNS = frozenset({"ingress_sequence", "position", "event_time"})
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A named kind of event. One that was not declared has a name only."""
+    """A named kind of event. An undeclared one has only a name."""
 
     name: str
     #: columns whose values make the row key; none: no table of latest rows
@@ -53,7 +53,7 @@ class Stream:
     live: bool = True
 
     def __hash__(self) -> int:
-        # Readers compiled per stream are cached by it, on the path of every event: the name tells enough.
+        # Compiled readers are cached by stream, on the path of every event: the name suffices.
         return hash(self.name)
 
     @property
@@ -62,21 +62,21 @@ class Stream:
         return (self.name,) * bool(self.key) + (f"{self.name}_ordered",) * self.ordered
 
     def has(self, column: str) -> bool:
-        """Whether events have that column: declared, of the envelope, or a path where nothing is declared."""
+        """Whether events have this column: declared, of the envelope, or a path if nothing is declared."""
         return column in self.columns or column in ENVELOPE or (not self.columns and data_path(column) is not None)
 
     def type_of(self, column: str) -> ColumnType | None:
-        """The type of a column; a declared one hides the envelope's. None: a path, which has none."""
+        """The type of a column; a declared column hides the envelope's. None: a path, which has none."""
         return self.columns.get(column) or ENVELOPE.get(column)
 
     def available(self, *, calculated: bool = False) -> str:
-        """The columns there are, for an error message."""
+        """The available columns, for an error message."""
         more = self.calculated if calculated else ()
         names = ", ".join(dict.fromkeys([*self.columns, *more, *ENVELOPE]))
         return names if self.columns else f"{names}, or a path such as data.a.b"
 
     def canonical(self) -> dict[str, object]:
-        """Plain JSON, in the form of its table in tidelock.toml, with everything said and one way to say it."""
+        """Plain JSON, in the form of its table in tidelock.toml, complete and canonical."""
         form: dict[str, object] = {
             "key": list(self.key),
             "columns": {name: str(column) for name, column in self.columns.items()},
@@ -91,7 +91,7 @@ class Stream:
 
 
 def read_stream(name: str, section: Section, eventtime_types: Collection[str] | None) -> Stream:
-    """The stream a table declares. Types of None: any name goes, plugins will tell."""
+    """The stream declared by a table. Types of None: any name is accepted; plugins may add it."""
     section.only(STREAM_KEYS)
     columns = _read_columns(section.table("columns"))
     ordered = section.flag("ordered", False)
@@ -135,7 +135,7 @@ def _read_key(stream: str, section: Section, columns: Mapping[str, ColumnType]) 
 
 
 def is_path_column(column: str) -> bool:
-    """Whether it is a path whose name can be made a table column's."""
+    """Whether it is a path whose name can become a column name."""
     return data_path(column) is not None and is_identifier(table_column(column))
 
 

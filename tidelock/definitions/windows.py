@@ -1,4 +1,4 @@
-"""Windows: aggregates over stretches of time or numbers of rows; which rows make one, and what it may select."""
+"""Windows: aggregates over intervals of time or numbers of rows; which rows belong to one, and what it may select."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelock.definitions.streams import TABLE_COLUMNS, Stream
 from tidelock.durations import format_duration, parse_duration
 from tidelock.sections import Section, shown
 
-#: by name, of a hundred values the rank of the one that it is
+#: by name, the rank among a hundred values
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 #: what a window may select
 FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "unique_count", *PERCENTILES)
@@ -38,7 +38,7 @@ HOPS_MAX = 10_000
 _FRAMES_ALLOWED = 'one of { tumbling = "10s" }, { hopping = ["10s", "5s"] }, { session = "30s" }, { count = 100 }'
 _COUNT_MAX = 2**31 - 1
 
-#: of sums and averages, and so of the decimals that can be added up without loss
+#: decimal places of sums and averages, and so of decimals that can be summed without loss
 AMOUNT_DECIMALS = 9
 
 _CALL = re.compile(r"\s*([A-Za-z_0-9]+)\s*\(\s*(\S+)\s*\)\s*")
@@ -59,11 +59,11 @@ class Window:
 
     @property
     def group_columns(self) -> tuple[str, ...]:
-        """What the group columns are called in the table."""
+        """The names of the group columns in the table."""
         return tuple(map(table_column, self.group_by))
 
     def canonical(self) -> dict[str, object]:
-        """Plain JSON, in the form of its table in tidelock.toml, with everything said and one way to say it."""
+        """Plain JSON, in the form of its table in tidelock.toml, complete and canonical."""
         return {
             "stream": self.stream,
             "window": self.frame.canonical(),
@@ -78,7 +78,7 @@ class Window:
 
 
 def read_window(name: str, section: Section, stream_named: Callable[[str], Stream]) -> Window:
-    """The window a table declares."""
+    """The window declared by a table."""
     section.only(WINDOW_KEYS)
     stream_name = section.text("stream")
     if stream_name is None:
@@ -99,7 +99,7 @@ def read_window(name: str, section: Section, stream_named: Callable[[str], Strea
 def _read_group_by(section: Section, stream: Stream) -> tuple[str, ...]:
     columns = section.names("group_by")
     for column in columns:
-        # Calculated ones hide the envelope's, as declared ones do. Their types are known when Spark has read them.
+        # Calculated columns hide the envelope's, as declared ones do. Their types are known once Spark has parsed them.
         if column not in stream.calculated:
             _check_column(section, "group_by", column, stream)
             check_group(section, column, stream)
@@ -147,7 +147,7 @@ def _check_column(section: Section, key: str, column: str, stream: Stream) -> No
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Equal stretches, one after the other, from the epoch on."""
+    """Equal intervals, one after the other, aligned to the epoch."""
 
     size_ns: int
 
@@ -157,7 +157,7 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Hopping:
-    """Equal stretches, a new one every step, from the epoch on."""
+    """Equal intervals, a new one every step, aligned to the epoch."""
 
     size_ns: int
     step_ns: int
@@ -178,7 +178,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many rows, in the order of their release."""
+    """A number of rows, in the order of their release."""
 
     rows: int
 
@@ -244,7 +244,7 @@ class Aggregate:
         return f"{self.function}({self.column or '*'})"
 
     def objection(self, column: ColumnType) -> str | None:
-        """Why the function cannot be over a column of that type; None: it can."""
+        """Why the function cannot be computed over a column of this type; None if it can."""
         added = self.function in ("sum", "avg")
         calculates = added or self.function in PERCENTILES
         compares = self.function in ("min", "max", "unique_count")
@@ -260,7 +260,7 @@ class Aggregate:
 
 
 def parse_aggregate(text: str) -> Aggregate:
-    """The aggregate a text names. Raises ValueError with what is allowed."""
+    """The aggregate written as text. Raises ValueError with what is allowed."""
     match = _CALL.fullmatch(text)
     if match is None or match[1].lower() not in FUNCTIONS:
         raise ValueError(ALLOWED)

@@ -1,4 +1,4 @@
-"""Access: who asks, and what they may. As soon as one API key was made, every request needs one."""
+"""Access: who sends a request, and what it may do. Once an API key was created, every request needs one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tidelock.sections import shown
 T = TypeVar("T")
 
 _REMEMBERED_MAX = 10_000
-# How long an answer is good while nobody would tell that it has changed.
+# How long an answer is valid while changes are not announced.
 _UNTOLD_S = 1.0
 _DEFAULT_PORTS = {b"http": b":80", b"https": b":443"}
 _OTHER_PAGE = (
@@ -42,10 +42,10 @@ _OTHER_PAGE = (
     "`tidelock keys create`"
 )
 
-#: tells of refusals in a form of its own, by the same rule in `Access`
+#: has its own form of refusals, by the same rule in `Access`
 _GRAPHQL = "/graphql"
 
-# Credentials are not allowed, so a star is: a page that has a key may send and read any header. Browsers want this one
+# Credentials are not allowed, so a star is: a page with a key may send and read any header. Browsers require this one
 # by name.
 _ANSWER = [(b"access-control-expose-headers", b"*"), (b"vary", b"origin")]
 _PREFLIGHT = {
@@ -75,7 +75,7 @@ class Grant:
         return self
 
     def reads(self, tenant_id: str | None) -> str | None:
-        """The tenant to read, given the one that was asked for; None is every tenant."""
+        """The tenant to read, given the requested one; None is every tenant."""
         if self.tenant_id == ALL_TENANTS:
             return tenant_id
         if tenant_id is not None and tenant_id != self.tenant_id:
@@ -90,7 +90,7 @@ _OPEN = Grant(ALL_TENANTS, frozenset(SCOPES))
 
 
 class _Remembered(Generic[T]):
-    """Answers of the database, kept for a while. Who asks while one is fetched waits for the same one."""
+    """A cache of answers from the database. Concurrent requests for an answer wait for the same lookup."""
 
     def __init__(self) -> None:
         self._answers: dict[bytes, tuple[float, Flight[T]]] = {}
@@ -102,7 +102,7 @@ class _Remembered(Generic[T]):
         """An answer no older than `lifetime_s`."""
         known = self._answers.get(key)
         if known is None or known[0] + lifetime_s < time.monotonic():
-            # Bounded whatever keys are tried: starting over costs a look-up per key in use.
+            # Bounded whatever keys are tried: starting over costs one lookup per key in use.
             if len(self._answers) >= _REMEMBERED_MAX:
                 self._answers.clear()
             known = self._answers[key] = (time.monotonic(), Flight(fetch()))
@@ -124,7 +124,7 @@ class Access:
         self._keys_exist = SingleFlight(lambda: connections.ask(keys_exist))
         #: keys exist; they are never deleted, so it stays true
         self._keyed = False
-        #: no keys existed, and no change was heard of since
+        #: no keys existed, and no change has been announced since
         self._open = False
         self._holders: _Remembered[Holder | None] = _Remembered()
         self._scrapers: dict[bytes, Grant] = {}
@@ -132,7 +132,7 @@ class Access:
         news.on_change.append(self._forget)
 
     async def keys_needed(self, *, fresh: bool = True) -> bool:
-        """Whether requests need a key. Unless it must be fresh, that none do is believed until news of one comes."""
+        """Whether requests need a key. Unless it must be fresh, "no" is assumed until a key is announced."""
         if self._keyed:
             return True
         if self._open and not fresh and self._news.live and self._key_cache_s:
@@ -165,7 +165,7 @@ class Access:
         return (await self.grant(dict(scope["headers"]))).need("read")
 
     async def scraper(self, scope: Scope) -> Grant:
-        """What a request for metrics may do: while the database is away, what it might before."""
+        """What a request for metrics may do; while the database is unavailable, what it was allowed before."""
         headers = dict(scope["headers"])
         name = hash_key(headers.get(b"authorization", b""))
         try:
@@ -186,7 +186,7 @@ class Access:
         return grant
 
     async def changed(self, timeout_s: float) -> None:
-        """Returns when keys have changed, or after a while in any case."""
+        """Returns when keys have changed, or after a while anyway."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._change.wait()
@@ -202,9 +202,9 @@ class Origins:
     """Which web pages may talk to this server through somebody's browser.
 
     A browser names the page's origin in every request that could do harm or be read, and a page cannot change that.
-    Programs send none, and are not concerned. Without API keys anyone who reaches the server may do everything, so only
-    its own pages are let in. With keys a page needs one, like any program; `cors_origins` tells browsers which pages
-    may use theirs. It judges what comes from web pages before the application sees it.
+    Programs send none and are unaffected. Without API keys anyone who reaches the server may do everything, so only its
+    own pages are allowed. With keys a page needs one, like any program; `cors_origins` tells browsers which pages may
+    use theirs. Requests from web pages are checked before the application sees them.
     """
 
     def __init__(self, app: ASGIApp, access: Access, allowed: Collection[str], retry_after_s: int) -> None:
@@ -214,7 +214,7 @@ class Origins:
         self._retry_after_s = retry_after_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Most requests come from programs, and these lines are all that it costs them.
+        # Most requests come from programs, for which these lines are the whole cost.
         for name, _ in scope["headers"]:
             if name == b"origin":
                 break
@@ -231,7 +231,7 @@ class Origins:
         await app(scope, receive, send)
 
     async def _judged(self, scope: Scope, headers: Mapping[bytes, bytes]) -> ASGIApp:
-        """What answers; raises Forbidden."""
+        """The application that answers; raises Forbidden."""
         if is_own_page(headers):
             return self._app
         if not await self._access.keys_needed(fresh=False):
@@ -240,7 +240,7 @@ class Origins:
             refuse_other_pages(headers)
         listed = headers[b"origin"] in self._allowed
         if scope["type"] == "websocket":
-            # The one thing that browsers let every page do, and read.
+            # The one request that browsers let every page send and read.
             if not listed and not is_own_page(headers, proxied=True):
                 raise Forbidden("pages of this origin may not connect; the setting cors_origins lists those that may")
         elif listed and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
@@ -255,7 +255,7 @@ class Origins:
 
 
 def check_binding(host: str, keys_exist: bool) -> None:
-    """Refuse to listen beyond this machine while everybody could read and write."""
+    """Refuse to listen on other addresses while anybody could read and write."""
     if not keys_exist and not is_loopback(host):
         raise SettingsError(
             f"listening on {host} makes the server reachable from other machines, and there are no API keys; create "
@@ -285,7 +285,7 @@ def _bearer(authorization: bytes) -> bytes:
 def refuse_other_pages(headers: Mapping[bytes, bytes]) -> None:
     """Without keys, any web page the user visits could read and write here through their browser: it may not.
 
-    The name of the host tells a page whose own name was made to lead here; the origin tells every other one.
+    The Host header reveals a page whose own name was made to resolve here; the Origin header reveals all others.
     """
     host = headers.get(b"host")
     if host is not None and not _names_loopback("//" + host.decode("latin-1")):
@@ -295,16 +295,17 @@ def refuse_other_pages(headers: Mapping[bytes, bytes]) -> None:
 
 
 def is_own_page(headers: Mapping[bytes, bytes], *, proxied: bool = False) -> bool:
-    """Whether what has an `Origin` comes from a page of this server itself: same scheme, host and port.
+    """Whether a request with an `Origin` comes from a page of this server itself: same scheme, host and port.
 
-    `proxied`: as browsers know it may also be said by a proxy before it. No page can send these headers without being
-    asked for a permission that it does not get.
+    `proxied`: a proxy in front may also report them as the browser knows them. No page can send these headers without a
+    preflight, which it would not pass.
     """
     host, scheme = headers.get(b"host", b""), b"http"
     if proxied:
         host = _first(headers.get(b"x-forwarded-host")) or host
         scheme = _first(headers.get(b"x-forwarded-proto")) or (
-            # This server has no TLS, and a page that came by TLS reaches no other machine without: a proxy has it.
+            # This server has no TLS, and a page loaded over TLS reaches other machines only over TLS: a proxy provides
+            # it.
             b"https"
             if headers[b"origin"].startswith(b"https:") and not _names_loopback("//" + host.decode("latin-1"))
             else scheme
@@ -318,9 +319,9 @@ def _first(forwarded: bytes | None) -> bytes:
 
 
 def _refuse_untyped_body(headers: Mapping[bytes, bytes]) -> None:
-    """Browsers let every page send such a body anywhere, without asking first; no program needs to.
+    """Browsers let every page send such a body anywhere, without a preflight; programs have no need to.
 
-    A CloudEvent in binary form may have data without a type, and its headers make browsers ask.
+    A CloudEvent in binary form may have data without a type, and its headers cause a preflight.
     """
     if b"ce-specversion" in headers:
         return

@@ -1,4 +1,4 @@
-"""Clients that stay: how many there may be, whether they may still read, and how they are told that it is over."""
+"""Clients that stay connected: how many there may be, whether they may still read, and how they are closed."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ logger = logging.getLogger(__name__)
 
 CLOSE_INTERNAL = 1011
 CLOSE_TRY_LATER = 1013
-#: one of ours, for who does not read what it is sent; clients of graphql-transport-ws come back after it
+#: our own code, for clients that do not read; clients of graphql-transport-ws reconnect after it
 CLOSE_SLOW = 4499
 
-#: the extension of a WebSocket's scope that hears who was let in
+#: the extension of a WebSocket's scope that is told of admitted clients
 TRUST = "tidelock.trust"
 
-# How often a client's key is looked at, whether or not one was heard to change.
+# How often a client's key is checked, whether or not a change was announced.
 _RECHECK_S = 1.0
-#: headers that decide what a client may
+#: headers that determine what a client may do
 _JUDGED = (b"authorization", b"host", b"origin")
 
-#: looks at a client in the time of a keep-alive
+#: checks of a client per keep-alive interval
 LOOKS = 4
 
 
 class ClientSlots:
-    """A bounded number of places; where there are kinds of them, of each kind."""
+    """A bounded number of places, of each kind if there are kinds."""
 
     def __init__(self, most: int, what: str) -> None:
         """`what` they are for, in the plural."""
@@ -72,7 +72,7 @@ class _Watched:
 
 @dataclass(eq=False, slots=True)
 class _KeyGroup:
-    """Clients that showed the same key."""
+    """Clients with the same key."""
 
     headers: Mapping[bytes, bytes]
     clients: set[_Watched] = field(default_factory=set)
@@ -80,7 +80,7 @@ class _KeyGroup:
 
 
 class AccessWatch:
-    """Looks at the keys of clients for as long as they stay. One look serves all that showed the same."""
+    """Checks the keys of clients as long as they stay. One check serves all clients with the same key."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -95,7 +95,7 @@ class AccessWatch:
         *,
         asked_tenant_id: str | None = None,
     ) -> Iterator[None]:
-        """Calls `refuse` when the client may no longer read that tenant (None: all), as it might when it came."""
+        """Calls `refuse` when the client may no longer read this tenant (None: all)."""
         shown = tuple(headers.get(name) for name in _JUDGED)
         group = self._groups.setdefault(shown, _KeyGroup({name: headers[name] for name in _JUDGED if name in headers}))
         client = _Watched(asked_tenant_id, tenant_id, refuse)
@@ -114,7 +114,7 @@ class AccessWatch:
         while True:
             await self._access.changed(_RECHECK_S)
             try:
-                # What each may ask was judged when it came: the scopes of a key do not change.
+                # What each may do was decided when it connected: the scopes of a key do not change.
                 grant = await self._access.grant(group.headers, fresh=False)
             except Unreachable:
                 continue  # nothing can be read meanwhile
@@ -133,14 +133,14 @@ class AccessWatch:
 
 
 def trust(scope: Scope) -> None:
-    """The client of a WebSocket was let in: until this is said it may send no more than it needs to show a key."""
+    """The client of a WebSocket is admitted: before this it may send no more than it needs to authenticate."""
     tell = scope.get("extensions", {}).get(TRUST)
     if tell is not None:
         tell()
 
 
 async def first_ended(ends: Sequence[asyncio.Future[None]]) -> set[asyncio.Future[None]]:
-    """Wait until one ends and end the others; gives those that ended by themselves."""
+    """Wait until one ends and cancel the others; returns those that ended by themselves."""
     try:
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -151,7 +151,7 @@ async def first_ended(ends: Sequence[asyncio.Future[None]]) -> set[asyncio.Futur
 
 
 async def say_goodbye(send: Send, code: int, reason: str) -> None:
-    """Close a WebSocket, if the client is still there to hear why."""
+    """Close a WebSocket, if the client is still connected."""
     with suppress(OSError):
         # A control frame has 125 bytes, two of them for the code.
         short = reason.encode()[:123].decode(errors="ignore")
@@ -159,7 +159,7 @@ async def say_goodbye(send: Send, code: int, reason: str) -> None:
 
 
 def close_code(error: BaseException, refused: int, what: str) -> tuple[int, str]:
-    """Code and reason of the close for what went wrong; `refused` where it is the client's own fault."""
+    """Code and reason of the close after an error; `refused` if it is the client's fault."""
     outages.note(error)
     if isinstance(error, Unreachable | Overloaded):
         return CLOSE_TRY_LATER, error.message
@@ -170,20 +170,20 @@ def close_code(error: BaseException, refused: int, what: str) -> tuple[int, str]
 
 
 class OpenClient(ABC):
-    """One that is written to until somebody says that it ends."""
+    """A client that is written to until it is ended."""
 
     #: what is written to keep it alive
     still_here: bytes
 
     def __init__(self) -> None:
-        #: has the error that it ends for
+        #: the error that ends it
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Seen here, where nobody waits for it any more; otherwise asyncio complains of it.
+        # Retrieved here, where nobody awaits it any more; otherwise asyncio complains.
         self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._saying: asyncio.Task[None] | None = None
         #: writes that wait until the client has read
         self._waiting = 0
-        #: looks since something was written, and since a write waits
+        #: checks since something was written, and since a write has been waiting
         self._silent = self._held = 0
 
     @abstractmethod
@@ -203,7 +203,7 @@ class OpenClient(ABC):
             self.ended.set_exception(error)
 
     def look(self) -> None:
-        """Called LOOKS times in the time of a keep-alive."""
+        """Called LOOKS times per keep-alive interval."""
         if self._waiting:
             self._held += 1
             if self._held > 2 * LOOKS:
@@ -211,7 +211,7 @@ class OpenClient(ABC):
             return
         self._silent += 1
         if self._silent >= LOOKS:
-            # Not waited for: a client that takes nothing must not hold up the look at the next.
+            # Not awaited: a client that reads nothing must not delay the check of the next.
             self._saying = asyncio.create_task(self._say())
 
     async def _say(self) -> None:
@@ -220,9 +220,9 @@ class OpenClient(ABC):
 
 
 class KeepAlive:
-    """Looks after all clients of a kind in turn: a timer for each would cost more than what it is for.
+    """Checks all clients of a kind in turn: a timer for each would cost more than its purpose.
 
-    One that nothing is sent to hears now and then that the server is there, and one that takes nothing is ended.
+    An idle one gets a keep-alive now and then, and one that reads nothing is closed.
     """
 
     def __init__(self, period_s: float) -> None:

@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection: what uvicorn makes of it, with limits for what is not a whole request yet.
+"""One HTTP/1.1 connection: uvicorn's, with limits for incomplete requests.
 
-A request has a head and a body, and there is nothing until the next. Bytes are counted before the parser has them,
-because it keeps what it has of a header until that is complete. How long each part may take is the business of
-`Gate`, whose queues the connection moves through.
+A request has a head and a body, and then the connection is idle until the next. Bytes are counted before the parser
+sees them, because it buffers a header until it is complete. How long each part may take is decided by `Gate`, whose
+queues the connection moves through.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from tidelock.http.gate import HEALTH, IDLE, Gate, Peer, Waiting
 from tidelock.http.problems import problem
 
-#: how long an answer that has no end may take to end when the server stops
+#: how long an endless response may take to end when the server stops
 GOODBYE_S = 2.0
-# Requests that a client may send ahead of their answers. Each waits in memory.
+# Requests that a client may pipeline. Each waits in memory.
 _PIPELINED_MAX = 64
-# What the system takes for a client beyond what is under way to it.
+# How much the system buffers for a client beyond what is in flight.
 _UNSENT_BYTES_MAX = 128 * 1024
 
 _NOTHING, _HEAD, _BODY = range(3)
 
 
 class HttpConnection(HttpToolsProtocol):
-    """HTTP/1.1, with the errors that the application never sees in the form of all the others.
+    """HTTP/1.1; errors that the application never sees have the same form as all others.
 
-    A client that reads nothing of its answer for long is cut off: nobody else would notice, and the answer waits.
+    A client that does not read its response for long is disconnected: nobody else would notice, and the response waits.
     """
 
     def __init__(self, *given: Any, stall_s: float, gate: Gate, retry_after_s: int, **named: Any) -> None:
@@ -48,11 +48,11 @@ class HttpConnection(HttpToolsProtocol):
         self._gate = gate
         self._retry_after_s = retry_after_s
         self._bytes_max = gate.limits.head_bytes_max
-        #: what of a request is being read
+        #: which part of a request is being read
         self._part = _NOTHING
         #: bytes since the last request, the last head or the last piece of a body was complete
         self._unread = 0
-        #: of the present request
+        #: of the current request
         self._body_bytes = 0
         #: of the body, when it came into its queue
         self._body_bytes_before = 0
@@ -61,12 +61,12 @@ class HttpConnection(HttpToolsProtocol):
         self._queue: Waiting | None = None
         #: a request has come
         self._asked = False
-        #: why only questions about health are answered here
+        #: why only health checks are answered here
         self._crowded: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Also for WebSockets, which begin so.
+        # Also for WebSockets, which start this way.
         _take_little(transport)
         address = None if self.client is None else self.client[0]
         self._crowded = self._gate.enter(self, address, self.loop.time())
@@ -139,7 +139,7 @@ class HttpConnection(HttpToolsProtocol):
         if len(self.pipeline) >= _PIPELINED_MAX:
             raise ValueError("too many requests are pipelined")
         super().on_message_begin()
-        self._wait_in(None)  # its time begins now, also when it follows another at once
+        self._wait_in(None)  # its time starts now, even if it follows another at once
         self._part = _HEAD
         self._body_bytes = 0
 
@@ -187,7 +187,7 @@ class HttpConnection(HttpToolsProtocol):
             self._close()
         elif waiting is gate.heads:
             if self.flow.read_paused:
-                waiting.renew(self, now)  # it is us who do not read
+                waiting.renew(self, now)  # it is we who do not read
             elif self._part == _NOTHING:
                 self._end("head_timeout")
                 self._close()
@@ -209,15 +209,15 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(408, "request_timeout", message, "body_timeout")
 
     def _check_unwanted(self) -> None:
-        """A body that was answered before its end is read on, so that a client that reads last sees the answer."""
+        """A body answered before its end is read to the end, so that a client that reads last sees the response."""
         if self._body_bytes - self._body_bytes_before > self._gate.limits.unwanted_bytes_max:
             self._end("body_unwanted")
             self._linger()
 
     def _close(self) -> None:
-        """Close when the client has read what it was sent, and in any case when it reads no more of it.
+        """Close once the client has read everything, and in any case when it stops reading.
 
-        A transport that is closed waits for the first of these only, and nobody else looks at it.
+        A closed transport waits only for the first, and nobody else watches it.
         """
         self.transport.close()
         if self in self.connections and self.transport.get_write_buffer_size():
@@ -242,15 +242,15 @@ class HttpConnection(HttpToolsProtocol):
         self._wait_in(None)
 
     def _refuse(self, status: int, code: str, message: str, reason: str) -> None:
-        """Answer what is no request, and close.
+        """Answer what is not a request, and close.
 
-        The client may still be sending. A close with unread bytes resets the connection, and the client might never
-        see the answer; so nothing more is read, and the reset comes a little later.
+        The client may still be sending. A close with unread bytes resets the connection, and the client might never see
+        the response; so nothing more is read, and the reset comes a little later.
         """
         self._end(reason)
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
-            # An answer is under way. If it is to this very request, it is not needed any more.
+            # A response is being sent. If it is to this request, it is no longer needed.
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started or self.pipeline or self._part == _HEAD:
@@ -268,13 +268,13 @@ class HttpConnection(HttpToolsProtocol):
             self._wait_in(self._gate.leaving)
 
     def _write(self, response: Response) -> None:
-        """Answer without a request that the application could answer."""
+        """Answer without a request for the application."""
         head = [f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}".encode()]
         head += [b"connection: close", *(name + b": " + value for name, value in response.raw_headers)]
         self.transport.write(b"\r\n".join([*head, b"", bytes(response.body)]))
 
     def _too_many(self) -> Response:
-        """The answer where there are too many connections."""
+        """The response if there are too many connections."""
         reason = self._crowded or ""
         self._gate.closed[reason] += 1
         if reason == "address_max":
@@ -308,7 +308,7 @@ class HttpConnection(HttpToolsProtocol):
         """There is no timer: see `Gate`."""
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Not for the log: anybody could fill it."""
+        """Not logged: anybody could fill the log."""
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -341,16 +341,15 @@ class HttpConnection(HttpToolsProtocol):
     def shutdown(self) -> None:
         super().shutdown()
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            # An answer without an end: the server would wait for it in vain. Its client comes back.
+            # An endless response: the server would wait in vain. Its client reconnects.
             self.transport.close()
             self.loop.call_later(GOODBYE_S, self.transport.abort)
 
 
 def _take_little(transport: asyncio.Transport) -> None:
-    """Keep the system from taking megabytes for a client that does not read.
+    """Keep the system from buffering megabytes for a client that does not read.
 
-    What it does not take waits here, where it is bounded, and where what becomes of a row meanwhile takes the place of
-    what was to be sent.
+    The rest waits here, where it is bounded and where newer changes of a row replace older ones.
     """
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
@@ -358,7 +357,7 @@ def _take_little(transport: asyncio.Transport) -> None:
 
 
 def _unsent(transport: asyncio.Transport) -> int:
-    """Bytes that the client has yet to take. The system takes more only now and then, so its own count, too."""
+    """Bytes that the client has not read yet, including those buffered by the system."""
     unsent = transport.get_write_buffer_size()
     connection = transport.get_extra_info("socket")
     with suppress(OSError, ValueError):
@@ -369,7 +368,7 @@ def _unsent(transport: asyncio.Transport) -> int:
 
 
 class _Crowded:
-    """The application on a connection beyond the limits: it answers one question about health."""
+    """The application on a connection beyond the limits: it answers one health check."""
 
     def __init__(self, app: Any, refusal: Callable[[], Response]) -> None:
         self._app: ASGIApp = app

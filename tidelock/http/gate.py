@@ -1,9 +1,9 @@
-"""Gate: how many connections there are, which of them have waited too long, and what became of those.
+"""Gate: how many connections there are, which have waited too long, and what happened to them.
 
-Everything here is before authentication, so whatever a client does must cost little. Each state that can be too long is
-a queue in the order of entry: as its time limit is the same for all, only its front needs a look, and there is no timer
-per connection or request. Who is refused is counted and told in one line a minute: a log line per client would be one
-more thing that a client could fill.
+Everything here is before authentication, so whatever a client does must cost little. Each state with a time limit is a
+queue in the order of entry: since the limit is the same for all, only the front is checked, and there is no timer per
+connection or request. Refused clients are counted and logged in one line per minute: with a line per client, clients
+could flood the log.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from tidelock.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-#: answered on connections beyond the limits, too
+#: answered even on connections beyond the limits
 HEALTH = frozenset(("/healthz", "/readyz", "/metrics"))
 
 _CONNECTIONS_MAX = 12_000
-# For the database, webhooks, files, and for what is accepted before what it replaces is closed.
+# For the database, webhooks, files, and for connections accepted before the ones they replace are closed.
 _OTHER_FILES_MIN = 128
 _SWEEP_S = 1.0
-# Connections that are closed before others get a turn.
+# Connections closed before others get a turn.
 _SLICE = 100
 _SUMMARY_S = 60.0
-# How long a client that sent too much may read why, before the connection is reset.
+# How long a client that sent too much may read the reason before the connection is reset.
 _LINGER_S = 1.0
-# Whoever has been silent for less may just be arriving.
+# A client silent for less may just be arriving.
 _REPLACEABLE_S = 1.0
-# What all WebSockets that have shown no key yet may have sent.
+# Total bytes that unauthenticated WebSockets may have sent.
 _STRANGERS_BYTES_MAX = 16 * 2**20
 
-#: why a connection was closed or refused -> how the log says it
+#: why a connection was closed or refused -> its wording in the log
 REASONS = {
     "invalid_request": "were not HTTP",
     "head_too_large": "had larger headers than connections.head_bytes_max",
@@ -59,22 +59,22 @@ REASONS = {
     "address_max": "were above connections.per_address_max",
     "replaced": "were idle and made room for new ones",
 }
-#: closed as they should be: counted, not logged
+#: closed normally: counted, not logged
 IDLE = "idle"
 
 
 class Peer(Protocol):
-    """A connection, as far as it can wait for too long."""
+    """A connection, as far as it can wait too long."""
 
     def overdue(self, waiting: Waiting) -> None:
-        """It has been in this queue for the whole of its time: close it, or `renew` it there."""
+        """Its time in this queue is up: close it, or `renew` it there."""
 
     def abort(self) -> None:
-        """Close without a word."""
+        """Close without a response."""
 
 
 class Waiting(dict[Peer, float]):
-    """Connections in one state with a time limit, from old to new, and when each came into it."""
+    """Connections in one state with a time limit, oldest first, with the time each entered it."""
 
     def __init__(self, limit_s: float) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Waiting(dict[Peer, float]):
         self[connection] = now
 
     def due(self, now: float, limit_s: float | None = None) -> list[Peer]:
-        """Some of those whose time is over, the oldest first."""
+        """Some of those whose time is up, oldest first."""
         before = now - (self.limit_s if limit_s is None else limit_s)
         found: list[Peer] = []
         for connection, since in self.items():
@@ -97,14 +97,14 @@ class Waiting(dict[Peer, float]):
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What holds for one listener: the settings, with what the system allows and what the address asks for."""
+    """The limits of one listener: the settings, adjusted to the system and the address."""
 
     connections_max: int
-    #: None: this machine only is listened to
+    #: None: it listens on this machine only
     per_address_max: int | None
     health_max: int
     head_bytes_max: int
-    #: of a body that was answered before its end
+    #: of a body answered before its end
     unwanted_bytes_max: int
     body_bytes_per_s: int
     head_timeout_s: float
@@ -140,21 +140,21 @@ class Gate:
         self.limits = limits
         self.heads = Waiting(limits.head_timeout_s)
         self.bodies = Waiting(limits.body_timeout_s)
-        #: bodies that were answered before their end
+        #: bodies answered before their end
         self.unwanted = Waiting(limits.body_timeout_s)
         self.idle = Waiting(limits.keep_alive_s)
-        #: refused, and may still read why
+        #: refused, and still reading the reason
         self.leaving = Waiting(min(_LINGER_S, limits.head_timeout_s))
-        #: closed as soon as the client has read the rest of its answer
+        #: closed as soon as the client has read the rest of its response
         self.closing = Waiting(limits.body_timeout_s)
         self._queues = (self.heads, self.bodies, self.unwanted, self.idle, self.leaving, self.closing)
         self.closed: Counter[str] = Counter()
-        #: with the address each is counted for, None: for none
+        #: with the address it counts for; None: for none
         self._admitted: dict[Peer, str | None] = {}
         self._addresses: Counter[str] = Counter()
-        #: beyond the limits, from old to new
+        #: beyond the limits, oldest first
         self._crowded: dict[Peer, None] = {}
-        #: WebSockets that have shown no key yet: bytes each has sent, from old to new, and all of them together
+        #: unauthenticated WebSockets: bytes sent by each, oldest first, and in total
         self._strangers: dict[Peer, int] = {}
         self._strangers_bytes = 0
         self._told: Counter[str] = Counter()
@@ -165,7 +165,7 @@ class Gate:
         return len(self._admitted) + len(self._crowded)
 
     def enter(self, connection: Peer, address: str | None, now: float) -> str | None:
-        """Count a new connection. None: it is admitted; else why only questions about health are answered on it."""
+        """Count a new connection. None: it is admitted; else why only health checks are answered on it."""
         counted = None if self.limits.per_address_max is None or address is None else _network(address)
         if counted is not None and self._addresses[counted] >= (self.limits.per_address_max or 0):
             reason = "address_max"
@@ -177,7 +177,7 @@ class Gate:
                 self._addresses[counted] += 1
             return None
         if len(self._crowded) >= self.limits.health_max:
-            # Who is silent goes before who is being answered, and then the oldest.
+            # Silent ones go before those being answered, and then the oldest.
             idle = (each for each in self._crowded if any(each in queue for queue in self._queues))
             oldest = next(idle, None) or next(iter(self._crowded))
             self.leave(oldest)
@@ -187,14 +187,15 @@ class Gate:
         return reason
 
     def hand_over(self, connection: Peer, successor: Peer) -> None:
-        """The same connection goes on as another protocol."""
+        """The same connection continues with another protocol."""
         if connection in self._admitted:
             self._admitted[successor] = self._admitted.pop(connection)
 
     def heard(self, connection: Peer, size: int) -> int:
-        """Count bytes of a WebSocket that has shown no key yet. Gives how many it has sent.
+        """Count bytes of an unauthenticated WebSocket; returns how many it has sent. If all of them together have sent
+        too much, the oldest is closed:
 
-        Where all of them have sent too much together, the oldest goes: whoever has a key shows it at once.
+        a client with a key sends it at once.
         """
         total = self._strangers[connection] = self._strangers.get(connection, 0) + size
         self._strangers_bytes += size
@@ -206,11 +207,11 @@ class Gate:
         return total
 
     def trust(self, connection: Peer) -> None:
-        """What it sends is counted no more."""
+        """Stop counting what it sends."""
         self._strangers_bytes -= self._strangers.pop(connection, 0)
 
     def leave(self, connection: Peer) -> None:
-        """It is closed, or as good as. May be said twice."""
+        """It is closed, or nearly. May be called twice."""
         self.trust(connection)
         self._crowded.pop(connection, None)
         counted = self._admitted.pop(connection, None)
@@ -220,7 +221,7 @@ class Gate:
                 del self._addresses[counted]
 
     def _replace(self, now: float) -> bool:
-        """Make room by closing whoever has waited longest with nothing under way. False: there is nobody."""
+        """Make room by closing the connection that has been idle longest. False: there is none."""
         for waiting in (self.leaving, self.closing, self.heads, self.idle):
             # Tests have limits much shorter than a second.
             for connection in waiting.due(now, min(_REPLACEABLE_S, waiting.limit_s / 2)):
@@ -232,15 +233,15 @@ class Gate:
         return False
 
     async def watch(self) -> None:
-        """Close what is overdue and tell what was closed, for ever."""
+        """Close overdue connections and log what was closed, for ever."""
         loop = asyncio.get_running_loop()
         period_s = min(_SWEEP_S, *(queue.limit_s / 4 for queue in self._queues))
         expected = loop.time() + period_s
         punctual = True
         while True:
             await asyncio.sleep(period_s)
-            # If this comes late, the process was busy, and what clients sent meanwhile is not read yet: look once more
-            # around before anybody is blamed for being slow.
+            # If this runs late, the process was busy, and what clients sent meanwhile is unread: read once more before
+            # blaming anybody for being slow.
             punctual = loop.time() < expected + _SWEEP_S or not punctual
             expected = loop.time() + period_s
             if punctual:
@@ -286,7 +287,7 @@ class GateMetrics(Collector):
 
 
 def raise_file_limit() -> None:
-    """Let this process open as many files as it may be allowed: each connection is one, and defaults are low."""
+    """Let this process open as many files as it may be allowed: each connection needs one, and defaults are low."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -305,18 +306,18 @@ async def _sweep(queue: Waiting, loop: asyncio.AbstractEventLoop) -> None:
             try:
                 connection.overdue(queue)
             except Exception:
-                # A defect with one of them must not let all others stay for ever.
+                # A bug with one of them must not keep all others for ever.
                 logger.exception("a connection that timed out could not be closed cleanly; it was aborted")
                 with suppress(Exception):
                     connection.abort()
                 queue.pop(connection, None)
-        # Ten thousand at once must not hold up the others.
+        # Ten thousand at once must not delay the others.
         await asyncio.sleep(0)
 
 
 @lru_cache(maxsize=4096)
 def _network(address: str) -> str | None:
-    """What connections are counted by: the address, of IPv6 the network that one customer has. None: this machine."""
+    """What connections are counted by: the address, or for IPv6 the network of one customer. None: this machine."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The listener: an application on a socket, from the first connection it takes to the last answer it gives."""
+"""The listener: an application on a socket, from the first connection it accepts to the last response it sends."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from tidelock.http.gate import Gate, GateLimits, Waiting, raise_file_limit
 from tidelock.instants import SECOND
 from tidelock.settings import Settings
 
-# How long answers under way may take when the server stops.
+# How long responses in progress may take when the server stops.
 _GRACE_S = 10
-# How long one that is far behind may take to read up to the good-bye, and how many such are waited for.
+# How long a client that lags far may take to read up to the close, and how many such clients are waited for.
 _LEAVING_S, _LEAVING_MAX = 60.0, 100
 _BACKLOG = 2048
-# Keep-alives that a client may let pass without reading what it was sent.
+# Keep-alive intervals that a client may pass without reading.
 _STALLS = 2
-# Clients have nothing to say on a WebSocket beyond a subscription.
+# Clients send nothing on a WebSocket beyond a subscription.
 _FRAME_BYTES_MAX = 2**20
 _FRAGMENTS_MAX = 1024
-# Before it is let in, it has a key to show.
+# Before it is admitted, it only has to send a key.
 _STRANGER_FRAME_BYTES_MAX = 16 * 1024
 _STRANGER_BYTES_MAX = 2 * _STRANGER_FRAME_BYTES_MAX
-# Pings are answered up to here. A transport asks for a pause at as much, but they come unasked.
+# Pings are answered up to here. A transport asks for a pause at this size, but pings arrive anyway.
 _UNREAD_BYTES_MAX = 64 * 1024
 _FINAL_TEXT = 0x81
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to the composition and tells when it accepts."""
+    """A server that leaves signals to the composition and reports when it accepts connections."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -60,19 +60,19 @@ class Server(uvicorn.Server):
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
-    """WebSocket, with an end: what a client does not take within a while of the good-bye is thrown away.
+    """WebSocket, with an end: what a client does not read within a while after the close is discarded.
 
-    One more message than ASGI has: `websocket.send` with `texts`, several text frames at once, as bytes. They are
-    written in one go, which for small ones takes a fraction of sending each by itself.
+    One extension of ASGI: `websocket.send` with `texts`, several text frames at once, as bytes. They are written in one
+    go, which for small frames takes a fraction of the time.
     """
 
-    #: those who were said good-bye to and may still read it, with what ends that, from old to new
+    #: those that were closed and may still read that, with the timer that ends it, oldest first
     _leaving: ClassVar[dict[_WebSocket, asyncio.TimerHandle]] = {}
 
     def __init__(self, *given: Any, gate: Gate, **named: Any) -> None:
         super().__init__(*given, **named)
         self._gate = gate
-        # What the client says meanwhile is read and dropped. Left unread it would cut off what is still to be sent.
+        # What the client sends meanwhile is read and dropped. Left unread, it would cut off what is still to be sent.
         self.close_timeout = _LEAVING_S
         self._stranger = True
         self.conn.max_message_size = _STRANGER_FRAME_BYTES_MAX
@@ -87,7 +87,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
         super().data_received(data)
 
     def _trust(self) -> None:
-        """The application lets the client in."""
+        """The application admits the client."""
         self._stranger = False
         self._gate.trust(self)
         self.conn.max_message_size = _FRAME_BYTES_MAX
@@ -104,11 +104,11 @@ class _WebSocket(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             if self.close_sent:
                 return
-            # Good-bye is said at once, also to a client that does not read what was sent before.
+            # The close is sent at once, even to a client that does not read.
             self.writable.set()
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
-            # Refused with an HTTP answer, which is an answer: no error for the log.
+            # Refused with an HTTP response: not an error for the log.
             self.handshake_complete = True
 
     async def _send_texts(self, texts: Sequence[bytes]) -> None:
@@ -133,8 +133,9 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self._leave()
 
     def _leave(self) -> None:
-        """Closing waits until everything was read that was written before. A client that was too slow must come to the
-        code that says so; one that never reads again must not stay for ever."""
+        """Closing waits until everything written before has been read. A client that was too slow must get to the code
+        that says so; one that never reads again must not stay for ever.
+        """
         if self.disconnected:
             return
         self._leaving[self] = self.loop.call_later(_LEAVING_S, self.transport.abort)
@@ -144,20 +145,20 @@ class _WebSocket(WebSocketsSansIOProtocol):
             oldest.transport.abort()
 
     def handle_ping(self) -> None:
-        """Answer, unless the client leaves so many answers unread that they are no use to it."""
+        """Answer, unless the client leaves so many answers unread that they are useless."""
         pong = b"".join(self.conn.data_to_send())
         if not self.close_sent and self.transport.get_write_buffer_size() < _UNREAD_BYTES_MAX:
             self.transport.write(pong)
 
     def handle_cont(self, event: Frame) -> None:
-        # Each costs memory, also one without a byte in it.
+        # Each costs memory, even an empty one.
         if len(self.frames) < _FRAGMENTS_MAX:
             super().handle_cont(event)
         elif not self.close_sent:
             self._fail("a message has too many fragments")
 
     def overdue(self, waiting: Waiting) -> None:
-        """Not in any queue: pings find out who is gone."""
+        """Not in any queue: pings find dead clients."""
 
     def abort(self) -> None:
         self.transport.abort()
@@ -169,7 +170,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
             timer.cancel()
 
     def keepalive_timeout(self) -> None:
-        """No answer to a ping. If the client ever reads that, it has a code after which it comes back."""
+        """No answer to a ping. If the client ever reads this, the code makes it reconnect."""
         self.pong_timer = self.pending_ping_payload = None
         if self.close_sent or self.transport.is_closing():
             return
@@ -188,7 +189,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
 
 
 def _frame_head(size: int) -> bytes:
-    """What stands before a whole text of so many bytes (RFC 6455, 5.2): final, text, no mask."""
+    """The header of a complete text frame of this many bytes (RFC 6455, 5.2): final, text, no mask."""
     if size < 126:
         return bytes((_FINAL_TEXT, size))
     if size < 2**16:
@@ -200,10 +201,10 @@ def _frame_head(size: int) -> bytes:
 async def listen(
     app: ASGIApp, listening: socket.socket, settings: Settings, gate: Gate | None = None
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve while the block runs; it begins when connections are taken. Gives the task that serves.
+    """Serve while the block runs, which starts once connections are accepted; yields the serving task. `gate` limits
+    and counts the connections; without one, the settings' limits apply.
 
-    `gate` limits and counts the connections; without one, the settings' limits hold. At the end no new request is
-    taken, answers under way are given and WebSocket clients are sent away (1012).
+    At the end no new request is accepted, responses in progress are completed and WebSocket clients are closed (1012).
     """
     gate = gate or open_gate(settings)
     server = Server(_config(app, settings, gate))
@@ -223,13 +224,13 @@ async def listen(
 
 
 def open_gate(settings: Settings) -> Gate:
-    """What limits and counts connections, with as many open files as the system lets this process have."""
+    """The gate for connections, with as many open files as the system allows this process."""
     raise_file_limit()
     return Gate(GateLimits.of(settings))
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket on host and port, 0 being any free one. Raises SettingsError when it cannot be had."""
+    """A socket on host and port, where 0 is any free one. Raises SettingsError if it is not available."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -255,7 +256,7 @@ def url_of(listening: socket.socket) -> str:
 
 
 def _config(app: ASGIApp, settings: Settings, gate: Gate) -> uvicorn.Config:
-    # Its own messages ("started", "shutting down") say nothing that the command line does not say better.
+    # Its own messages ("started", "shutting down") add nothing to those of the command line.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
     stall_s = _STALLS * settings.live_keep_alive / SECOND
     http = partial(HttpConnection, stall_s=stall_s, gate=gate, retry_after_s=settings.retry_after_s)
@@ -266,7 +267,7 @@ def _config(app: ASGIApp, settings: Settings, gate: Gate) -> uvicorn.Config:
         ws_max_size=_FRAME_BYTES_MAX,
         ws_ping_interval=settings.ws_ping_s,
         ws_ping_timeout=settings.ws_ping_s,
-        # Events are small and encoded once for all; compressing would be done for each client.
+        # Events are small and encoded once for all; compression would run for each client.
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,

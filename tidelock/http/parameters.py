@@ -1,6 +1,7 @@
-"""Parameters: the query of a request, read name by name. What is unknown, repeated or malformed is told by name.
+"""Parameters: the query of a request, read name by name. Unknown, repeated or malformed parameters are reported by
+name.
 
-Paging is part of it: every list answers `{"items": [...], "next": cursor|null}` and goes on where a cursor says.
+Paging is included: every list returns `{"items": [...], "next": cursor|null}` and continues at a cursor.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _CURSOR = re.compile(rb"(asc|desc):([0-9]{1,19})")
 
 
 class Parameters:
-    """The parameters of one request. A mistyped name must not look like no filter: only known ones are taken."""
+    """The parameters of one request. A mistyped name must not act like a missing filter: only known ones
+    are accepted.
+    """
 
     def __init__(self, query: bytes, known: Collection[str]) -> None:
         self._values: dict[str, str] = {}
@@ -45,7 +48,7 @@ class Parameters:
         return self._values.get(name)
 
     def name(self, name: str) -> str | None:
-        """A text that cannot be empty."""
+        """A string that cannot be empty."""
         value = self._values.get(name)
         if value == "":
             raise RequestError(f"{name} is empty; omit it for all", field=name)
@@ -81,7 +84,7 @@ class Parameters:
 
 
 def required(name: str, value: str | None) -> str:
-    """The value of a parameter that there must be."""
+    """The value of a required parameter."""
     if value is None:
         raise RequestError(f"{name} is missing", field=name)
     return value
@@ -95,15 +98,15 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """How much of a list is asked, which way, and from where on."""
+    """How much of a list is requested, in which order, and from where."""
 
     limit: int
     descending: bool
-    #: sequence of the last item of the page before
+    #: sequence of the last item of the previous page
     position: int | None
 
     def narrow(self, events: Slice) -> Slice:
-        """The rest of the slice after the pages before."""
+        """The rest of the slice after the previous pages."""
         if self.position is None:
             return events
         if self.descending:
@@ -117,12 +120,12 @@ class Paging:
         return msgspec.json.encode({"items": page.events, "next": self.following(page)})
 
     def following(self, page: Page[Recorded]) -> str | None:
-        """The cursor of the page after, where there is one."""
+        """The cursor of the next page, if there is one."""
         return following(page, descending=self.descending)
 
 
 def following(page: Page[Recorded], *, descending: bool = False) -> str | None:
-    """The cursor of the page after, where there is one."""
+    """The cursor of the next page, if there is one."""
     if not page.more or not page.events:
         return None
     order = "desc" if descending else "asc"
@@ -130,12 +133,12 @@ def following(page: Page[Recorded], *, descending: bool = False) -> str | None:
 
 
 def read_limit(parameters: Parameters, settings: Settings) -> int:
-    """How many rows a page has at most."""
+    """The maximum number of rows of a page."""
     return parameters.limit(default=min(settings.page_rows, settings.page_rows_max), maximum=settings.page_rows_max)
 
 
 def read_paging(parameters: Parameters, settings: Settings, *, order: str | None = "asc") -> Paging:
-    """Without an order a cursor goes on in its own."""
+    """Without an order, a cursor keeps its own."""
     limit = read_limit(parameters, settings)
     cursor = parameters.text("cursor")
     if cursor is None:
@@ -147,12 +150,12 @@ def read_paging(parameters: Parameters, settings: Settings, *, order: str | None
 
 
 def key_cursor(table: str, tenant_id: str, key: str) -> str:
-    """The cursor of a list that is in the order of keys, behind that one."""
+    """The cursor of a list ordered by key, after this key."""
     return _encoded(msgspec.json.encode([table, tenant_id, key]))
 
 
 def read_key_cursor(cursor: str, table: str) -> tuple[str, str]:
-    """Tenant and key of the last row of the page before."""
+    """Tenant and key of the last row of the previous page."""
     try:
         of_table, tenant_id, key = msgspec.json.decode(_decoded(cursor), type=tuple[str, str, str])
     except ValueError:

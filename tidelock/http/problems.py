@@ -1,4 +1,4 @@
-"""Problems: every answer that is not a success has one body, `{"error": {"code", "message", "field"}}`."""
+"""Problems: every response that is not a success has the same body, `{"error": {"code", "message", "field"}}`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """Why a request was not answered as it was asked."""
+    """Why a request failed."""
 
     error: Problem
 
@@ -46,15 +46,15 @@ def problem(status: int, code: str, message: str, field: str | None = None) -> R
 
 
 def _text(text: str) -> str:
-    """With escapes for half surrogate pairs: a message may quote what was sent, and JSON can send them."""
+    """With escapes for lone surrogates: a message may quote what was sent, and JSON can contain them."""
     return text.encode(errors="backslashreplace").decode()
 
 
 class Outages:
-    """Logs why clients are told that something is away: each reason once a minute, however many ask."""
+    """Logs why clients get a 503: each reason once a minute, however many requests there are."""
 
     def __init__(self) -> None:
-        #: reason -> when it was logged, and how often it was told since; the oldest first
+        #: reason -> when it was logged, and how often it occurred since; oldest first
         self._told: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def note(self, error: BaseException) -> None:
@@ -75,12 +75,12 @@ class Outages:
             self._told.popitem(last=False)
 
 
-#: one for the process, as its log is
+#: one per process, like its log
 outages = Outages()
 
 
 def problem_of(error: TidelockError, retry_after_s: int) -> Response:
-    """The answer that tells an error of ours."""
+    """The response for one of our errors."""
     outages.note(error)
     response = problem(error.http_status, error.code, error.message, error.field)
     response.headers.update(headers_of(error, retry_after_s))
@@ -88,12 +88,12 @@ def problem_of(error: TidelockError, retry_after_s: int) -> Response:
 
 
 def body_of(error: TidelockError) -> dict[str, object]:
-    """The same as a part of a body that has more."""
+    """The same as part of a larger body."""
     return {"error": Problem(error.code, _text(error.message), error.field and _text(error.field))}
 
 
 def headers_of(error: TidelockError, retry_after_s: int) -> dict[str, str]:
-    """What an error says to whoever does not read the body."""
+    """The headers of an error, for clients that do not read the body."""
     if error.http_status in _RETRY:
         return {"retry-after": str(retry_after_s)}
     if error.http_status == HTTPStatus.UNAUTHORIZED:
@@ -102,13 +102,13 @@ def headers_of(error: TidelockError, retry_after_s: int) -> dict[str, str]:
 
 
 def unexpected() -> Response:
-    """The answer to what should not happen: the log has the traceback, the client gets no insides."""
+    """The response to an unexpected failure: the log has the traceback; the client gets no internals."""
     message = "the server failed on this request; see its log"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
 
 
 def install_problems(app: FastAPI, retry_after_s: int) -> None:
-    """Let the app answer in this form whatever goes wrong in it."""
+    """Let the app report every failure in this form."""
 
     async def ours(_: HTTPConnection, error: Exception) -> Response:
         assert isinstance(error, TidelockError)
@@ -135,7 +135,7 @@ async def _of_the_framework(connection: HTTPConnection, error: Exception) -> Res
 
 
 def _methods(scope: Scope) -> str:
-    """Every method that the path takes: the framework knows those of the first route of this path only."""
+    """Every method of the path: the framework knows only those of its first route."""
     # A mount that let the request in has moved the root.
     asked = {**scope, "root_path": scope.get("app_root_path", scope.get("root_path", ""))}
     methods = {"OPTIONS"}

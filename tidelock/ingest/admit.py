@@ -1,6 +1,6 @@
 """Admission: judge one event as sent, without I/O and without a clock.
 
-Whether a timestamp lies in the future is decided by the sequencer, which has the clock.
+Whether a timestamp is in the future is decided by the sequencer, which has the clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ESCAPES = re.compile(rb"\\(?:u0000|.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who sends: the tenant it may write (`*`: any) and the streams (None: any)."""
+    """The sender: the tenant it may write (`*`: any) and the streams (None: any)."""
 
     tenant_id: str = ALL_TENANTS
     streams: frozenset[str] | None = None
@@ -46,19 +46,19 @@ class _Refused(Exception):
 
 
 class _Place(NamedTuple):
-    """Where events of one tenant and stream go; the same for most events of a request."""
+    """What holds for events of one tenant and stream; most events of a request share it."""
 
     tenant_id: str
     stream: str
     #: the stream's definition, if it has a key
     keyed: Stream | None
-    #: a customerRef of no more characters fits into the slice index whatever they are
+    #: a customerRef of at most this many characters fits into the slice index, whatever they are
     customer_characters: int
 
 
 @dataclass(slots=True)
 class Admission:
-    """The rules that the events of one request are admitted by."""
+    """The rules by which the events of one request are admitted."""
 
     definitions: Definitions
     salts: Salts
@@ -66,7 +66,7 @@ class Admission:
     event_bytes_max: int
     data_depth_max: int
     writer: Writer = field(default_factory=Writer)
-    #: the request's text had \\u escapes, so NUL is possible
+    #: the request contained \\u escapes, so NUL is possible
     escapes: bool = True
     _places: dict[tuple[str | None, ...], _Place] = field(default_factory=dict)
 
@@ -78,7 +78,8 @@ class Admission:
             return Rejected(refused.problem)
 
     def _admit(self, wire: WireEvent) -> Event:
-        # Each event comes through here: what is the same for a request is looked up, what is absent is not called for.
+        # Every event passes through here, so what is constant for a request is looked up and absent fields cost no
+        # call.
         place = self._places.get((wire.tenant_id, wire.stream, wire.metric)) or self._place(wire)
         tenant_id, stream, keyed, customer_characters = place
         customer_ref, resource_id = wire.customer_ref, wire.resource_id
@@ -163,7 +164,7 @@ class Admission:
         if len(data) > self.event_bytes_max:
             message = f"{given} has {len(data)} bytes; at most {self.event_bytes_max} are accepted"
             raise _Refused("payload_too_large", message, given)
-        # A level takes two brackets, so a short text cannot be deep; a longer one is counted, never too low.
+        # A level takes two brackets, so a short text cannot be deep; in a longer one they are counted, never too few.
         if (
             len(data) > 2 * self.data_depth_max
             and data.count(b"[") + data.count(b"{") > self.data_depth_max
@@ -183,7 +184,7 @@ class Admission:
             return (key,), "client"
         if occurred_at is None:
             return (), "none"
-        # Two rows of one instant in a keyed stream are two events, though neither names a resource.
+        # In a keyed stream two rows of one instant are two events, even if neither names a resource.
         resource_id = key_text if wire.resource_id is None else wire.resource_id
         sent = wire.ts if wire.occurred_at is None else wire.occurred_at
         nine = nine_digits(sent, occurred_at) if isinstance(sent, str) else format_nine(occurred_at)

@@ -1,6 +1,6 @@
 """The body of an ingest request: bytes in any accepted form to one wire event, or one rejection, per event.
 
-The fast path decodes a whole body at once. Only when that fails is it taken apart, so that one bad event does not
+The fast path decodes a whole body at once. Only if that fails is it split into events, so that one bad event does not
 harm its neighbours.
 """
 
@@ -62,7 +62,7 @@ _DEPTH_KEPT = 500
 
 
 def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
-    """The body without its content encoding. Never grows past the limit, whatever the compressed text claims."""
+    """The decompressed body. It never grows past the limit, whatever the compressed data claims."""
     if encoding in ("", "identity"):
         plain = body
     elif encoding == "gzip":
@@ -91,7 +91,7 @@ def decode(body: bytes, media_type: str, events_max: int) -> Body:
         raise UnsupportedMedia(f"content type {media_type!r} is not supported; send one of {known}")
     if len(events) > events_max:
         raise PayloadTooLarge(f"the request has {len(events)} events; at most {events_max} are accepted per request")
-    # Base64 hides what was escaped inside it.
+    # Base64 hides escapes inside it.
     return Body(events, escapes or (media_type in (CLOUDEVENT, CLOUDEVENTS) and b"data_base64" in body))
 
 
@@ -110,7 +110,7 @@ def decode_data(body: bytes, media_type: str, attributes: dict[str, bytes]) -> B
 
 
 def with_key(body: Body, key: str) -> Body:
-    """The same with the key that the request has for its only event."""
+    """The same with the request's key for its only event."""
     if not key:
         raise RequestError(f"{KEY_HEADER} is empty; leave it out, or send a key", field=KEY_HEADER)
     if len(body.events) > 1:
@@ -161,7 +161,7 @@ def _decode_array(body: bytes) -> list[WireEvent | Rejected]:
 
 
 def _decode_each(array: bytes) -> list[WireEvent | Rejected]:
-    """One by one, which is slow, and finds which of them is wrong."""
+    """One by one, which is slow but finds the bad ones."""
     return [decode_event(raw) for raw in _parsed(_raws, array)]
 
 
@@ -224,7 +224,7 @@ def _utf8(body: bytes) -> bytes:
 
 
 def _without_lone_surrogates(body: bytes) -> bytes:
-    """Half surrogate pairs become NUL, which is refused event by event; the decoder would refuse the whole body."""
+    """Lone surrogates become NUL, which is refused event by event; the decoder would refuse the whole body."""
     parts: list[bytes] = []
     kept_from = paired_until = 0
     for found in _SURROGATE.finditer(body):
@@ -241,7 +241,7 @@ def _without_lone_surrogates(body: bytes) -> bytes:
 
 
 def _is_escaped(body: bytes, position: int) -> bool:
-    """Whether the backslash there is itself escaped, and so no start of an escape."""
+    """Whether the backslash there is itself escaped, and so does not start an escape."""
     before = position
     while before and body[before - 1] == _BACKSLASH:
         before -= 1
@@ -267,7 +267,7 @@ def _gunzip(body: bytes, bytes_max: int) -> bytes:
 def _unzstd(body: bytes, bytes_max: int) -> bytes:
     unpack = zstandard.ZstdDecompressor(max_window_size=1 << 27)
     try:
-        # The reader is the one that can be stopped early, but it takes a frame that is cut off for a whole one.
+        # The stream reader can be stopped early, but it accepts a truncated frame as complete.
         with unpack.stream_reader(body, read_across_frames=True) as reader:
             plain = reader.read(bytes_max + 1)
         while len(plain) <= bytes_max and body:

@@ -35,10 +35,10 @@ _TEXTS = {
     "causationid": "causation_id",
     "op": "op",
 }
-#: these are keys of events, which are longer than names
+#: these become idempotency keys, which may be longer than names
 _KEYS = ("id", "causationid")
 _SENT_AS = dict(zip(WireEvent.__struct_fields__, WireEvent.__struct_encode_fields__, strict=True))
-#: a field as admission names it -> the attribute that was sent
+#: a field as named by admission -> the attribute that was sent
 _ATTRIBUTES = {
     "idempotencyKey": "id",
     "ts": "time",
@@ -53,7 +53,7 @@ _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 
 
 def decode_cloudevent(text: bytes | msgspec.Raw) -> WireEvent | Rejected:
-    """The wire event of one CloudEvent, or why it is none. The text must be JSON."""
+    """The wire event of one CloudEvent, or why it is not one. The text must be JSON."""
     try:
         members = _members.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -80,13 +80,13 @@ def binary_attributes(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes
 
 
 def decode_binary(attributes: dict[str, bytes], content: bytes, media_type: str) -> WireEvent | Rejected:
-    """The wire event of one CloudEvent whose attributes are headers and whose data is the body, or why it is none.
+    """The wire event of one CloudEvent whose attributes are headers and whose data is the body, or why it is not one.
 
-    JSON, where that is what it says it is, must be JSON.
+    A body declared as JSON must be JSON.
     """
     try:
         members = {name: msgspec.Raw(_encode(_decoded(name, value))) for name, value in attributes.items()}
-        # The body is the data; these are no attributes, whoever sends them as headers.
+        # The body is the data; these are not attributes, even if sent as headers.
         members.pop("data_base64", None)
         members["data"] = _embedded(content, media_type)
         if is_json(media_type) and has_long_number(content):
@@ -110,7 +110,7 @@ def is_json(media_type: str) -> bool:
 
 
 def in_attributes(answer: Answer) -> Answer:
-    """The answer to CloudEvents: admission speaks of an event's fields, the client of attributes."""
+    """The result for CloudEvents: admission names fields of an event, the client knows attributes."""
     if not answer.rejected:
         return answer
     return msgspec.structs.replace(answer, results=[_in_attributes(verdict) for verdict in answer.results])
@@ -151,7 +151,7 @@ def _decoded(attribute: str, value: bytes) -> str:
 
 
 def _embedded(content: bytes, media_type: str) -> msgspec.Raw:
-    """Bytes of some media type as JSON: the same whichever form they came in."""
+    """Bytes of a media type as JSON, the same for both forms."""
     if not content:
         return ABSENT
     if is_json(media_type):
@@ -204,7 +204,7 @@ def _map(members: dict[str, msgspec.Raw]) -> WireEvent:
 
 def _key(source: str, own: str) -> str:
     if "\0" in own:
-        # Escaped inside the key it would not be seen any more.
+        # Escaped inside the key, it would go unnoticed.
         raise _NotACloudEvent("id", "id contains NUL or a lone surrogate")
     key = _encode([source, own])
     if len(key) > KEY_BYTES_MAX:

@@ -1,6 +1,6 @@
-"""Identity: which two sends are one event, and whether their content is the same.
+"""Identity: whether two sends are the same event, and have the same content.
 
-Everything here is a literal formula of the contract; a stored key must come out the same for ever.
+The formulas here are a contract: a stored key must come out the same for ever.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tidelock.model import Event
 
 _encode = msgspec.json.Encoder().encode
 _BLOCK = 64
-# What Python converts between text and integer without being asked.
+# What Python converts between text and integer without a configured limit.
 _PLAIN_DIGITS_MAX = 4000
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Salts:
-    """The recorded salts, the one that derives first, and the version of that list."""
+    """The recorded salts, with the deriving one first, and the version of the list."""
 
     def __init__(self, salts: tuple[str, ...], version: int) -> None:
         self.salts = salts
@@ -31,7 +31,7 @@ class Salts:
         self._derivers = [_Deriver(salt) for salt in salts]
 
     def derive(self, canonical: bytes) -> tuple[str, ...]:
-        """The key under each salt: the first is recorded, the others still recognise what they derived."""
+        """The key under each salt: the first is recorded, the others recognise keys derived earlier."""
         return tuple([derive(canonical) for derive in self._derivers])
 
 
@@ -63,7 +63,9 @@ def canonical(tenant_id: str, stream: str, customer_ref: str | None, resource_id
 
 
 def identity_digest(tenant_id: str, key: str) -> bytes:
-    """The identity of (tenant, key), whatever made the key: one sent back by a client is the same identity."""
+    """The identity of (tenant, key), wherever the key came from: a derived key sent back by a client is the same
+    identity.
+    """
     return sha256(_encode((tenant_id, key))).digest()[:16]
 
 
@@ -77,15 +79,15 @@ def content_hash(
     op: str,
     data: bytes | None,
 ) -> bytes:
-    """What must not differ between two sends of one key; never source, causality, correlation or causation."""
+    """What must not differ between two sends with one key; never source, causality, correlation or causation."""
     fields = _encode((tenant_id, stream, customer_ref, resource_id, occurred_at, quantity, op))
     return sha256(fields + data if data else fields).digest()
 
 
 def same_content(one: Event, other: Event) -> bool:
-    """Whether two sends of one key say the same: where only the text of data differs, parsed values decide.
+    """Whether two sends with one key have the same content: if only the text of data differs, parsed values decide.
 
-    May parse a megabyte: not for the event loop, unless the hashes differ in few and small events.
+    May parse a megabyte, so not for the event loop, unless the hashes differ in few and small events.
     """
     if one.content_hash == other.content_hash:
         return True
@@ -109,11 +111,12 @@ def _same_json(one: bytes | None, other: bytes | None) -> bool:
     try:
         return bool(_parsed(one) == _parsed(other))
     except msgspec.DecodeError:
-        # An integer longer than Python takes. Spelled alike the hashes would be equal: this is other content.
+        # An integer longer than Python converts. With the same spelling the hashes would be equal, so the content
+        # differs.
         return False
 
 
-# One original is often compared with many sends; a few are kept, for each may be large.
+# One original is often compared with many sends; only a few are cached, because each may be large.
 @lru_cache(maxsize=16)
 def _parsed(text: bytes) -> Any:
     """JSON as values that are equal exactly when the JSON is."""

@@ -1,4 +1,4 @@
-"""The intake: from decoded events to durable verdicts, whoever brings them (HTTP, files, connectors)."""
+"""The intake: from decoded events to durable verdicts, for every source (HTTP, files, connectors)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tidelock.ingest.wire import WireEvent
 from tidelock.model import Answer, Event, Rejected, Verdict
 from tidelock.settings import Settings
 
-# Admitting this many events takes a millisecond or two; then the sequencer gets a turn. It has several round trips per
-# commit, and each would wait for a whole request otherwise.
+# Admitting this many events takes a millisecond or two; then the sequencer gets a turn. It makes several round trips
+# per commit, and each would otherwise wait for a whole request.
 _EVENTS_PER_TURN = 100
 
 
 class SaltsChanged(Exception):
-    """The salts were rotated after these events were admitted: derive their keys anew."""
+    """The salts were rotated after these events were admitted: derive their keys again."""
 
 
 class Recorder(Protocol):

@@ -1,7 +1,7 @@
-"""Nesting: how deep a JSON text is, and the text without what lies too deep.
+"""Nesting: how deep a JSON text is, and the text without the parts that are too deep.
 
-Decoders recurse and give up on deep nesting; this does not. It never walks a text byte by byte in Python: a body of
-many megabytes of brackets must not hold up everybody else.
+Decoders recurse and fail on deep nesting; this does not. It never walks a text byte by byte in Python: a body of
+many megabytes of brackets must not delay everybody else.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tidelock.errors import RequestError
 # From an opening bracket to before the next closing one, or from a closing one to before the next opening one.
 _RUNS = re.compile(rb"\[[^\]]*|\][^\[]*")
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
-# A body that is too deep and beyond these as well is refused as a whole: each is about a second's work.
+# A body that is too deep and also beyond these limits is refused as a whole: each takes about a second.
 _RUNS_MAX = 1_000_000
 _QUOTES_MAX = 2_500_000
 
-# Opening is 2, closing 0, so that after n brackets their sum is n more than the depth; everything else is left out.
+# Opening is 2, closing 0, so that after n brackets their sum is n more than the depth; everything else is omitted.
 _STEPS = bytes(2 if byte in b"[{" else 0 for byte in range(256))
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-# What stands for a text whose brackets do not match: no JSON either.
+# Replaces a text whose brackets do not match: it is not JSON either.
 _NO_JSON = b"]"
 
 
@@ -33,7 +33,7 @@ def depth(text: bytes) -> int:
 
 
 def cut_below(text: bytes, kept: int) -> bytes:
-    """The text with every value nested deeper than `kept` replaced by 0. What is no JSON stays none."""
+    """The text with every value nested deeper than `kept` replaced by 0. Text that is not JSON stays so."""
     if text.count(b'"') > _QUOTES_MAX:
         raise _too_deep(kept)
     parts: list[bytes] = []
@@ -75,7 +75,7 @@ def _closing_from_right(run: bytes, number: int) -> int:
 
 
 def _without_strings(text: bytes) -> bytes:
-    """The text with the insides of its strings blanked, everything else in its place."""
+    """The text with the contents of its strings blanked, everything else unchanged."""
     parts = text.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
     parts[1::2] = [bytes(len(inside)) for inside in parts[1::2]]
     return b'"'.join(parts)

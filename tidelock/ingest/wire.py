@@ -12,7 +12,7 @@ from tidelock.model import Problem, Rejected
 
 ABSENT = msgspec.Raw(b"null")
 
-#: The fields that are another's spelling, and whose.
+#: Aliases of fields, and the fields they stand for.
 ALIASES = {"metric": "stream", "occurredAt": "ts", "meta": "data", "payload": "data"}
 
 
@@ -59,7 +59,7 @@ _PATH = re.compile(r" - at `\$\.([A-Za-z]+)`$")
 
 
 def decode_event(text: bytes | msgspec.Raw) -> WireEvent | Rejected:
-    """One event from its JSON text, or why it is none. The text must be JSON: see `body`."""
+    """One event from its JSON text, or why it is not one. The text must be JSON: see `body`."""
     if (problem := long_number(text)) is not None:
         return Rejected(problem)
     try:
@@ -71,13 +71,13 @@ def decode_event(text: bytes | msgspec.Raw) -> WireEvent | Rejected:
 
 
 def long_number(text: bytes | msgspec.Raw) -> Problem | None:
-    """What is wrong with an event that has a number too long for readers, in whatever member; None: it has none."""
+    """The problem of an event with a number too long for readers, in any member; None if it has none."""
     if not has_long_number(bytes(text)):
         return None
     try:
         members = _members.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # What else it is, is said by who decodes it.
+        return None  # Other problems are reported by the decoder.
     name = next((name for name, raw in members.items() if has_long_number(bytes(raw))), None)
     return long_number_in(name or "the event", name)
 

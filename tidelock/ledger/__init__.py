@@ -1,6 +1,6 @@
-"""The ledger: events in the one order in which they were committed, and everything that stands guard over it.
+"""The ledger: events in the one order in which they were committed, and everything that protects it.
 
-In come judged events from `ingest` and control events; out go verdicts, recorded events in order, and the news that
-there are more. Order is decided once, under the lock on the head row, and is never looked at again. This room must
-never know what is made of events: not of tables, triggers or stores, and nothing of HTTP.
+In come judged events from `ingest` and control events; out go verdicts, recorded events in order, and announcements of
+new ones. Order is decided once, under the lock on the head row, and never reconsidered. This room must never know what
+is derived from events (tables, triggers, stores), nor anything about HTTP.
 """

@@ -1,7 +1,7 @@
-"""The anchor: the head of the ledger, written regularly to a file that whoever can write the database cannot reach.
+"""The anchor: the head of the ledger, written regularly to a file out of reach of those who can write to the database.
 
-The chain proves that no commit was changed or left out, but not that the last ones were not cut off: a ledger with a
-shorter tail is a consistent one. The file remembers how far it went.
+The chain proves that no commit was changed or removed, but not that the last ones were not cut off: a ledger with a
+shorter tail is consistent too. The file records how far it went.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DAY_LETTERS = len("2026-01-31")
 
 log = logging.getLogger(__name__)
 
-# Enough for a dropped connection. An outage is made good by the next turn, and must not hold up the end of a server.
+# Enough for a dropped connection. After an outage the next turn catches up; shutdown must not wait for it.
 _PATIENCE_S = 0.5
 
 
@@ -42,7 +42,7 @@ class AnchorLine(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     digest: str
     #: when it was written
     at: str
-    #: in nanoseconds; None: of a line that was written before lines had it
+    #: in nanoseconds; None: the line was written before lines had it
     source_timestamp: str | None = None
 
     @classmethod
@@ -53,14 +53,14 @@ class AnchorLine(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class BadAnchor(ValueError):
-    """A line of the file says nothing; the message names it."""
+    """A line of the file is unreadable; the message names it."""
 
 
 _line = msgspec.json.Decoder(AnchorLine)
 
 
 def read_anchors(path: Path) -> list[AnchorLine]:
-    """Every line, oldest first; none when there is no file. A last line cut off by a crash is left out."""
+    """Every line, oldest first; none if there is no file. A last line truncated by a crash is ignored."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def append_anchor(path: Path, line: AnchorLine) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
         _drop_cut_off(file.fileno())
-        # One write of one line: those of other processes stay whole.
+        # One write per line keeps the lines of other processes whole.
         os.write(file.fileno(), encode_anchor(line))
         os.fsync(file.fileno())
 
@@ -104,7 +104,7 @@ def _kept(lines: list[AnchorLine]) -> Iterator[AnchorLine]:
 
 
 def _drop_cut_off(file: int) -> None:
-    """Remove a last line that a crash cut off: it says nothing, and would spoil the next one."""
+    """Remove a last line truncated by a crash: it is useless and would corrupt the next one."""
     size = os.fstat(file).st_size
     if size and os.pread(file, 1, size - 1) != b"\n":
         text = os.pread(file, size, 0)
@@ -140,7 +140,7 @@ class Anchor:
         await self._steady.close()
 
     async def write(self) -> None:
-        """Write the head if it moved. What goes wrong is logged, once until it goes well again."""
+        """Write the head if it moved. A failure is logged once, until it works again."""
         try:
             head = await self._steady.run(read_head)
             await asyncio.to_thread(self._write, head)

@@ -1,6 +1,6 @@
 """API keys: who may write and read, for which tenant. Only a key's hash is stored; its text is shown once.
 
-A server hears when a key is made or revoked, so that what it looked up can be relied on until then.
+A server is notified when a key is created or revoked, so that its cache is valid until then.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SCOPES = ("ingest", "read", "triggers", "admin")
 _PREFIX = "tdl_"
 _NAME_LENGTH_MAX = 255
 
-# A notification may be lost on its way (a connection that only looks alive, a pooler): look this often in any case.
+# A notification may be lost (a connection that only looks alive, a pooler), so check this often anyway.
 _POLL_S = 1.0
 _ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as it is listed: everything but the key."""
+    """A key as listed: everything but the key itself."""
 
     id: str
     #: `*`: every tenant
@@ -68,7 +68,7 @@ async def create_key(
     streams: Collection[str] | None = None,
     label: str = "",
 ) -> tuple[str, str]:
-    """A new key: its id, by which it is revoked, and its text, which cannot be had again."""
+    """A new key: its ID, by which it is revoked, and its text, which cannot be retrieved later."""
     _check(tenant_id, scopes, streams, label)
     key_id = f"key_{secrets.token_hex(6)}"
     key = _PREFIX + secrets.token_urlsafe(32)
@@ -80,7 +80,7 @@ async def create_key(
 
 
 async def list_keys(connection: psycopg.AsyncConnection[Any]) -> list[ApiKey]:
-    """Every key that was ever made, revoked ones too."""
+    """Every key ever created, including revoked ones."""
     found = await (await connection.execute(QUERIES["list_keys"])).fetchall()
     return [
         ApiKey(
@@ -97,18 +97,18 @@ async def list_keys(connection: psycopg.AsyncConnection[Any]) -> list[ApiKey]:
 
 
 async def revoke_key(connection: psycopg.AsyncConnection[Any], key_id: str) -> bool:
-    """End a key. False when there is no such key, or it has ended before."""
+    """Revoke a key. False if there is no such key or it was already revoked."""
     return (await connection.execute(QUERIES["revoke_key"], [key_id])).rowcount == 1
 
 
 async def keys_exist(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether requests need a key: from the first one made, revoked or not."""
+    """Whether requests need a key: once any key was created, even if it is revoked."""
     row = await (await connection.execute(QUERIES["keys_exist"])).fetchone()
     return row is not None and bool(row[0])
 
 
 async def find_key(connection: psycopg.AsyncConnection[Any], key_hash: bytes) -> Holder | None:
-    """Who holds the key of this hash, unless it was revoked."""
+    """The holder of the key with this hash, unless it was revoked."""
     row = await (await connection.execute(QUERIES["find_key"], [key_hash])).fetchone()
     if row is None:
         return None
@@ -117,12 +117,12 @@ async def find_key(connection: psycopg.AsyncConnection[Any], key_hash: bytes) ->
 
 
 def hash_key(key: bytes) -> bytes:
-    """A key has 256 random bits: one round of SHA-256 cannot be guessed back."""
+    """A key has 256 random bits, so one round of SHA-256 cannot be reversed by guessing."""
     return sha256(key).digest()
 
 
 class KeyNews:
-    """Hears when a key is made or revoked, for as long as the server runs."""
+    """Listens for created and revoked keys as long as the server runs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -134,7 +134,7 @@ class KeyNews:
 
     @property
     def live(self) -> bool:
-        """Whether changes are heard of. If not, only the database knows."""
+        """Whether changes are announced. If not, only the database knows."""
         return time.monotonic() < self._live_until
 
     async def run(self) -> None:
@@ -145,7 +145,7 @@ class KeyNews:
         ).run()  # fmt: skip
 
     async def _open(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        # What happened before it listened was not heard.
+        # Changes before it listened were missed.
         self._connection, self._heard = connection, None
 
     async def _turn(self) -> Turn:

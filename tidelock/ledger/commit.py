@@ -1,6 +1,6 @@
-"""A commit, decided: which events are recorded, under which numbers, and what each is answered.
+"""The decision about a commit: which events are recorded, under which sequences, and the verdict of each.
 
-Pure: it gets the head, the clock's reading and what is known of the identities, and does no I/O.
+Pure: it gets the head, the clock's reading and the known identities, and does no I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Known(NamedTuple):
     sequence: int
     content_hash: bytes
     key_source: KeySource
-    #: hashes of other texts that were found to say the same
+    #: hashes of other texts found to have the same content
     same: frozenset[bytes] = frozenset()
 
     def says(self, event: Event) -> bool:
@@ -33,7 +33,7 @@ class Known(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """What may have been issued already though the ledger does not have it: a commit must be above all of it."""
+    """What may have been issued although the ledger lacks it: a commit must be above all of it."""
 
     ingress_sequence: int
     commit_id: int
@@ -53,9 +53,9 @@ class Collection:
         self.digests: list[bytes] = []
         #: of the rows to be
         self.bytes = 0
-        #: some event is identified by more than one key: there are several salts
+        #: some event has more than one key, because there are several salts
         self.several_keys = False
-        #: compared once per collection: only a late hour needs a look at each event
+        #: compared once per collection: each event is checked only if this is in the future
         self.latest = 0
         for event in events:
             if type(event) is not Event:
@@ -75,7 +75,7 @@ class Collection:
 
 @dataclass(slots=True)
 class Commit:
-    """What to write, and the answers to give once it is durable."""
+    """What to write, and the verdicts to return once it is durable."""
 
     head: Head
     event_rows: list[bytes] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Commit:
 
 
 def chain_digest(previous: bytes, commit_id: int, event_rows: Sequence[bytes]) -> bytes:
-    """The digest of a commit: it covers the one before, so that no commit can be changed, left out or moved."""
+    """The digest of a commit: it covers the previous one, so that no commit can be changed, removed or moved."""
     digest = sha256(previous + commit_id.to_bytes(8, "big"))
     digest.update(b"".join(event_rows))
     return digest.digest()
@@ -106,9 +106,10 @@ def decide(
     first: int | None = None,
     floor: Floor = _NO_FLOOR,
 ) -> Commit:
-    """Number what is new, in order; recognise what is not. Nothing of it depends on how collections were grouped.
+    """Number new events, in order, and recognise the others. The result does not depend on how collections were
+    grouped.
 
-    `first`: the number to begin with, beyond head and floor; by default the one right behind them.
+    `first`: the first sequence, above head and floor; by default the next one.
     """
     commit = Commit(head)
     lowest = max(head.ingress_sequence, floor.ingress_sequence)
@@ -116,7 +117,7 @@ def decide(
     assert before >= lowest, "no number is given twice"
     sequence, source_timestamp = before, max(head.source_timestamp, floor.source_timestamp)
     commit_id = max(head.commit_id, floor.commit_id) + 1
-    # Identities recorded by this very commit, beside those known before it.
+    # Identities recorded by this commit, in addition to those known before.
     fresh: dict[bytes, tuple[int, Event]] = {}
     received_text = format_instant(now)
     for collection in collections:
@@ -141,7 +142,7 @@ def decide(
                 verdicts.append(_from_the_future(event, now, future_tolerance))
                 continue
             if own_timestamp is None:
-                # Taken only by a collection that records something, and by no other: it is the unit of time.
+                # Used only by a collection that records something: it is the unit of time.
                 source_timestamp = own_timestamp = max(now, source_timestamp + 1)
                 own_text = str(own_timestamp)
             sequence += 1

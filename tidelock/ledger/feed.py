@@ -1,8 +1,8 @@
-"""The feed: the live end of the ledger, read once for everybody who follows it.
+"""The feed: the live end of the ledger, read once for all followers.
 
-A follower first pages through the ledger by itself, then joins the shared tail. It joins only between two reads of
-the tail, at a known position, and reads by itself up to exactly there: no gap, no repeat. One that falls behind its
-bounded queue leaves the tail and pages again, so a slow client costs neither memory nor the others' time.
+A follower first pages through the ledger by itself, then joins the shared tail. It joins only between two reads of the
+tail, at a known position, and reads on its own up to exactly there: no gap, no repeat. One whose bounded queue
+overflows leaves the tail and pages again, so a slow client costs neither memory nor the others' time.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tidelock.postgres.listener import LEDGER_CHANNEL
 from tidelock.postgres.loop import AsyncReaderLoop, nothing
 from tidelock.postgres.pool import Connections
 
-# A notification may be lost with its connection: look at the head this often in any case.
+# A notification may be lost with its connection, so check the head this often anyway.
 _POLL_S = 1.0
 _PAUSE_S, _PAUSE_MAX_S = 0.1, 2.0
 _PAGE_EVENTS = 500
 # Each follower that catches up holds a page while it sends it.
 _PAGE_BYTES = 4 * 2**20
-# What one query may have to look through for a rare filter; its time stays bounded on a ledger of any length.
+# How much one query may scan for a rare filter; its time stays bounded on a ledger of any length.
 _SCAN_SEQUENCES = 100_000
 _QUEUE_BYTES_MAX = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """How the feed does, for the metrics."""
+    """State of the feed, for the metrics."""
 
     followers: int
     #: events of the ledger that the tail has not read yet; 0 when nobody follows
@@ -45,7 +45,7 @@ class FeedState:
 
 
 class Feed:
-    """Follows the ledger while somebody follows it; reads nothing and holds no connection otherwise."""
+    """Follows the ledger while it has followers; otherwise it reads nothing and holds no connection."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class Feed:
         self._poll_s = poll_s
         self._connections = connections
         self._queue_events_max = queue_events_max
-        # Small beside the queue, so that one batch does not push out who keeps up.
+        # Small compared to the queue, so that one batch does not evict a follower that keeps up.
         self._batch_events = max(1, min(_PAGE_EVENTS, queue_events_max // 4))
         self._page_bytes = min(_PAGE_BYTES, page_bytes_max)
         self._router = Router()
         self._joining: list[FollowerQueue] = []
         self._followers = 0
-        #: every event up to here has been routed; None while nobody follows
+        #: every event up to here has been routed; None without followers
         self._position: int | None = None
         #: the last sequence known to be committed
         self._head = 0
@@ -100,7 +100,7 @@ class Feed:
         return FeedState(self._followers, lag)
 
     def wake(self, sequence: int) -> None:
-        """Everything up to this sequence is committed: no need to wait until the database tells."""
+        """Everything up to this sequence is committed; no need to wait for the notification."""
         self._head = max(self._head, sequence)
         self._look()
 
@@ -114,7 +114,7 @@ class Feed:
         return False
 
     async def follow(self, only: Filter, after: int) -> AsyncGenerator[list[Frame], None]:
-        """Every event of the filter above `after`, each once, in ledger order, for as long as one asks."""
+        """Every event of the filter above `after`, each once, in ledger order, without end."""
         self._followers += 1
         self._look()
         self._listening.wake()
@@ -135,7 +135,7 @@ class Feed:
             self._listening.wake()
 
     async def _catch_up_and_join(self, queue: FollowerQueue, position: int) -> AsyncGenerator[list[Frame], None]:
-        """Pages to near the tail, then to exactly where the queue begins, then the queue until it overflows."""
+        """Pages up to near the tail, then exactly to where the queue begins, then the queue until it overflows."""
         while self._position is not None and self._position - position > self._queue_events_max:
             frames, position = await self._page(queue.only, position, self._position)
             if frames:
@@ -148,7 +148,7 @@ class Feed:
             if frames:
                 yield frames
         while frames := await queue.take():
-            # `after` may lie beyond the end of the ledger.
+            # `after` may be beyond the end of the ledger.
             if new := [event for event in frames if event.sequence > position]:
                 yield new
 
@@ -158,7 +158,7 @@ class Feed:
             self._joining.remove(queue)
 
     async def _page(self, only: Filter, after: int, through: int) -> tuple[list[Frame], int]:
-        """The next events of the filter, and through which sequence they are all."""
+        """The next events of the filter, and the sequence through which they are complete."""
         end, through = through, min(through, after + _SCAN_SEQUENCES)
         wanted = Slice(*only, after=after, before=through + 1)
         pause_s = _PAUSE_S
@@ -167,11 +167,11 @@ class Feed:
                 async with self._connections.lend() as connection:
                     page = await read_page(connection, wanted, rows_max=_PAGE_EVENTS, bytes_max=self._page_bytes)
                     if not page.events and through < end:
-                        # Numbers may be left out, any number of them: go on where there are events.
+                        # Any number of sequences may be skipped: continue where there are events.
                         start = await next_sequence(connection, through)
                         through = min(end, max(through, (start or 0) - 1))
             except Unreachable:
-                # The follower waits through an outage as it waits for events.
+                # The follower waits out an outage as it waits for events.
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
                 continue
@@ -208,7 +208,7 @@ class Feed:
             position = self._position = page.events[-1].ingress_sequence if page.more else through
 
     def _admit(self, position: int) -> None:
-        """Let in who waits. Only here, between two reads: a read under way may lack what a new filter wants."""
+        """Let waiting followers join. Only here, between two reads: a running read may lack what a new filter wants."""
         for queue in self._joining:
             queue.since = position
             self._router.add(queue)

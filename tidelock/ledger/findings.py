@@ -1,4 +1,4 @@
-"""Findings: what a check found to differ, and the report that is made of several."""
+"""Findings: the differences found by a check, and the report of several checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of all of them."""
+    """The outcome of all checks."""
 
     ok: bool
     checks: list[Check]
@@ -29,7 +29,7 @@ class Findings:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: where in the ledger the first one lies, and what it is
+        #: where in the ledger the first difference is, and what it is
         self.first: tuple[int, str] | None = None
         self._count = 0
 
@@ -46,6 +46,6 @@ class Findings:
 
 
 def first_difference(findings: list[Findings]) -> str | None:
-    """The one that lies first in the ledger; of several at one place the one whose check is named first."""
+    """The one that comes first in the ledger; of several at one place, the one whose check is listed first."""
     found = [each.first for each in findings if each.first is not None]
     return min(found, key=lambda first: first[0])[1] if found else None

@@ -1,9 +1,9 @@
 """A lost tail: commits that the anchor file has and the ledger no longer does.
 
-Whoever writes the ledger looks for one before the first commit, because the next number would be one that was issued
-already. Nothing but a person can decide what then: restore a backup, or accept the loss. That decision is a control
-event, `accepted_loss`. It stands above everything that may have been issued, and every later reader of the gap, from
-`verify` to the lake, finds the reason for it there.
+Every process that writes the ledger checks for one before its first commit, because the next sequence would be one
+already issued. Only a person can decide what to do: restore a backup, or accept the loss. That decision is a control
+event, `accepted_loss`. It is above everything that may have been issued, and every later reader of the gap, from
+`verify` to the lake, finds the reason there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 QUERIES = load("tidelock.ledger", "sql/losttail.sql")
 
 TYPE = "accepted_loss"
-#: what may have been issued after the last line of the anchor file, which is as old as its interval at most
+#: what may have been issued after the last line of the anchor file, which is at most one interval old
 _EVENTS_PER_SECOND = 100_000
 
 
@@ -46,7 +46,7 @@ class LostTail:
     head: Head
     #: the last line of the file
     anchored: AnchorLine
-    #: readers that were further than the ledger is now, which a restored backup never has
+    #: readers ahead of the ledger, which a restored backup never has
     ahead: Mapping[str, int]
 
     @property
@@ -55,7 +55,7 @@ class LostTail:
 
     @property
     def last_sequence(self) -> int:
-        """The last one that is known to have been issued."""
+        """The last one known to have been issued."""
         return max(self.anchored.ingress_sequence, *self.ahead.values(), 0)
 
     def refusal(self) -> Difference:
@@ -72,8 +72,8 @@ class LostTail:
     def floor(self, anchor_interval_ns: int) -> Floor:
         """What the next commit must be above, so that nothing is issued twice.
 
-        Events may have been acknowledged after the last line was written, as many as the interval has room for. A
-        commit has at least one event, and a collection of events one source timestamp, so that bounds all three.
+        After the last line was written, as many events may have been acknowledged as fit into the interval. A commit
+        has at least one event, and a collection one source timestamp, so that bounds all three.
         """
         line = self.anchored
         sequence = self.last_sequence + max(1, anchor_interval_ns * _EVENTS_PER_SECOND // SECOND)
@@ -82,7 +82,7 @@ class LostTail:
         return Floor(sequence, line.commit_id + beyond, time + beyond)
 
     def event(self) -> dict[str, Any]:
-        """What the control event says."""
+        """The data of the control event."""
         return {
             "type": TYPE,
             "firstSequence": self.first_sequence,
@@ -98,10 +98,10 @@ class Loss(NamedTuple):
     """A lost tail that was accepted."""
 
     first_sequence: int
-    #: the last one that is known to have been issued
+    #: the last one known to have been issued
     last_sequence: int
     first_commit: int
-    #: of the control event, which comes next in the ledger
+    #: of the control event, which is next in the ledger
     sequence: int
     commit_id: int
 
@@ -128,7 +128,7 @@ _type = msgspec.json.Decoder(dict[str, Any])
 
 
 def loss_of(data: str | bytes, sequence: int, commit_id: int) -> Loss | None:
-    """What a control event says was lost; None: it is another one, or says what cannot be."""
+    """The loss recorded by a control event; None: it is another kind of event, or impossible."""
     try:
         if _type.decode(data).get("type") != TYPE:
             return None
@@ -141,7 +141,7 @@ def loss_of(data: str | bytes, sequence: int, commit_id: int) -> Loss | None:
 
 
 def losses_of(rows: Iterable[Sequence[Any]]) -> list[Loss]:
-    """Of rows of the query `losses`."""
+    """From rows of the query `losses`."""
     return [loss for row in rows if (loss := loss_of(row[2], row[0], row[1])) is not None]
 
 
@@ -151,25 +151,24 @@ def read_losses(connection: psycopg.Connection[Any]) -> list[Loss]:
 
 
 def loss_with(losses: Iterable[Loss], sequence: int) -> Loss | None:
-    """The loss that a sequence is in."""
+    """The loss that contains a sequence."""
     return next((loss for loss in losses if loss.has(sequence)), None)
 
 
 def held_of(losses: Sequence[Loss], count: int) -> str:
-    """How a store's check tells what it holds of losses."""
+    """How the check of a store reports lost events that it holds."""
     spans = ", ".join(f"{loss.first_sequence:,} to {loss.last_sequence:,}" for loss in losses)
     return f"; and {count:,} that the ledger has lost, of sequences {spans}" if count else ""
 
 
 async def find_lost_tail(database: Database, path: Path) -> LostTail | None:
-    """What the file proves to be gone. None: nothing, or it is another ledger's.
+    """The lost tail that the file proves. None: nothing is lost, or the file belongs to another ledger.
 
-    One line that the ledger agrees with makes the file its own. That another differs then means that a commit or a line
-    was changed, which `verify` finds, and which must not hide that the tail is gone. Raises SettingsError where the
-    file cannot be read.
+    One line that matches the ledger shows that the file belongs to it. If another line differs, a commit or a line was
+    changed, which `verify` finds, and which must not hide a lost tail. Raises SettingsError if the file cannot be read.
     """
     try:
-        # Before the head: a line is written after its commit, so whoever reads the ledger later finds that commit.
+        # Before the head: a line is written after its commit, so a later read of the ledger finds that commit.
         lines = await asyncio.to_thread(read_anchors, path)
     except (BadAnchor, OSError) as error:
         message = f"{path} cannot be read, so a lost tail would go unnoticed: {error}. Repair it or move it away"
@@ -195,9 +194,9 @@ async def find_lost_tail(database: Database, path: Path) -> LostTail | None:
 
 
 async def refuse_lost_tail(database: Database, path: Path) -> None:
-    """Raises Difference where the anchor file proves that the ledger's tail is gone.
+    """Raises Difference if the anchor file proves that the ledger's tail is gone.
 
-    Whoever asks has only begun: a connection that drops now is made again, as in everything that follows.
+    This runs at the start, so a dropped connection is re-established, as in everything that follows.
     """
     with database_errors("the ledger"):
         lost = await database.patience.insist(lambda: find_lost_tail(database, path))
@@ -206,7 +205,7 @@ async def refuse_lost_tail(database: Database, path: Path) -> None:
 
 
 async def accept(lost: LostTail, sequencer: Sequencer, anchor_interval_ns: int) -> None:
-    """Record the loss, and go on above it. Raises Unreachable where the ledger was written meanwhile."""
+    """Record the loss, and continue above it. Raises Unreachable if the ledger was written meanwhile."""
     recorded = await sequencer.resume_above(lost.floor(anchor_interval_ns), lost.event(), lost.head)
     log.warning(
         "sequences %d to %d are lost; recorded as sequence %d; no sequence below it is issued again",

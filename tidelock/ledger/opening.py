@@ -1,7 +1,7 @@
-"""Opening the ledger that the settings name: its database, what recording needs, and a sequencer beside the server's.
+"""Opening the ledger named by the settings: its database, what recording needs, and a sequencer besides the server's.
 
-A command that only looks never makes a ledger. One that changes definitions, drains or has triggers records control
-events with a sequencer of its own.
+A command that only reads never creates a ledger. One that changes definitions, drains or manages triggers records
+control events with its own sequencer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelock.settings import Settings
 
 
 def open_database(settings: Settings) -> Database:
-    """The server that the settings name, else the embedded one, running."""
+    """The server named by the settings, else the embedded one, running."""
     postgres = settings.postgres
     config = {"shared_buffers": postgres.shared_buffers, "max_wal_size": postgres.max_wal_size, **postgres.config}
     return Database.open(
@@ -44,7 +44,7 @@ def open_database(settings: Settings) -> Database:
 
 
 def migrate_ledger(database: Database) -> None:
-    """Bring the ledger in the database up to date, or make it."""
+    """Create the ledger in the database or bring it up to date."""
     database.patience.insist_sync(lambda: _migrate(database))
 
 
@@ -54,7 +54,7 @@ def _migrate(database: Database) -> None:
 
 
 async def prepare_ledger(database: Database, settings: Settings) -> Salts:
-    """What recording needs beside the tables: salts, which it gives, and partitions."""
+    """What recording needs besides the tables: salts, which it returns, and partitions."""
     return await database.patience.insist(lambda: _prepare(database, settings))
 
 
@@ -79,7 +79,7 @@ class Ledger:
 async def open_ledger(
     settings: Settings, *, streams_open: bool, clock: Clock = database_clock, accept_lost_tail: bool = False
 ) -> AsyncIterator[Ledger]:
-    """The ledger, migrated and ready to record. Raises Difference where its tail is gone, unless that is accepted."""
+    """The ledger, migrated and ready to record. Raises Difference if its tail is gone, unless the loss is accepted."""
     async with AsyncExitStack() as stack:
         database = await asyncio.to_thread(open_database, settings)
         stack.callback(database.close)
@@ -100,7 +100,7 @@ async def open_ledger(
 
 @contextmanager
 def made_ledger(settings: Settings) -> Iterator[Database]:
-    """The database, with a ledger in it when there was none."""
+    """The database, with a ledger, which is created if missing."""
     with open_database(settings) as database, database_errors("the ledger"):
         migrate_ledger(database)
         yield database
@@ -108,7 +108,7 @@ def made_ledger(settings: Settings) -> Iterator[Database]:
 
 @contextmanager
 def found_ledger(settings: Settings) -> Iterator[Database]:
-    """The database of a ledger that is there: looking at one must not make it."""
+    """The database of an existing ledger: reading must not create one."""
     if settings.database_url is None and not (settings.data / "postgres").exists():
         raise Unreachable(
             f"there is no ledger in {settings.data} yet; create one with `tidelock up`, or name another directory "
@@ -144,7 +144,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def numbers_of(settings: Settings) -> SequenceDatabase | None:
-    """The sequence database that the settings name, if they do."""
+    """The sequence database named by the settings, if any."""
     url = settings.event_sequence_database_url
     if url is None:
         return None
@@ -154,7 +154,7 @@ def numbers_of(settings: Settings) -> SequenceDatabase | None:
 
 
 def record_control(settings: Settings, database: Database, data: Mapping[str, Any]) -> Accepted:
-    """Record a control event, beside whoever else writes this ledger."""
+    """Record a control event, alongside other processes that write this ledger."""
 
     async def record() -> Accepted:
         async with opened_sequencer(settings, database) as sequencer:
@@ -165,7 +165,7 @@ def record_control(settings: Settings, database: Database, data: Mapping[str, An
 
 @asynccontextmanager
 async def opened_sequencer(settings: Settings, database: Database) -> AsyncIterator[Sequencer]:
-    """A sequencer for the time of the block. Raises Difference where the ledger's tail is gone."""
+    """A sequencer for the duration of the block. Raises Difference if the ledger's tail is gone."""
     await refuse_lost_tail(database, settings.anchor_path)
     with database_errors("the ledger"):
         salts = await database.patience.insist(lambda: _salts(settings, database))

@@ -1,6 +1,6 @@
-"""Reading the ledger: slices of it in ledger order, either way, as the flat shape readers outside get.
+"""Reading the ledger: slices of it in ledger order, either way, in the flat shape that outside readers get.
 
-Causality is a slice, too: the events of one run, across streams, each with the event that caused it.
+Causality is a slice too: the events of one run, across streams, each with the event that caused it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = sql.SQL(
     "key_source, source"
 )
 _DATA = 10
-# Rows the driver hands over at a time. With events of a MiB it is as much as a whole page has, not a page of rows.
+# Rows fetched from the driver at a time. With events of a MiB, that is as much as a page holds in bytes, not in rows.
 _CHUNK_ROWS = 16
 _NULL = msgspec.Raw(b"null")
 _UNREADABLE = Unreadable(
@@ -49,7 +49,7 @@ R_co = TypeVar("R_co", bound=Recorded, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Which events: every field that is not None narrows it. Several names are any of them."""
+    """Which events: every field that is not None narrows the slice. Several names mean any of them."""
 
     tenant_id: str | tuple[str, ...] | None = None
     stream: str | tuple[str, ...] | None = None
@@ -61,7 +61,7 @@ class Slice:
     #: sequences, exclusive
     after: int | None = None
     before: int | None = None
-    #: only these, as far as they are among the others
+    #: only these, within the other conditions
     sequences: list[int] | None = None
 
 
@@ -84,17 +84,17 @@ async def read_head(connection: psycopg.AsyncConnection[Any]) -> Head:
 
 
 async def next_sequence(connection: psycopg.AsyncConnection[Any], after: int) -> int | None:
-    """The first sequence above another one that a commit begins with; None: there is none yet."""
+    """The first sequence of a commit that begins after another sequence; None: no parent yet."""
     row = await (await connection.execute(QUERIES["events_start"], [after])).fetchone()
     return None if row is None else int(row[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[R_co]):
-    """Events of a slice from its one end on."""
+    """Events of a slice, starting at one end."""
 
     events: Sequence[R_co]
-    #: the slice goes on behind the last of them
+    #: the slice continues after the last of them
     more: bool
 
 
@@ -116,17 +116,18 @@ async def read_page(
     descending: bool = False,
     as_text: bool = False,
 ) -> Page[Recorded]:
-    """A page of at most so many events and bytes of data, but of one event at least, whatever its size.
+    """A page of at most this many events and bytes of data, but at least one event, whatever its size.
 
-    `as_text`: data that readers would stumble over is a JSON string that has its text, and not null.
+    `as_text`: data that readers could fail on becomes a JSON string with its text instead of null.
 
-    Read as it comes and no further: a page of large events must not be in memory as a page of rows before it is cut.
+    Rows are read one by one and no further: a page of large events must not be in memory as a full page of rows before
+    it is cut.
     """
     found: list[Recorded] = []
     size = 0
     query = _select(events, rows_max + 1, descending)
     stream = connection.cursor().stream(query, binary=True, size=_CHUNK_ROWS)
-    # Closed at once when it is left early, and the query with it: the connection is for the next.
+    # Closed at once when left early, with its query: the connection is for the next user.
     async with aclosing(cast("AsyncGenerator[Any]", stream)) as rows:
         async for row in rows:
             size += len(row[_DATA] or "")
@@ -139,7 +140,7 @@ async def read_page(
 async def pages(
     steady: Steady, events: Slice, *, rows_max: int, bytes_max: int, as_text: bool = False
 ) -> AsyncGenerator[Sequence[Recorded], None]:
-    """All of a slice, a page at a time, each read again where an outage interrupted it."""
+    """All of a slice, a page at a time; a page interrupted by an outage is read again."""
     more = True
     while more:
         page = await steady.run(
@@ -210,7 +211,7 @@ def _named(column: str, value: str | tuple[str, ...]) -> sql.Composed:
 class Caused(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
     """A recorded event and its parent edge."""
 
-    #: sequence of the event whose key is `causation_id`, of the same tenant; None: there is none
+    #: sequence of the event whose key is `causation_id`, of the same tenant; None: no parent
     parent: int | None
 
 

@@ -1,7 +1,7 @@
 """Routing: which followers of the live ledger get which event. Pure: no I/O, no clock.
 
-Followers are grouped by filter. An event costs one look-up per combination of filtered fields in use (sixteen at
-most) and is encoded once, however many follow.
+Followers are grouped by filter. An event costs one lookup per combination of filtered fields in use (at most sixteen)
+and is encoded once, for any number of followers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from tidelock.ledger.reader import Slice
 from tidelock.model import Recorded
 
-# More values than this are not named in the query that reads the ledger's tail; it then reads everything.
+# With more values than this, the query that reads the ledger's tail reads everything.
 _COVER_VALUES_MAX = 200
 
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +44,9 @@ def frame(event: Recorded) -> Frame:
 
 
 class FollowerQueue:
-    """What waits for one follower. When it cannot take a batch it takes nothing more: the follower reads on itself."""
+    """The queue of one follower. Once a batch does not fit, it accepts nothing more: the follower reads on
+    by itself.
+    """
 
     def __init__(self, only: Filter, *, events_max: int, bytes_max: int) -> None:
         self.only = only
@@ -62,7 +64,7 @@ class FollowerQueue:
         if self.overflowed:
             return
         fits = len(self._frames) + len(frames) <= self._events_max and self._bytes + size <= self._bytes_max
-        # A batch larger than the whole queue would otherwise never get through to anybody.
+        # Otherwise a batch larger than the whole queue would never get through.
         if fits or not self._frames:
             self._frames.extend(frames)
             self._bytes += size
@@ -71,7 +73,7 @@ class FollowerQueue:
         self._wake.set()
 
     async def take(self) -> list[Frame]:
-        """What has come, as soon as there is something; nothing once the queue has overflowed and is empty."""
+        """The queued events, as soon as there are any; nothing once the queue has overflowed and is empty."""
         while not self._frames and not self.overflowed:
             self._wake.clear()
             await self._wake.wait()
@@ -121,7 +123,7 @@ class Router:
             del self._groups[fields]
 
     def route(self, events: Sequence[Recorded]) -> None:
-        """Offer the events, in their order, to everybody they match."""
+        """Offer the events, in order, to every follower they match."""
         touched: dict[_FilterGroup, None] = {}
         for event in events:
             names = Filter(event.tenant_id, event.stream, event.customer_ref, event.causality_key)
@@ -138,7 +140,7 @@ class Router:
                 queue.offer(batch, size)
 
     def cover(self) -> Slice | None:
-        """A slice that holds everything anybody here wants; None when nobody wants anything."""
+        """A slice that covers all followers; None without followers."""
         if not self._groups:
             return None
         wanted: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Rows as Postgres's binary COPY takes and gives them, and recorded events read back.
+"""Rows in the format of Postgres's binary COPY, and recorded events read back.
 
-A row's tail is encoded when the event is admitted, while the database is busy with the previous commit; under the
-head lock only its numbers are put before it. The same bytes are what the chain covers, so a change to any column of
-a recorded event is found. COPY gives a row as it takes it: `verify` compares and hashes rows without decoding them.
+A row's tail is encoded when the event is admitted, while the database is busy with the previous commit; under the head
+lock only its numbers are prepended. The chain covers the same bytes, so a change to any column of a recorded event is
+found. COPY returns a row as it was written: `verify` compares and hashes rows without decoding them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def event_row(
 
 def event_tail(event: Event) -> bytes:
     """Every column from tenant_id on."""
-    # Absent fields are told apart here: a call for each costs more than the rest.
+    # Absent fields are handled inline: a call for each costs more than the rest.
     resource_id, row_key, quantity, data = event.resource_id, event.row_key, event.quantity, event.data
     causality_key, correlation_id, causation_id = event.causality_key, event.correlation_id, event.causation_id
     return b"".join(
@@ -100,7 +100,7 @@ def _text(value: str) -> bytes:
 
 @lru_cache(maxsize=65_536)
 def _name(value: str | None) -> bytes:
-    """For what repeats from event to event."""
+    """For values that repeat from event to event."""
     return _NULL if value is None else _text(value)
 
 
@@ -137,14 +137,14 @@ def _page(connection: psycopg.Connection[Any], after: int, through: int) -> Iter
             size, message = pgconn.get_copy_data(0)
             if size < 0:
                 break
-            # The header comes in one message with the first row, the end in a message of its own.
+            # The header comes in one message with the first row, the trailer in its own message.
             row = bytes(message)[start:]
             start = 0
             if row and row != COPY_END:
                 yield row
         finished = True
     finally:
-        if not finished:  # Whoever reads has seen enough: nobody else can use the connection in this state.
+        if not finished:  # The reader stopped early: nobody else can use the connection in this state.
             pgconn.finish()
     _expect(pgconn.get_result(), ExecStatus.COMMAND_OK)
     pgconn.get_result()
@@ -152,7 +152,7 @@ def _page(connection: psycopg.Connection[Any], after: int, through: int) -> Iter
 
 def _expect(result: Any, status: ExecStatus) -> None:
     if result is None or (result.status != status and not result.error_field(DiagnosticField.SQLSTATE)):
-        # Not an answer of the server: it is gone.
+        # Not an answer of the server: the connection is lost.
         raise psycopg.OperationalError("the server closed the connection")
     if result.status != status:
         raise psycopg.errors.error_from_result(result)
@@ -180,7 +180,7 @@ def row_tail(row: bytes) -> list[Any]:
 
 @lru_cache(maxsize=65_536)
 def numeric_text(binary: bytes) -> str:
-    """Plain decimal text of Postgres's binary numeric: the way back from `quantities.numeric_binary`."""
+    """Plain decimal text of Postgres's binary numeric: the inverse of `quantities.numeric_binary`."""
     count, weight, sign, scale = Struct("!hhHH").unpack_from(binary)
     if sign & _NUMERIC_SPECIAL == _NUMERIC_SPECIAL:
         return "not a number"
@@ -193,7 +193,7 @@ def numeric_text(binary: bytes) -> str:
 
 
 def original(row: Sequence[Any]) -> Event:
-    """The event of a row of `read_originals`, with the content hash that was stored."""
+    """The event in a row of `read_originals`, with the stored content hash."""
     (
         _, tenant_id, stream, customer_ref, resource_id, row_key, op, occurred_at, received_at, quantity, data,
         causality_key, correlation_id, causation_id, source, key, key_source, stored_hash,
@@ -202,7 +202,7 @@ def original(row: Sequence[Any]) -> Event:
     normal = None if quantity is None else normal_quantity(quantity)
     sent_at = occurred_at
     if occurred_at == received_at:
-        # The moment of receipt may stand in for an absent ts: the hash tells, for it covers what was sent.
+        # The time of receipt may have replaced an absent ts: the hash tells, because it covers what was sent.
         absent = content_hash(
             tenant_id, stream, customer_ref, resource_id, occurred_at=None, quantity=normal, op=op, data=encoded
         )

@@ -1,8 +1,8 @@
-"""Salts: what derived keys are keyed with, kept in the database so that every process derives alike.
+"""Salts: the secrets that derive idempotency keys, kept in the database so that every process derives the same keys.
 
-Rotation has two steps. `add` makes a new salt known, so that every process recognises what it derives; `promote`
-makes it the one that derives. Both move a version in the head row, which each commit reads under its lock: no
-process derives with an old list after the change, restarted or not.
+Rotation has two steps. `add` makes a new salt known, so that every process recognises keys derived from it; `promote`
+makes it the deriving one. Both advance a version in the head row, which each commit reads under its lock: after the
+change no process derives with an old list, restarted or not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SALT_BYTES_MAX = 1024
 async def open_salts(connection: psycopg.AsyncConnection[Any], configured: str | None) -> Salts:
     """The recorded salts; records the configured one, or a new one, in an installation that has none yet.
 
-    Until something is recorded no key was derived: a salt that is configured only then replaces the one made before.
+    Before anything is recorded no key has been derived, so a salt configured until then replaces the generated one.
     """
     async with connection.transaction():
         head = await (await connection.execute(QUERIES["lock_salts"])).fetchone()
@@ -55,7 +55,7 @@ async def read_salts(connection: psycopg.AsyncConnection[Any]) -> Salts:
 
 
 async def add_salt(connection: psycopg.AsyncConnection[Any], salt: str | None) -> Salts:
-    """Step one: make a salt known, behind the others. It derives nothing yet."""
+    """Step one: make a salt known, after the others. It derives nothing yet."""
     async with connection.transaction():
         await connection.execute(QUERIES["lock_salts"])
         salts = await read_salts(connection)
@@ -67,7 +67,7 @@ async def add_salt(connection: psycopg.AsyncConnection[Any], salt: str | None) -
 
 
 async def promote_salt(connection: psycopg.AsyncConnection[Any], position: int) -> Salts:
-    """Step two: let a known salt derive. The one before stays known for ever."""
+    """Step two: let a known salt derive. The previous one stays known for ever."""
     async with connection.transaction():
         await connection.execute(QUERIES["lock_salts"])
         salts = await read_salts(connection)

@@ -67,7 +67,7 @@ class Reservations:
     taken: int = 0
     #: blocks that were asked for in vain
     failed: int = 0
-    #: commits that did not ask, because it was known to be away
+    #: commits that did not ask, because it was known to be unavailable
     spared: int = 0
     #: time spent asking, under the head's lock, and the longest of it
     seconds: float = 0.0
@@ -75,7 +75,7 @@ class Reservations:
 
 
 class SequenceDatabase:
-    """Gives blocks of numbers. Used by one task at a time."""
+    """Allocates blocks of sequences. Used by one task at a time."""
 
     def __init__(self, database: Database, timeout_s: float, breaker: Breaker) -> None:
         self.reservations = Reservations()
@@ -86,7 +86,7 @@ class SequenceDatabase:
         self._wanted = asyncio.Event()
         self._tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        #: what nobody waits for any more
+        #: abandoned queries
         self._given_up: set[asyncio.Task[Any]] = set()
         #: it was told that the ledger numbers by itself
         self._told = False
@@ -96,11 +96,11 @@ class SequenceDatabase:
         return self._database.place
 
     async def start(self) -> None:
-        """Begin to connect, and wait for the first try: the first events should have numbers from there, too."""
+        """Start connecting, and wait for the first attempt, so that the first events get their numbers there too."""
         self._wanted.set()
         self._task = asyncio.create_task(self._keep_connected(), name="sequence database")
         waiting = asyncio.create_task(self._tried.wait())
-        # A sequence database that has wrong settings ends it with the reason.
+        # Wrong settings of the sequence database end it with the reason.
         done, _ = await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if self._task in done:
@@ -115,7 +115,7 @@ class SequenceDatabase:
         self._connection = None
 
     async def reserve(self, head: int, count: int) -> int | None:
-        """The first of `count` numbers, all beyond the head; None: number by the head itself."""
+        """The first of `count` sequences, all above the head; None: number from the head."""
         connection = self._connection
         if connection is None:
             self.reservations.remote = False
@@ -137,7 +137,8 @@ class SequenceDatabase:
         await asyncio.wait([asking], timeout=self._timeout_s)
         if asking.done():
             return asking.result()
-        # Not waited for: giving up a query that hangs takes longer than a commit may. Numbers it still gets are lost.
+        # Not awaited: cancelling a query that hangs takes longer than a commit may. Sequences it still allocates are
+        # lost.
         asking.cancel()
         self._given_up.add(asking)
         asking.add_done_callback(self._forget)
@@ -160,7 +161,7 @@ class SequenceDatabase:
         self._count(seconds, remote=False)
         self.reservations.failed += 1
         self._note(error)
-        # Whatever it was doing, its answer is not for the next commit.
+        # Its answer, whatever it is, must not reach the next commit.
         lost, self._connection = self._connection, None
         closing = asyncio.ensure_future(_closed_when_free(lost, self._given_up.copy()))
         self._given_up.add(closing)
@@ -185,7 +186,7 @@ class SequenceDatabase:
             self._told = True
 
     async def _keep_connected(self) -> None:
-        """Have a connection whenever one is wanted and the breaker allows it."""
+        """Keep a connection whenever one is wanted and the breaker allows it."""
         while True:
             await self._wanted.wait()
             if (pause_s := self._breaker.pause_left_s) > 0:
@@ -210,14 +211,14 @@ class SequenceDatabase:
                 await connection.execute(QUERIES["make_sequence"])
             await connection.execute(QUERIES["limit_session"], [f"{max(1, int(self._timeout_s * 1000))}ms"])
         except BaseException:
-            # Whoever closes meanwhile cancels this, and nobody else knows of the connection yet.
+            # Closing meanwhile cancels this, and nobody else knows the connection yet.
             await _closed(connection)
             raise
         return connection
 
 
 def last_number(database: Database) -> int | None:
-    """How far the sequence is; None: nobody has used it yet. Raises Unreachable."""
+    """The last value of the sequence; None: it has not been used yet. Raises Unreachable."""
     with database.connect_sync(name="tidelock status") as connection:
         try:
             found = connection.execute(QUERIES["find_sequence"]).fetchone()
@@ -237,7 +238,7 @@ async def _reserved(connection: psycopg.AsyncConnection[Any], head: int, count: 
 
 
 async def _closed_when_free(connection: psycopg.AsyncConnection[Any] | None, busy: set[asyncio.Task[Any]]) -> None:
-    """A connection is closed by nobody else while a query that was given up is still on it."""
+    """Nobody else closes a connection on which an abandoned query is still running."""
     if busy:
         await asyncio.wait(busy)
     await _closed(connection)

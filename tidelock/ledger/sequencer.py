@@ -1,8 +1,8 @@
 """The sequencer: the one task of a process that writes the ledger.
 
 Requests that arrive while a commit is under way are committed together by the next one. Several processes may write
-one ledger: the row lock on the head makes their commits one after another, so that sequence order is commit order
-and whoever sees sequence n sees every m < n.
+one ledger: the row lock on the head makes their commits one after another, so that sequence order is commit order and a
+reader that sees sequence n sees every m < n.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidelock.postgres.database import Database
 
 log = logging.getLogger(__name__)
 
-#: so many commits after a repeat was seen, identities are looked up before they are written
+#: for this many commits after a repeat was seen, identities are looked up before they are written
 CAUTIOUS_COMMITS = 64
 
 
@@ -48,7 +48,7 @@ class Limits:
 
 
 class Committed(NamedTuple):
-    """A commit of this process, for those who follow or measure it."""
+    """A commit of this process, for followers and metrics."""
 
     head: Head
     events: int
@@ -57,7 +57,7 @@ class Committed(NamedTuple):
 
 
 class _Resumption(NamedTuple):
-    """A commit that goes on above what was lost."""
+    """A commit that continues above a loss."""
 
     floor: Floor
     #: where the ledger must still end
@@ -65,7 +65,7 @@ class _Resumption(NamedTuple):
 
 
 class _Pending:
-    """A collection in the queue and the answer somebody waits for."""
+    """A queued collection and its pending answer."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class _Pending:
         resumption: _Resumption | None = None,
     ) -> None:
         self.collection = collection
-        #: None: has no derived keys, so rotation does not concern it
+        #: None: it has no derived keys, so rotation does not affect it
         self.salts_version = salts_version
         self.control = control
-        #: to be recorded only where a tick is due
+        #: to be recorded only if a tick is due
         self.if_due = if_due
-        #: written in the same transaction, or nothing is
+        #: written in the same transaction
         self.beside = beside
         self.resumption = resumption
         self.answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
@@ -102,7 +102,7 @@ class Sequencer:
         numbers: SequenceDatabase | None = None,
     ) -> None:
         self.salts = salts
-        #: where numbers come from, if not from the head
+        #: where sequences come from, if not from the head
         self.numbers = numbers
         #: the last head this process committed
         self.head: Head | None = None
@@ -121,7 +121,7 @@ class Sequencer:
         self._cautious = CAUTIOUS_COMMITS
         #: the last commit that this process has seen, its own or another's
         self._last_commit = 0
-        #: it was told that the ledger is shorter than it was
+        #: the shortened ledger has been reported
         self._shorter = False
 
     async def start(self) -> None:
@@ -130,7 +130,7 @@ class Sequencer:
         self._task = asyncio.create_task(self._run(), name="sequencer")
 
     async def close(self) -> None:
-        """Commit what was taken, then stop."""
+        """Commit what was accepted, then stop."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
@@ -155,8 +155,8 @@ class Sequencer:
     async def control(self, data: Mapping[str, Any], beside: Beside | None = None) -> Accepted:
         """Record a control event (`{"type": ...}`): a commit and a collection of its own.
 
-        `beside` writes what belongs to it in the same transaction, under the head's lock; a RequestError that it raises
-        is raised here, and nothing was recorded.
+        `beside` writes related rows in the same transaction, under the head's lock; a RequestError that it raises is
+        raised here, and nothing is recorded.
         """
         pending = _Pending(Collection([_control_event(data)]), None, control=True, beside=beside)
         (verdict,) = await self._submit(pending)
@@ -164,7 +164,9 @@ class Sequencer:
         return verdict
 
     async def tick(self) -> Accepted | None:
-        """Record a tick if one is due, else nothing. Decided under the head's lock: of many who ask one records it."""
+        """Record a tick if one is due, else nothing. Decided under the head's lock, so that only one of many processes
+        records it.
+        """
         event = _control_event({"type": "tick"})
         verdicts = await self._submit(_Pending(Collection([event]), None, control=True, if_due=True))
         for verdict in verdicts:
@@ -173,9 +175,9 @@ class Sequencer:
         return None
 
     async def resume_above(self, floor: Floor, data: Mapping[str, Any], head: Head) -> Accepted:
-        """Record a control event above everything that may have been issued already, if the ledger ends at `head`.
+        """Record a control event above everything that may have been issued, if the ledger ends at `head`.
 
-        Raises Unreachable where it does not: somebody has written it meanwhile.
+        Raises Unreachable otherwise: another process has written meanwhile.
         """
         collection = Collection([_control_event(data)])
         (verdict,) = await self._submit(_Pending(collection, None, control=True, resumption=_Resumption(floor, head)))
@@ -187,7 +189,7 @@ class Sequencer:
         if self._closing:
             raise Unreachable("the server is stopping; retry the request")
         self._writer.check_reachable()
-        # An empty queue takes any request, or one larger than a small limit would be refused for ever.
+        # An empty queue accepts any request; otherwise one larger than a small limit would be refused for ever.
         if self._queue and (
             self._queued_events + size > self._limits.queue_events_max
             or self._queued_bytes + pending.collection.bytes > self._limits.queue_bytes_max
@@ -225,12 +227,12 @@ class Sequencer:
         return group
 
     async def _commit_or_answer(self, group: list[_Pending]) -> None:
-        """Whatever happens, everybody in the group gets an answer and the sequencer goes on."""
+        """Whatever happens, everybody in the group gets an answer and the sequencer continues."""
         try:
             async with asyncio.timeout(self._limits.commit_timeout_s):
                 await self._commit(group)
         except TimeoutError:
-            # A database that hangs would hang on a rollback too. It may still commit: a retry then says duplicate.
+            # A hanging database would also hang on a rollback. It may still commit: a retry then gives a duplicate.
             await self._writer.close()
             self._fail(group, Unreachable("the ledger did not respond in time; retry the request"))
         except DataRefused as error:
@@ -240,13 +242,13 @@ class Sequencer:
             await self._writer.abandon()
             self._fail(group, error)
         except Exception:
-            # A defect of ours, met by one request perhaps: the others shall not pay for it.
+            # A bug of ours, perhaps triggered by one request: the others must not suffer.
             await self._writer.abandon()
             log.exception("the commit of %d requests failed", len(group))
             await self._one_by_one(group, Unreachable("the ledger failed on this request; see the server's log"))
 
     async def _one_by_one(self, group: list[_Pending], error: Exception) -> None:
-        """Only the request that cannot be committed may fail; alone, it is that one."""
+        """Only the request that cannot be committed may fail; if it is alone, it is the one."""
         if len(group) == 1:
             self._fail(group, error)
             return
@@ -287,11 +289,11 @@ class Sequencer:
 
     @property
     def last_commit(self) -> int:
-        """The last commit that this process has seen, its own or another's; 0: it has recorded nothing yet."""
+        """The last commit this process has seen, its own or another's; 0: nothing recorded yet."""
         return self._last_commit
 
     def _check_end(self, head: Head, resumption: _Resumption | None) -> None:
-        """Raises Unreachable where the ledger is not as long as it was: the next numbers would be issued twice."""
+        """Raises Unreachable if the ledger has become shorter: the next sequences would be issued twice."""
         if head.commit_id < self._last_commit:
             ends = f"the ledger ends at commit {head.commit_id}, but had commit {self._last_commit}: its tail is gone"
             if not self._shorter:
@@ -310,10 +312,10 @@ class Sequencer:
         known: Mapping[bytes, Known],
         resumption: _Resumption | None,
     ) -> Commit:
-        """The commit, decided, with the numbers that its events shall have.
+        """The decided commit, with the sequences of its events.
 
-        How many it needs is known once it is decided: only then are they asked for, so that none is asked for in vain,
-        and where they do not follow the head it is decided once more.
+        How many it needs is known once it is decided: only then are they requested, so that none is wasted, and if they
+        do not follow the head it is decided once more.
         """
         tolerance = self._limits.future_tolerance_ns
         floor = resumption.floor if resumption is not None else Floor(0, 0, 0)
@@ -329,11 +331,11 @@ class Sequencer:
         return commit
 
     async def _known(self, collections: list[Collection], look: bool) -> dict[bytes, Known] | None:
-        """The recorded identities among those of the collections; None: nobody looked.
+        """The recorded identities among those of the collections; None: not looked up.
 
-        Repeats come in bouts: after a restart, after a timeout. Between them looking first finds nothing and costs an
-        eighth of the commit; then the table itself tells, by refusing the identity a second time, and only then the
-        commit is begun anew. Of an event with several keys the table would recognise the first only.
+        Repeats come in bursts: after a restart, after a timeout. Between bursts a lookup finds nothing and costs an
+        eighth of the commit; the table itself then detects a repeat by refusing the identity, and only then the commit
+        is started again. Of an event with several keys the table would recognise only the first.
         """
         several_keys = any(collection.several_keys for collection in collections)
         if not look and not several_keys and self._cautious <= 0:
@@ -343,7 +345,7 @@ class Sequencer:
         return known
 
     async def _current(self, group: list[_Pending], head: Head) -> list[_Pending]:
-        """The group without those whose keys were derived before the salts changed; they are told."""
+        """The group without those whose keys were derived before the salts changed; they get an error."""
         stale = [pending for pending in group if pending.salts_version not in (None, head.salts_version)]
         if not stale:
             return group

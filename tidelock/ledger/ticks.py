@@ -1,7 +1,7 @@
-"""Ticks: the passing of time, recorded where something waits for it and nowhere else.
+"""Ticks: the passing of time, recorded only if something waits for it.
 
-The fold reads no clock: it stores when a window or an idle timeout is due. Here the clock is watched, and once that
-moment has passed a tick is recorded, a control event that every fold and every replay sees at the same place.
+The fold reads no clock: it stores when a window or an idle timeout is due. This module watches the clock, and once that
+moment has passed it records a tick, a control event that every fold and every replay sees at the same place.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from tidelock.postgres.loop import AsyncReaderLoop
 from tidelock.postgres.queries import load
 
 if TYPE_CHECKING:
-    # The writer, which the sequencer stands on, asks here what is due.
+    # The writer, on which the sequencer is built, asks here what is due.
     from tidelock.ledger.sequencer import Sequencer
 
 QUERIES = load("tidelock.ledger", "sql/ticks.sql")
 
-# A notification may be lost with its connection: look this often in any case.
+# A notification may be lost with its connection, so check this often anyway.
 _POLL_S = 1.0
-# On a busy ledger the next event closes a window just as well, and a tick is a range of the fold by itself: leave it
-# this long to come. Part of what an idle window takes to close.
+# On a busy ledger the next event closes a window just as well, and a tick is a separate range of the fold, so give the
+# next event this long. It adds to the time an idle window takes to close.
 _GRACE_NS = SECOND // 10
 _PAUSE_MAX_S = 1.0
 _ANSWER_S = 2.0
 
 
 class DueTimes(NamedTuple):
-    """Moments that the fold waits for, in nanoseconds, and the last tick it was or will be told of."""
+    """Moments that the fold waits for, in nanoseconds, and the last tick recorded."""
 
     #: the end of the next window by arrival; any event at or after it closes that window
     window: int | None
-    #: when the next idle timeout is over; only a tick at or after it is looked at for that
+    #: when the next idle timeout expires; only a tick at or after it is checked for that
     idle: int | None
     #: source timestamp of the last tick; 0: there was none
     last_tick: int
 
     def next(self, head: int) -> int | None:
-        """The moment of the next tick, given the head's source timestamp; None: nothing waits for one."""
+        """The time of the next tick, given the head's source timestamp; None: nothing waits for one."""
         waiting = []
         if self.window is not None and head < self.window:
             waiting.append(self.window)
@@ -54,7 +54,7 @@ class DueTimes(NamedTuple):
         return min(waiting, default=None)
 
     def wants_tick(self, head: int, now: int) -> bool:
-        """Whether a tick recorded now would be one that somebody waits for. Ledger time never lies before the head."""
+        """Whether something waits for a tick recorded now. Ledger time is never before the head."""
         moment = self.next(head)
         return moment is not None and max(now, head + 1) >= moment
 
@@ -65,7 +65,7 @@ async def read_due(connection: psycopg.AsyncConnection[Any]) -> DueTimes:
 
 
 class Ticker:
-    """Asks the sequencer for a tick whenever one is due. Any number may run on a ledger: one tick is recorded."""
+    """Asks the sequencer for a tick whenever one is due. Any number may run on a ledger; only one tick is recorded."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class Ticker:
         assert row is not None, "the head is always there"
         head, now = row[0], self._clock(row[1])
         moment = due.next(head)
-        # In the ledger's time, which never lies before the head.
+        # In the ledger's time, which is never before the head.
         left_ns = self._poll_s * SECOND if moment is None else moment + self._grace_ns - max(now, head + 1)
         if left_ns > 0:
             return Turn(due_s=min(self._poll_s, left_ns / SECOND))
-        # It is only asked for here: under the head's lock another process was first, or the clock was set back.
+        # Only requested here: under the head's lock, another process may have been first, or the clock may be set back.
         return MORE if await self._sequencer.tick() is not None else Turn(pause_s=PAUSE_S)

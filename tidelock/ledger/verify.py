@@ -1,8 +1,8 @@
 """Verification: whether the ledger still is what was recorded, column by column, row by row, to its end.
 
-It reads up to the head of its start, in pages: writers go on meanwhile, and memory stays small. Two proofs go along:
-every event with a key has exactly its own identity, and every commit that was anchored is still there. The identities
-are compared by the database, which is sent what must be there and answers with what is not so.
+It reads up to the head as of its start, in pages: writers continue meanwhile, and memory stays small. Two further
+proofs: every event with a key has exactly its own identity, and every anchored commit is still there. The identities
+are compared by the database, which is sent what must be there and returns what differs.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _CONTROL = CONTROL.encode()
 #: where the data is in the tail of a row
 _DATA = 7
 
-#: called with the sequence that is reached and the one to reach
+#: called with the sequence reached and the one to reach
 Progress = Callable[[int, int], None]
 
 _IDENTITIES_PAGE = 10_000
-# Lookups by the primary key, page after page; the planner, who sees one page, would read the whole table for each.
+# Lookups by the primary key, page after page; the planner, which sees one page, would read the whole table for each.
 _SESSION = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
 _record = Struct("!16sq32sc")
 
 
 class Link(NamedTuple):
-    """A commit as it is recorded: one link of the chain."""
+    """A commit as recorded: one link of the chain."""
 
     commit_id: int
     first: int
@@ -54,7 +54,7 @@ class Link(NamedTuple):
     source_timestamp: int
     control: bool
     digest: bytes
-    #: numbers left out so far
+    #: numbers skipped so far
     skipped: int
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class VerifyResult(NamedTuple):
     """What `verify` found."""
 
     report: Report
-    #: the difference that lies first in the ledger
+    #: the first difference in the ledger
     first: str | None
 
 
@@ -88,7 +88,7 @@ def verify(database: Database, anchor: Path, progress: Progress) -> VerifyResult
             walk.go(recorded, progress)
         anchors.compare(connection, walk.head, walk.losses)
     checks = [*walk.checks(), identity_proof.check(), anchors.check()]
-    # At one place the check that names a row tells more than the one that names a commit.
+    # At one place, the check that names a row says more than the one that names a commit.
     by_precision = [walk.content, walk.density, identity_proof.findings, walk.order, walk.chain, anchors.findings]
     return VerifyResult(Report.of(checks), first_difference(by_precision))
 
@@ -104,7 +104,7 @@ class _Walk:
         self._connection = connection
         self._identities = identities
         self._commits = self._events = 0
-        #: tails that were lost, where somebody accepted that
+        #: lost tails whose loss was accepted
         self.losses: list[Loss] = []
         row = connection.execute(LEDGER["read_head"]).fetchone()
         assert row is not None, "ledger_head always has its one row"
@@ -168,7 +168,7 @@ class _Walk:
             self.chain.differ(link.last, f"{link}: {what}")
 
     def _resumes(self, previous: Link, link: Link, row: bytes) -> bool:
-        """Whether the commit accepts that everything between the one before and itself is lost."""
+        """Whether the commit accepts the loss of everything between the previous one and itself."""
         loss = loss_of(row_tail(row)[_DATA] or b"", link.first, link.commit_id)
         if loss is None or (loss.first_commit, loss.first_sequence) != (previous.commit_id + 1, previous.last + 1):
             return False
@@ -180,7 +180,7 @@ class _Walk:
             missing = f"commit {previous.commit_id + 1} is missing: {link} comes after {previous.commit_id}"
             self.density.differ(previous.last + 1, missing)
         elif link.first - previous.last - 1 != link.skipped - previous.skipped:
-            # A sequence database may have left numbers out, between two commits, and the second one says how many.
+            # A sequence database may have skipped numbers between two commits; the second one records how many.
             left_out = link.skipped - previous.skipped
             so = f", and says that {left_out} numbers were skipped" if left_out else ""
             self.density.differ(link.first, f"{link} does not start after sequence {previous.last}{so}")
@@ -211,13 +211,13 @@ class _Walk:
             self.order.differ(link.last, f"{link}: source timestamp {ends}")
 
     def _check_row(self, fields: list[Any], sequence: int, received_at: int, occurred_at: int) -> bool:
-        """Compare an event with its hash, ask for its identity; says whether it is a control event."""
+        """Compare an event with its hash and request its identity; returns whether it is a control event."""
         tenant_id, key, key_source, stored = fields[0].decode(), fields[12], fields[13], fields[14]
         if key is not None and key_source is not None:
             self._identities.expect(sequence, identity_digest(tenant_id, key.decode()), stored, key_source)
         elif key is not key_source:
             self._identities.findings.differ(sequence, f"sequence {sequence}: key and key source do not fit together")
-        # The moment of receipt stands in for an absent ts, which is hashed as absent.
+        # The time of receipt replaces an absent ts, which is hashed as absent.
         if stored != _content(tenant_id, fields, occurred_at) and (
             occurred_at != received_at or stored != _content(tenant_id, fields, None)
         ):
@@ -240,7 +240,7 @@ class _Walk:
 
 
 def _content(tenant_id: str, fields: list[Any], sent_at: int | None) -> bytes:
-    """The content hash that the columns give now."""
+    """The content hash of the current columns."""
     _, stream, customer_ref, resource_id, _, op, quantity, data, *_ = fields
     return content_hash(
         tenant_id,
@@ -255,7 +255,7 @@ def _content(tenant_id: str, fields: list[Any], sent_at: int | None) -> bytes:
 
 
 class IdentityProof:
-    """Takes the events one by one; pages of them are compared in a thread while the walk goes on."""
+    """Takes the events one by one; pages of them are compared in a thread while the walk continues."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.findings = Findings("identities")
@@ -272,7 +272,7 @@ class IdentityProof:
             self._ask()
 
     def finish(self, through: int) -> None:
-        """Compare what is left; then, as every event has its own identity, the number of them shows any other."""
+        """Compare the rest; then, since every event has its own identity, their number reveals any extra one."""
         self._ask()
         self._collect()
         row = self._connection.execute(QUERIES["count_identities"], [through]).fetchone()
@@ -333,7 +333,7 @@ def _named(expected: bytes, identity: list[Any]) -> tuple[int, str]:
 
 
 class AnchorProof:
-    """Reads the file when it is made, which must be before the head is read: a later line is no proof of a cut tail."""
+    """Reads the file when created, which must be before the head is read: a later line does not prove a lost tail."""
 
     def __init__(self, path: Path) -> None:
         self.findings = Findings("anchor")
@@ -347,7 +347,7 @@ class AnchorProof:
             self.findings.differ(0, f"the anchor file: {error}")
 
     def compare(self, connection: psycopg.Connection[Any], head: Head, losses: Sequence[Loss]) -> None:
-        """Lines inside a loss that was accepted no longer count."""
+        """Lines inside an accepted loss no longer count."""
         ids = [line.commit_id for line in self._lines]
         found = connection.execute(QUERIES["anchored_commits"], [ids]).fetchall()
         recorded = {commit_id: (last, digest.hex()) for commit_id, last, digest in found}

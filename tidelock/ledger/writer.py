@@ -1,7 +1,7 @@
 """The writer: the one connection of a process that commits to the ledger, and the partitions it commits into.
 
-A commit is `lock`, `known`, then `write` or `abandon`. Vendor errors leave here translated, but for data errors, which
-tell the sequencer to find the guilty request. Partitions are made ahead of the head, so that a commit never waits for
+A commit is `lock`, `known`, then `write` or `abandon`. Vendor errors leave here translated, except data errors, which
+make the sequencer find the guilty request. Partitions are created ahead of the head, so that a commit never waits for
 one.
 """
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 
-#: what is written in the transaction of a commit, given its head
+#: writes in the transaction of a commit, given its head
 Beside = Callable[[psycopg.AsyncConnection[Any], Head], Awaitable[None]]
 
 # SQLSTATE classes that mean this data cannot be stored: data exception, constraint, program limit.
@@ -42,21 +42,21 @@ _ORIGINALS_AT_ONCE = 16
 # After a failure to connect, requests are answered at once for this long instead of waiting for the next try.
 _RECONNECT_PAUSE_S = 0.5
 
-# How often the partitions ahead of the head are looked at.
+# How often the partitions ahead of the head are checked.
 _PARTITIONS_TURN_S = 30.0
-# Making a partition locks the default one, and whoever reads behind it waits: give up early, try again later.
-# Until it is made, the default partition takes the rows.
+# Creating a partition locks the default one and blocks its readers: give up early and try again later. Until then, the
+# default partition takes the rows.
 _LOCK_TIMEOUT = "200ms"
-# Not there yet for a good reason: somebody else made it, or the lock could not be had.
+# Expected failures: another process created it, or the lock was not available.
 _NOT_NOW = (psycopg.errors.LockNotAvailable, psycopg.errors.DuplicateTable, psycopg.errors.InvalidObjectDefinition)
 
 
 class DataRefused(RequestError):
-    """The database cannot store this data; sent again it would be refused again."""
+    """The database cannot store this data; a retry would fail again."""
 
 
 class IdentityTaken(DataRefused):
-    """An identity of the commit is recorded already."""
+    """An identity of the commit is already recorded."""
 
 
 class LedgerWriter:
@@ -70,12 +70,12 @@ class LedgerWriter:
         self._retry_at = 0.0
 
     def check_reachable(self) -> None:
-        """Raises at once, without a try, right after the database could not be reached."""
+        """Raises immediately, without trying, shortly after the database was unreachable."""
         if self._unreachable is not None and time.monotonic() < self._retry_at:
             raise Unreachable(self._unreachable.message)
 
     async def lock(self) -> tuple[Head, int]:
-        """Open a transaction that holds the head; gives it with the database's clock, read after the lock was had."""
+        """Open a transaction that locks the head; returns it with the database's clock, read once the lock is held."""
         reused = self._connection is not None
         connection = await self._connected()
         try:
@@ -83,7 +83,7 @@ class LedgerWriter:
         except psycopg.OperationalError as error:
             if not (reused and connection.closed):
                 raise _translated(error) from error
-        # The connection was lost while nothing was under way, as when the database was restarted: take a new one.
+        # The connection was lost while idle, for example by a restart of the database: take a new one.
         await self._drop()
         try:
             return await _locked(await self._connected())
@@ -114,7 +114,7 @@ class LedgerWriter:
             raise _translated(error) from error
 
     async def write(self, commit: Commit, *, control: bool, beside: Beside | None = None) -> None:
-        """Make the commit durable, with what is to be written beside it."""
+        """Make the commit durable, with what is written alongside it."""
         assert self._connection is not None, "asked under the lock only"
         head = commit.head
         values = {
@@ -170,12 +170,12 @@ class LedgerWriter:
     def _session(self) -> list[Any]:
         milliseconds = int(self._lock_timeout_s * 1000)
         return [
-            # An acknowledged event is durable, whatever the server's default; a stricter default is kept.
+            # An acknowledged event must be durable, whatever the server's default; a stricter default is kept.
             QUERIES["keep_synchronous"],
             sql.SQL("SET lock_timeout = {}").format(milliseconds),
             # A frozen process must not keep the head locked for the others.
             sql.SQL("SET idle_in_transaction_session_timeout = {}").format(milliseconds),
-            # All it asks are look-ups by key: a plan made while the table was small must not scan it later.
+            # It only looks up rows by key: a plan made while the table was small must not scan it later.
             "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off",
         ]
 
@@ -211,7 +211,7 @@ async def known_identities(
 async def _compare(
     connection: psycopg.AsyncConnection[Any], found: dict[bytes, Known], collections: Sequence[Collection]
 ) -> None:
-    """Where the content's hash differs, only the recorded event tells whether the content does."""
+    """If the content hashes differ, only the recorded event shows whether the content does."""
     differing: dict[bytes, list[Event]] = {}
     for collection in collections:
         for event in collection.events:
@@ -220,7 +220,7 @@ async def _compare(
                     if digest in found and not found[digest].says(event):
                         differing.setdefault(digest, []).append(event)
     digests = list(differing)
-    # A few at a time, for each may have a megabyte; and in a thread, for comparing means parsing.
+    # A few at a time, because each may have a megabyte, and in a thread, because comparing means parsing.
     for start in range(0, len(digests), _ORIGINALS_AT_ONCE):
         part = {found[digest].sequence: digest for digest in digests[start : start + _ORIGINALS_AT_ONCE]}
         cursor = await connection.execute(QUERIES["read_originals"], [list(part)])
@@ -231,7 +231,7 @@ async def _compare(
 
 
 def _saying_the_same(first: Event, others: Sequence[Event]) -> frozenset[bytes]:
-    """The content hashes of those that say what the original says."""
+    """The content hashes of events with the same content as the original."""
     by_hash = {event.content_hash: event for event in others}
     return frozenset(hashed for hashed, event in by_hash.items() if same_content(first, event))
 
@@ -261,7 +261,7 @@ def _translated(error: psycopg.Error) -> Unreachable | DataRefused:
 
 
 async def ensure_partitions(connection: psycopg.AsyncConnection[Any], partition_events: int) -> None:
-    """Make the partition the head is in, and the one after it."""
+    """Create the partition that the head is in, and the next one."""
     row = await (await connection.execute(QUERIES["read_head"])).fetchone()
     assert row is not None, "ledger_head always has its one row"
     for sequence in (row[0] + 1, row[0] + 1 + partition_events):
@@ -274,7 +274,7 @@ async def ensure_partitions(connection: psycopg.AsyncConnection[Any], partition_
 
 
 async def keep_partitions(database: Database, partition_events: int) -> None:
-    """Make partitions ahead of the head for as long as it runs; a failure is made good by the next turn."""
+    """Create partitions ahead of the head for as long as it runs; the next turn makes up for a failure."""
     while True:
         await asyncio.sleep(_PARTITIONS_TURN_S)
         try:

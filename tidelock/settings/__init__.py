@@ -1,7 +1,7 @@
 """Settings: one table that feeds tidelock.toml, the environment, the flags and the reference page.
 
-A setting is one field below. A flag goes before the environment, that before the file, that before the default.
-`python -m tidelock.settings` prints the reference page.
+A setting is one field below. A flag takes precedence over the environment, the environment over the file, the file over
+the default. `python -m tidelock.settings` prints the reference page.
 """
 
 # ruff: noqa: RUF009  (the calls in the classes make fields, not defaults)
@@ -321,9 +321,10 @@ TABLE: Mapping[str, Option] = {option.path: option for option in options.options
 
 
 def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """The settings from file, environment and flags. Raises SettingsError for whatever is not as it must be.
+    """The settings from file, environment and flags. Raises SettingsError for any invalid value.
 
-    `config` None: `./tidelock.toml` if there is one. `flags` go by path (`postgres.binaries`); None is not given.
+    `config` None: `./tidelock.toml`, if it exists. `flags` are named by path (`postgres.binaries`); None means not
+    given.
     """
     file = _file(config)
     given = {
@@ -335,7 +336,7 @@ def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, ob
     definitions = parse_definitions(
         file.values,
         lateness_ns=settings.meters.lateness,
-        # Plugins may bring types of their own; the fold checks again when it has imported them.
+        # Plugins may add types; the fold checks again after importing them.
         eventtime_types=None if settings.plugins else EVENTTIME_TYPES,
         file=file.file,
     )

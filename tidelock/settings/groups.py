@@ -82,7 +82,7 @@ class FoldSettings:
 
 @dataclass(frozen=True, slots=True)
 class MeterDefaults:
-    """What holds for every meter that does not say otherwise."""
+    """Defaults for every meter."""
 
     lateness: int = options.duration(
         "48h",
@@ -93,8 +93,9 @@ class MeterDefaults:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of every connection, before any key is checked. What is over a limit is counted in the metrics and logged
-    once a minute."""
+    """Limits of every connection, before any key is checked. Connections over a limit are counted in the metrics and
+    logged once a minute.
+    """
 
     max: int | None = options.integer(
         None,
@@ -191,7 +192,7 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """The loader, which copies the ledger to the lake and to ClickHouse, on a Spark of its own."""
+    """The loader, which copies the ledger to the lake and to ClickHouse, on its own Spark."""
 
     enabled: bool = options.flag(True, "Load the configured stores in `up`. If false, run `tidelock load` separately.")
     batch_events_max: int = options.integer(
@@ -232,7 +233,7 @@ class LakeSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClickHouseSettings:
-    """ClickHouse: the ledger as one table, a server's or an embedded one's."""
+    """ClickHouse: the ledger as one table, in a server or in embedded chDB."""
 
     url: str | None = options.text(
         None,

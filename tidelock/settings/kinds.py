@@ -1,7 +1,7 @@
 """Kinds of settings: how a value of each is read and written.
 
-A value comes from TOML with its type, from the environment and most flags as text. A reader takes both and raises
-ValueError where it cannot; what is allowed is told by its kind.
+A value comes from TOML with its type, from the environment and most flags as text. A reader accepts both and raises
+ValueError for anything else; its kind says what is allowed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Kind:
     allowed: str
     #: from TOML, environment or flag to what the code uses; ValueError when it is not allowed
     read: Callable[[object], object]
-    #: as one writes it in tidelock.toml
+    #: as written in tidelock.toml
     write: Callable[[Any], str] = json.dumps
 
 
@@ -93,7 +93,7 @@ def _table(value: object) -> dict[str, str]:
 
 
 def _flattened(members: Mapping[object, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """TOML makes tables of names with dots that are not quoted: as good a way to write them as any."""
+    """TOML turns unquoted names with dots into tables, which is a valid way to write them."""
     for name, member in members.items():
         path = prefix + _text(name)
         if isinstance(member, Mapping):
@@ -132,7 +132,7 @@ TABLE = Kind("a table of strings; in the environment, a JSON object", _table)
 
 
 def properties(names: str, form: str) -> Kind:
-    """Values by names with dots; `names` says which, `form` is their pattern."""
+    """Values by dotted names; `names` describes them, `form` is their pattern."""
     compiled = re.compile(form)
 
     def read(value: object) -> dict[str, str]:

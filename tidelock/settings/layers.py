@@ -1,6 +1,6 @@
-"""Layers: what file, environment and flags give, each as the same kind of item.
+"""Layers: the values from file, environment and flags, each as the same kind of item.
 
-TOML is read exactly: numbers with a fraction stay decimal, and errors say line and column.
+TOML is read exactly: numbers with a fraction stay decimal, and errors give line and column.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _AT = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that somebody gave for a setting."""
+    """A value given for a setting."""
 
     option: Option
     value: object
-    #: how errors call the place it was given at
+    #: how errors name the place where it was given
     place: str
 
     def read(self) -> object:
@@ -41,14 +41,14 @@ class Given:
         try:
             return spec.kind.read(self.value)
         except (ValueError, OverflowError, RecursionError):
-            # Not `from error`: its text would hold the value, and that may be a secret.
+            # Not `from error`: its text would contain the value, which may be a secret.
             what = "the value (not shown)" if spec.secret else shown(self.value)
         message = f"{self.option.path} in {self.place}: {what} is not allowed; it must be {spec.kind.allowed}"
         raise SettingsError(message, field=self.option.path)
 
 
 def from_file(file: Section, table: Table, *, definitions: Collection[str]) -> dict[str, Given]:
-    """What the file says; the tables of `definitions` are read elsewhere."""
+    """The values in the file; the tables of definitions are read elsewhere."""
     return {given.option.path: given for given in _flat(file, table, definitions)}
 
 
@@ -60,7 +60,7 @@ def read_toml(path: Path) -> dict[str, object]:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(_where_and_why(path, text, str(error))) from None
     except (ValueError, ArithmeticError, RecursionError):
-        # Python gives up on numbers and nestings of absurd size with errors of its own.
+        # Python fails on absurdly large numbers and nesting with its own errors.
         raise SettingsError(f"{path} cannot be read: it has too large a number or too deep a nesting") from None
 
 
@@ -87,7 +87,7 @@ def from_environment(environ: Mapping[str, str], table: Table) -> dict[str, Give
             raise unknown_key(name, name, options, _ENVIRONMENT)
     given = {}
     for name, option in options.items():
-        # A variable that others use too may be there but empty; ours may not.
+        # A variable shared with other programs may be set but empty; ours may not.
         if (other := option.spec.also_env) and environ.get(other):
             given[option.path] = Given(option, environ[other], f"{_ENVIRONMENT} ({other})")
         if name in environ:

@@ -1,7 +1,7 @@
-"""Options: what one setting is. A field of a settings class is made by a function here, and that is all it takes.
+"""Options: what one setting is. A function here creates a field of a settings class, and nothing else is needed.
 
-The same field gives the type and default in code, the check of what file, environment and flags say, and the line in
-the reference page.
+The field gives the type and default in code, the validation of file, environment and flags, and the line in the
+reference page.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _OPTION, _SECTION = "option", "section"
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the field of a setting says beside its type."""
+    """What a setting's field declares besides its type."""
 
     kind: Kind
     #: one or two sentences for people
     help: str
-    #: as one writes it in tidelock.toml
+    #: as written in tidelock.toml
     example: str | None = None
-    #: what happens without a value, where the default does not say it
+    #: what happens without a value, if the default does not show it
     unset: str | None = None
-    #: never shown, not in errors either
+    #: never shown, not even in errors
     secret: bool = False
-    #: a variable of the environment by which others know it; `TIDELOCK_...` goes before
+    #: an environment variable that other programs use for it; `TIDELOCK_...` takes precedence
     also_env: str | None = None
 
 

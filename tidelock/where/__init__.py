@@ -5,7 +5,7 @@
     expression.used_columns                       the columns it uses
     where_sql(expression, POSTGRES)               a condition for Postgres, or for Spark
     evaluate(expression, row)                     true, false or None for unknown
-    compile_where(expression)                     a function of rows: whether it is true, quickly
+    compile_where(expression) a fast function of rows: whether it is true
 
 Logic is SQL's, three-valued: a comparison with null is unknown, and only true matches. Nothing here does I/O, and
 nothing knows whose columns these are.

@@ -1,10 +1,11 @@
-"""Filters of rows in Python: evaluated by walking, the plain meaning, and compiled, the same truth many times faster.
+"""Filters on rows in Python: evaluated by walking the expression, which defines the meaning, and compiled, which gives
+the same result many times faster.
 
-Negations stand at the comparisons only, so a conjunction is true exactly where all its parts are, and an alternative
-where one is: false and unknown need not be told apart.
+Negations occur at comparisons only, so a conjunction is true exactly if all its parts are, and an alternative if one
+is: false and unknown need not be distinguished.
 
-The text that is compiled has names of our own only; columns and operands are given to it as values. So nothing of a
-filter is ever read as code, and filters that differ in those alone share what was compiled.
+The compiled text contains only our own names; columns and operands are passed as values. So no part of a filter is ever
+executed as code, and filters that differ only in these share the compiled code.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 
 Matches = Callable[[Mapping[str, Any]], bool]
 
-#: texts that were compiled and are kept, and how long one may be
+#: how many compiled texts are cached, and how long one may be
 _KEPT = 1_024
 _KEPT_LENGTH_MAX = 4_096
-#: parts of a node that are compiled together: thousands at once would take long, and their like are often there already
+#: parts of a node that are compiled together: thousands at once would take long, and equal chunks are often cached
 _PARTS_MAX = 32
 
 
@@ -53,7 +54,7 @@ def evaluate(expression: Expression, row: Mapping[str, Any]) -> bool | None:
 
 
 def compile_where(expression: Expression) -> Matches:
-    """A function that is true of the rows the filter is true of. Rows are as for `evaluate`."""
+    """A function that returns whether the filter is true of a row. Rows are as for `evaluate`."""
     return _compiled("and", [expression])
 
 
@@ -66,7 +67,7 @@ def _within(bound: Bound, value: Any) -> bool | None:
 
 
 def _decided(truths: Iterable[bool | None], *, by: bool) -> bool | None:
-    """One `by` decides; without it one unknown is unknown."""
+    """One `by` decides; otherwise one unknown makes the result unknown."""
     unknown = False
     for truth in truths:
         if truth is by:
@@ -93,7 +94,7 @@ _kept = lru_cache(_KEPT)(_made)
 
 
 class _Writer:
-    """Writes a condition as Python. What is foreign gets a name, `v0` and so on, and is among the values."""
+    """Writes a condition as Python. Foreign values get names, `v0` and so on, and are passed separately."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -135,7 +136,7 @@ class _Writer:
         column, operand = self._named(node.column), self._named(node.operand)
         comparison = f"value{node.operator}{operand}"
         if node.type.name == "double" and node.operator in (">", ">="):
-            # NaN is greater than every number, to Postgres and to Spark; to Python it is nothing of any.
+            # NaN is greater than every number, to Postgres and to Spark; to Python it compares with nothing.
             comparison = f"not value{'<=' if node.operator == '>' else '<'}{operand}"
         return f"((value:=row[{column}]) is not None and {comparison})"
 

@@ -1,8 +1,8 @@
 """Expressions: filters as values. Equal filters are equal expressions, however they were written.
 
-Negations are pushed down to the comparisons, nested conjunctions and alternatives are flattened, sorted and freed of
-repetition, `_eq` is an `_in` of one. Each of these steps holds in three-valued logic too, where `a or not a` is not
-true. So the truth of a row stays what it was, unknown included, and views can be shared by equality.
+Negations are pushed down to the comparisons, nested conjunctions and alternatives are flattened, sorted and
+deduplicated, and `_eq` is an `_in` of one value. Each of these steps holds in three-valued logic too, where `a or not
+a` is not true. So the result for a row does not change, unknown included, and views can be shared by equality.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def either(parts: Iterable[Expression]) -> Expression:
 
 
 def _combined(kind: type[All | Either], absorbing: Expression, parts: Iterable[Expression]) -> Expression:
-    """The parts under one kind of node; `absorbing` is what decides alone, even where another part is unknown."""
+    """The parts under one kind of node; `absorbing` decides alone, even if another part is unknown."""
     flat: list[Expression] = []
     for part in parts:
         flat += part.parts if isinstance(part, kind) else (part,)
@@ -162,7 +162,7 @@ def _combined(kind: type[All | Either], absorbing: Expression, parts: Iterable[E
 
 
 def _merged(parts: list[Expression], *, negated: bool) -> Iterator[Expression]:
-    """Alternatives among values of one column are one `_in`; likewise exclusions in a conjunction one `_nin`."""
+    """Alternatives over values of one column become one `_in`; exclusions in a conjunction become one `_nin`."""
     operands: dict[tuple[str, ColumnType], set[Operand]] = {}
     for part in parts:
         if isinstance(part, OneOf) and part.negated == negated:

@@ -1,7 +1,7 @@
 """Operands: the values a filter compares columns with, exact and of the column's own type.
 
 An operand must be a value its column could hold. So no comparison ever needs a wider type, in which Spark would round,
-and one value has one form.
+and each value has one form.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidelock.columns import STRING, ColumnType
 from tidelock.decimals import plain_decimal
 from tidelock.instants import format_instant, parse_rfc3339
 
-#: as rows have them: whole numbers and instants (nanoseconds) are int, doubles float
+#: as in rows: integers and instants (nanoseconds) are int, doubles float
 Operand = str | int | float | Decimal | bool | date
 
 #: what a path such as `data.a.b` is compared as, which has no type of its own: the operand's kind decides
@@ -29,7 +29,7 @@ _BITS_MAX = 256
 
 
 def parse_operand(column: ColumnType, given: object) -> Operand:
-    """The value of a column that a JSON value stands for. Raises ValueError with what is allowed."""
+    """The column value represented by a JSON value. Raises ValueError with what is allowed."""
     try:
         operand = _parsed(column, given)
     except ValueError:
@@ -40,7 +40,7 @@ def parse_operand(column: ColumnType, given: object) -> Operand:
 
 
 def operand_form(column: ColumnType, operand: Operand) -> object:
-    """The JSON value of an operand, from which `parse_operand` makes the same one."""
+    """The JSON value of an operand, from which `parse_operand` restores it."""
     if column.name == "timestamp":
         assert isinstance(operand, int)
         return format_instant(operand)
@@ -54,7 +54,7 @@ def operand_form(column: ColumnType, operand: Operand) -> object:
 
 
 def type_by_operand(given: object) -> ColumnType | None:
-    """What a path is compared as with that operand; None when there is no such comparison."""
+    """The type as which a path is compared with this operand; None if no comparison is possible."""
     match given:
         case str():
             return STRING
@@ -88,12 +88,12 @@ def _parsed(column: ColumnType, given: object) -> Operand | None:
 
 
 def _is_text(given: str) -> bool:
-    """Whether Postgres can hold it: no NUL, no half of a surrogate pair."""
+    """Whether Postgres can hold it: no NUL, no lone surrogates."""
     return "\0" not in given and not any("\ud800" <= character <= "\udfff" for character in given)
 
 
 def _plain(given: object, whole_digits: int, decimals: int, *, texts: bool) -> str | None:
-    """A number's text without trailing zeros; None when it is none, or not one of so many digits."""
+    """A number's text without trailing zeros; None if it is not a number or has too many digits."""
     match given:
         case bool():
             return None

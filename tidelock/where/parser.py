@@ -25,7 +25,7 @@ _LOGIC = ("_and", "_or", "_not")
 _TOO_DEEP = f"nested too deeply; at most {DEPTH_MAX} levels are allowed"
 _TOO_LARGE = f"too large; at most {SIZE_MAX} conditions and operands of {TEXT_LENGTH_MAX} characters are allowed"
 
-#: told of every operand and its place before it is looked at
+#: called with every operand and its place before it is checked
 Count = Callable[["FilterPath", object], None]
 
 _ORDERS: dict[str, Order] = {"_gt": ">", "_lt": "<", "_gte": ">=", "_lte": "<="}
@@ -40,8 +40,8 @@ def parse_where(
 ) -> Expression:
     """A filter over columns, from an object whose numbers are exact (int, Decimal) or from JSON text.
 
-    With `paths` names such as `data.a.b` are columns too. They have no type: the operand decides whether texts, numbers
-    or truth values are compared. Raises InvalidFilter.
+    With `paths` names such as `data.a.b` are columns too. They have no type: the operand decides whether strings,
+    numbers or booleans are compared. Raises InvalidFilter.
     """
     if isinstance(given, str | bytes):
         given = _decoded(given)
@@ -131,7 +131,7 @@ def _refused(text: str) -> object:
 
 
 def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A member that is there twice would drop a condition without a word."""
+    """A duplicate member would silently drop a condition."""
     members: dict[str, object] = {}
     for name, value in pairs:
         if name in members:
@@ -145,14 +145,14 @@ class Condition:
     """One operator of one column."""
 
     column: str
-    #: None: a path, which is compared as what the operand is
+    #: None: a path, compared as the operand's type
     type: ColumnType | None
     operator: str
     place: FilterPath
     count: Count
 
     def read(self, given: object) -> Expression:
-        """The condition with what is given as its operand. Raises InvalidFilter."""
+        """The condition with the given operand. Raises InvalidFilter."""
         self._check_operator()
         match self.operator:
             case "_is_null":
@@ -213,7 +213,7 @@ class Condition:
 
 
 class InvalidFilter(RequestError):
-    """A filter that means nothing for its columns; `field` is the place in it."""
+    """A filter that does not fit its columns; `field` is the place in it."""
 
     code = "invalid_definition"
     http_status = 422

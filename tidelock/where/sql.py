@@ -1,17 +1,17 @@
 """The SQL of a filter: one condition with its literals inside, for Postgres and for Spark.
 
-The text is the same for both but for two things, which a `Dialect` names: how a name is quoted, and what makes texts
-compare by code point. Spark does that by itself. Postgres needs `COLLATE "C"`, which is added to order comparisons
-only: texts that are equal are equal in every collation here, and an index can serve them.
+The text is the same for both except for two things, which a `Dialect` defines: how a name is quoted, and what makes
+strings compare by code point. Spark does so by default. Postgres needs `COLLATE "C"`, which is added to order
+comparisons only: equal strings are equal in every collation here, and an index can serve them.
 
-Literals are written so that every reader takes them for the same value, whatever its settings:
+Literals are written so that every reader parses them as the same value, whatever its settings:
 
 - Text: quotes and backslashes never appear inside one (Spark escapes with them, Postgres does not), nor `$` (Spark
   replaces `${...}` in SQL text), `%`, `{` and `}` (psycopg and `str.format` would take them for parameters). Such
-  characters are put in by `translate`.
+  characters are inserted by `translate`.
 - Decimals are cast to the column's own type: for a wider common type Spark would round.
-- Doubles have an exponent: to Spark that means double, and Postgres makes one of a number beside a double.
-- Instants are bigint nanoseconds, as everywhere inside; a timestamp column's expression must be such too.
+- Doubles have an exponent: for Spark that means double, and Postgres converts a number next to a double.
+- Instants are bigint nanoseconds, as everywhere inside; the expression of a timestamp column must be one too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelock.columns import ColumnType
 from tidelock.where.expressions import TRUE, All, Bound, Either, Expression, IsNull, OneOf
 from tidelock.where.operands import Operand
 
-#: name and type of a column -> the expression it is, of that type
+#: name and type of a column -> its expression, of that type
 ColumnSql = Callable[[str, ColumnType], str]
 
 _UNSAFE = "'\\$%{}"
@@ -36,9 +36,9 @@ _UNSAFE = "'\\$%{}"
 class Dialect:
     """What differs between databases."""
 
-    #: stands around a name, and twice for itself inside
+    #: the quote around a name, doubled inside it
     quote: str
-    #: follows a text that is compared by order
+    #: follows a string that is compared by order
     code_points: str
 
     def quoted(self, name: str) -> str:
@@ -50,7 +50,7 @@ SPARK = Dialect("`", "")
 
 
 def where_sql(expression: Expression, dialect: Dialect, column: ColumnSql | None = None) -> str:
-    """The condition, in brackets where it needs them. `column` gives other expressions than the quoted names."""
+    """The condition, in brackets where needed. `column` replaces the quoted names by other expressions."""
 
     def named(name: str, type_: ColumnType) -> str:
         return dialect.quoted(name) if column is None else f"({column(name, type_)})"
@@ -108,7 +108,7 @@ def _text(text: str) -> str:
     unsafe = [character for character in _UNSAFE if character in text]
     if not unsafe:
         return f"'{text}'"
-    # One call however many there are: a chain of concatenations would be as deep as the text is long.
+    # One call for any number: a chain of concatenations would be as deep as the string is long.
     unused = (c for c in map(chr, chain(range(0xE000, 0xF900), range(0x10000, 0x110000))) if c not in text)
     stand_ins = [next(unused) for _ in unsafe]
     safe = text.translate({ord(c): stand_in for c, stand_in in zip(unsafe, stand_ins, strict=True)})
