@@ -108,19 +108,36 @@ def measure(
 ) -> Figures:
     """Figures of a server and a fold of their own in `place`, with the settings of a file; then of as many idle
     seconds."""
+    with server_of_its_own(settings, METER, say, config=config, place=place) as (served, database):
+        processes = _processes(served.pid)
+        found = _measure(database, served, processes, seconds, rate=rate, say=say)
+        if idle:
+            say(f"idling for {idle} s")
+        found["idlePercent"] = _idle_percent([processes["driver"], processes["jvm"]], idle) if idle else None
+        return found
+
+
+@contextmanager
+def server_of_its_own(
+    settings: Settings,
+    definitions: str,
+    say: Say,
+    *,
+    config: Path | None = None,
+    place: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[scratch.Served, Database]]:
+    """A server and its fold in `place`, with the settings of a file and these definitions; and their ledger."""
     with scratch.directory(place) as data:
         scratch.take_jars(settings.data, data)
         own = data / "bench.toml"
-        own.write_text((config.read_text() if config is not None else "") + METER)
+        own.write_text((config.read_text() if config is not None else "") + definitions)
         say("starting a server and its fold")
-        with scratch.server(data, own, {}) as served:
-            processes = _processes(served.pid)
-            with open_database(replace(settings, data=data, database_url=None)) as database:
-                found = _measure(database, served, processes, seconds, rate=rate, say=say)
-            if idle:
-                say(f"idling for {idle} s")
-            found["idlePercent"] = _idle_percent([processes["driver"], processes["jvm"]], idle) if idle else None
-            return found
+        with (
+            scratch.server(data, own, environment or {}) as served,
+            open_database(replace(settings, data=data, database_url=None)) as database,
+        ):
+            yield served, database
 
 
 def _measure(

@@ -7,7 +7,6 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,9 +15,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.typing import Subprotocol
 
 from bench import load, scratch
-from bench.latency import METER, WARM_UP_S, Acknowledged, Watcher, events, send, visible_figures
+from bench.latency import METER, WARM_UP_S, Acknowledged, Watcher, events, send, server_of_its_own, visible_figures
 from tidelock.errors import Difference
-from tidelock.ledger.opening import open_database
 from tidelock.settings import Settings
 
 Say = Callable[[str], None]
@@ -95,16 +93,10 @@ def measure(
     settings: Settings, seconds: int, rate: int, say: Say, *, config: Path | None = None, place: Path | None = None
 ) -> Figures:
     """Figures of a server and a fold of their own in `place`, with the settings of a file."""
-    with scratch.directory(place) as data:
-        scratch.take_jars(settings.data, data)
-        own_settings = replace(settings, data=data, database_url=None)
-        own = data / "bench.toml"
-        own.write_text((config.read_text() if config is not None else "") + METER)
-        say("starting a server and its fold")
-        with scratch.server(data, own, {}) as served:
-            say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
-            with open_database(own_settings) as database, Watcher(database) as watcher:
-                return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate, watcher))
+    with server_of_its_own(settings, METER, say, config=config, place=place) as (served, database):
+        say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
+        with Watcher(database) as watcher:
+            return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate, watcher))
 
 
 async def _measure(served: scratch.Served, count: int, rate: int, watcher: Watcher) -> Figures:

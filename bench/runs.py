@@ -15,7 +15,7 @@ from bench.harness import Stopwatch
 from tidelock.definitions import Definitions
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Pace, next_range
-from tidelock.fold.source import Elsewhere
+from tidelock.fold.source import RangeReader
 from tidelock.fold.store import Store
 from tidelock.ledger.opening import migrate_ledger, open_database
 from tidelock.postgres.database import Database
@@ -93,7 +93,7 @@ def fold(
     definitions: Definitions,
     events_max: int,
     *,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: RangeReader | None = None,
     executors: Callable[[], Iterable[int]] = tuple,
 ) -> Run:
     """Fold everything, in the ranges that the runner would take; `executors` are those of a cluster's."""
@@ -134,7 +134,7 @@ def _fold(
     pace: Pace,
     *,
     ranges_max: int | None = None,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: RangeReader | None = None,
     waiting: Callable[[Database], None] = lambda _: None,
 ) -> Run:
     watch, event_s, range_s = Stopwatch(), list[float](), list[float]()

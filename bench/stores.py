@@ -110,7 +110,7 @@ def _replayed(
     found: dict[str, list[Run]] = {"ledger": [], "lake": []}
     tables = set()
     for _ in range(rounds):
-        for side, elsewhere in (("ledger", None), ("lake", ranges)):
+        for side, elsewhere in (("ledger", None), ("lake", ranges.read)):
             run = runs.fold(spark, backlog, definitions, settings.fold.range_events_max, elsewhere=elsewhere)
             found[side].append(run)
             tables.add(_digest(backlog.database))

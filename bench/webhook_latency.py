@@ -6,16 +6,14 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from bench import load, scratch
-from bench.latency import WARM_UP_S, Watcher, send, visible_figures
+from bench.latency import WARM_UP_S, Watcher, send, server_of_its_own, visible_figures
 from bench.webhook_receiver import Receiving
 from tidelock.errors import Difference
-from tidelock.ledger.opening import open_database
 from tidelock.settings import Settings
 
 Say = Callable[[str], None]
@@ -47,16 +45,11 @@ _bodies = msgspec.json.Decoder(_Body)
 
 def measure(settings: Settings, seconds: int, rate: int, say: Say, *, place: Path | None = None) -> Figures:
     """Figures of a server, a fold and a delivery of their own, and a receiver in this process."""
-    with scratch.directory(place) as data:
-        scratch.take_jars(settings.data, data)
-        own_settings = replace(settings, data=data, database_url=None)
-        config = data / "bench.toml"
-        config.write_text(_STREAM)
-        say("starting a server and its fold")
-        with scratch.server(data, config, {"TIDELOCK_WEBHOOK_ALLOW_PRIVATE": "true"}) as served:
-            say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
-            with open_database(own_settings) as database, Watcher(database) as watcher:
-                return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate, watcher))
+    allowed = {"TIDELOCK_WEBHOOK_ALLOW_PRIVATE": "true"}
+    with server_of_its_own(settings, _STREAM, say, place=place, environment=allowed) as (served, database):
+        say(f"sending {rate} events a second for {WARM_UP_S} s and, measured, for {seconds} s")
+        with Watcher(database) as watcher:
+            return asyncio.run(_measure(served, (WARM_UP_S + seconds) * rate, rate, watcher))
 
 
 async def _measure(served: scratch.Served, count: int, rate: int, watcher: Watcher) -> Figures:

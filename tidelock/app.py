@@ -286,7 +286,7 @@ def replay(
         with Spark(settings.spark, settings.data) as spark:
             sequence = build(
                 spark, database, plan, **_ranges(settings), control=control, stop=stop, progress=progress,
-                elsewhere=lake_ranges(spark, database, settings) if lake else None,
+                elsewhere=lake_ranges(spark, database, settings).read if lake else None,
             )  # fmt: skip
             if sequence is None:
                 tell("stopped; progress is kept, and the same command continues from it")

@@ -95,7 +95,7 @@ class Counting:
         self._lake = lake
         self.asked: list[bool] = []
 
-    def read(self, *given: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
         found = self._lake.read(*given)
         self.asked.append(found is not None)
         return found

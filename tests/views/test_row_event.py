@@ -7,7 +7,8 @@ import pytest
 from tidelock.changes.reader import Change, Row
 from tidelock.columns import parse_column_type
 from tidelock.tables import Table
-from tidelock.views.views import RowEvent, row_event
+from tidelock.views.views import RowEvent, View
+from tidelock.where import TRUE
 
 pytestmark = pytest.mark.check
 
@@ -18,7 +19,8 @@ SHOWN = {"tenant_id": "t", **ROW}
 
 
 def event(old: Row | None, new: Row | None) -> RowEvent | None:
-    return row_event(TABLE, Change("things", 5, "t", "1", old=old, new=new))
+    found = View(TABLE, TRUE).event_of(Change("things", 5, "t", "1", old=old, new=new))
+    return None if found is None else RowEvent(found.operation, found.fields, found.row)
 
 
 def test_a_new_row_is_an_insert_of_all_fields() -> None:
@@ -61,5 +63,5 @@ def test_a_column_that_a_change_does_not_have_yet_is_null_and_one_that_is_no_mor
 
 def test_the_change_stays_as_it_was() -> None:
     change = Change("things", 5, "t", "1", old=None, new=dict(ROW))
-    row_event(TABLE, change)
+    View(TABLE, TRUE).event_of(change)
     assert change.new == ROW

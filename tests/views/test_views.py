@@ -10,7 +10,7 @@ from tests.budgets import examples
 from tests.views.histories import TABLE, TENANTS, Client, comparable, expression_of, histories, states, visible
 from tests.where.filters import COLUMNS, Filter, rewritten, where
 from tidelock.changes.reader import Change, Row
-from tidelock.views.views import FilterCounters, TableViews, ViewEvent, row_event
+from tidelock.views.views import FilterCounters, TableViews, View, ViewEvent
 from tidelock.where import FALSE, TRUE
 
 pytestmark = pytest.mark.check
@@ -77,15 +77,15 @@ def test_a_reader_of_the_log_finds_the_same_events(
 
 @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(histories())
-def test_without_a_filter_events_are_the_row_events_of_the_changes(history: list[list[Change]]) -> None:
+def test_without_a_filter_events_are_those_of_each_change_alone(history: list[list[Change]]) -> None:
     source, log = TableViews(TABLE), Log()
     source.subscribe(log, TRUE)
     expected = []
     for changes in history:
         for each in changes:
             source.apply(each)
-            if (event := row_event(TABLE, each)) is not None:
-                expected.append((each.source_timestamp, each.tenant_id, each.key, *event))
+            if (e := View(TABLE, TRUE).event_of(each)) is not None:
+                expected.append((e.source_timestamp, e.tenant_id, e.key, e.operation, e.fields, e.row))
     told = [(e.source_timestamp, e.tenant_id, e.key, e.operation, e.fields, e.row) for e in log.events]
     assert repr(told) == repr(expected)
 

@@ -29,7 +29,7 @@ from tidelock.fold.latest import LatestSteps, compile_calculations
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
 from tidelock.fold.ranges import Range, cuts
-from tidelock.fold.source import SMALL_EVENTS, Elsewhere, Source
+from tidelock.fold.source import SMALL_EVENTS, RangeReader, Source
 from tidelock.fold.store import Store
 from tidelock.fold.streams import readings, slots_of, sql_text
 from tidelock.fold.timing import Timing
@@ -66,7 +66,7 @@ class Folder:
         small_events: int = SMALL_EVENTS,
         part_events: int = PART_EVENTS,
         gathers: bool | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RangeReader | None = None,
     ) -> None:
         """`gathers`: whether large ranges come to the driver for windows too; None: where executors are on its machine.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,12 +28,8 @@ _QUANTITY = pa.decimal128(38, 9)
 #: of a range that does not come from Postgres, as Spark SQL
 _DERIVED = ("op = 'delete' AS deleted", f"CAST(quantity AS STRING) AS {QUANTITY_TEXT}")
 
-
-class Elsewhere(Protocol):
-    """Another place that has ranges of the ledger, such as a lake."""
-
-    def read(self, slots: Slots, lo: int, hi: int) -> DataFrame | None:
-        """The events of a range with the columns that slots need; None: it does not have them."""
+#: reads a range with the columns that slots need from another place, such as a lake; None: that does not have it
+RangeReader: TypeAlias = Callable[[Slots, int, int], DataFrame | None]
 
 
 class Source:
@@ -46,7 +43,7 @@ class Source:
         slots: Slots,
         *,
         small_events: int,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RangeReader | None = None,
     ) -> None:
         self._spark = spark
         self._store = store
@@ -84,7 +81,7 @@ class Source:
     def read(self, lo: int, hi: int) -> DataFrame:
         if self.small(lo, hi):
             return self._driver_read(lo, hi)
-        found = self._elsewhere.read(self._slots, lo, hi) if self._elsewhere is not None else None
+        found = self._elsewhere(self._slots, lo, hi) if self._elsewhere is not None else None
         return self._executor_read(lo, hi) if found is None else found.selectExpr("*", *_DERIVED)
 
     def following(self) -> DataFrame | None:

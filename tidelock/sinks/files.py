@@ -97,6 +97,9 @@ def overlapping(spans: Sequence[Span]) -> tuple[Span, Span] | None:
 class Files(Protocol):
     """A lake's place. A file is there as a whole, or not at all."""
 
+    def make(self) -> None:
+        """Make it, where there is none."""
+
     def names(self) -> list[str]:
         """Every Parquet file that a reader of the events finds."""
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from tidelock.errors import SettingsError
 from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.columns import NAMES, SEQUENCE, SPARK_SCHEMA
-from tidelock.sinks.files import LocalFiles, Piece, Span, SparkFiles, local_path, overlapping, pieces, span_of
+from tidelock.sinks.files import Files, LocalFiles, Piece, Span, SparkFiles, local_path, overlapping, pieces, span_of
 from tidelock.sinks.source import EventSource
 from tidelock.spark.runtime import Spark
 
@@ -25,7 +25,7 @@ _FRESH, _MERGED = "fresh", "merged"
 class _StagedFiles:
     """Files that are written aside: by directory, which of its parts is which file."""
 
-    files: LocalFiles | SparkFiles
+    files: Files
     parts: dict[str, dict[int, str]]
     #: that have no event any more
     stale: Sequence[str] = ()
@@ -48,7 +48,7 @@ class LakeSink:
         self._spark = spark
         self._file_events = settings.file_events
         root = local_path(settings.path)
-        self.files = SparkFiles(spark, settings.path) if root is None else LocalFiles(root)
+        self.files: Files = SparkFiles(spark, settings.path) if root is None else LocalFiles(root)
 
     def open(self) -> None:
         """Make its place, where there is none. Who opens holds the lease: what is aside there is nobody's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -25,27 +25,19 @@ from tidelock.triggers.watches import Crossing, Watch, remembered, whole
 QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
 
-class Past(Protocol):
-    """What was in a table, and what was done to it."""
-
-    def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:
-        """Key and row of everything that matched when a trigger was made or changed, in the order of keys."""
-
-    def changes(self, table: str, after: int, through: int) -> Iterator[Change]:
-        """Changes of a table above one source timestamp, up to and with another."""
-
-
 class KeptPast:
-    """The past as far as changes are kept: the tables of now, and what was done to them since."""
+    """What was in a table and was done to it, as far as changes are kept: the tables of now, and changes since."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         """To be used in `past.one_moment`."""
         self._connection = connection
 
     def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:
+        """Key and row of everything that matched when a trigger was made or changed, in the order of keys."""
         return matching_at(self._connection, watch, event.sequence)
 
     def changes(self, table: str, after: int, through: int) -> Iterator[Change]:
+        """Changes of a table above one source timestamp, up to and with another."""
         return read_changes(self._connection, after=after, through=through, tables=[table])
 
 
@@ -96,7 +88,7 @@ class Replay:
         # The parts are in order, and the first of a table needs the oldest.
         return {part.watch.trigger.table: part.since[0] for part in reversed(self._parts)}
 
-    def transitions(self, connection: psycopg.Connection[Any], past: Past) -> Iterator[Transition]:
+    def transitions(self, connection: psycopg.Connection[Any], past: KeptPast) -> Iterator[Transition]:
         """In their order."""
         builder = TransitionBuilder(connection)
         for part in self._parts:
@@ -128,7 +120,7 @@ def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int
         yield _Phase(event, watch, begin, until, since)
 
 
-def _crossings(past: Past, part: _Phase) -> Iterator[Crossing]:
+def _crossings(past: KeptPast, part: _Phase) -> Iterator[Crossing]:
     """What a trigger told while it was as one control event says."""
     event, watch, members = part.event, part.watch, set[str]()
     told = watch.trigger.snapshot and event.source_timestamp >= part.first

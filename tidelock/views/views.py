@@ -158,18 +158,6 @@ class RowEvent(NamedTuple):
     row: Row
 
 
-def row_event(table: Table, change: Change) -> RowEvent | None:
-    """The row event of a change; None when nothing changed."""
-    columns = tuple(table.columns)
-    old, new = (whole_row(columns, values, change.tenant_id) for values in (change.old, change.new))
-    if new is None:
-        return None if old is None else RowEvent("DELETE", table.key, old)
-    if old is None:
-        return RowEvent("INSERT", columns, new)
-    fields = changed_fields(old, new)
-    return RowEvent("UPDATE", fields, new) if fields else None
-
-
 def whole_row(columns: tuple[str, ...], values: Row | None, tenant_id: str) -> Row | None:
     """A change's values in the order of the columns, after their tenant.
 

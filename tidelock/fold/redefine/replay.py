@@ -12,7 +12,7 @@ from tidelock.fold.redefine.catalog import Catalog, changed_units, check_columns
 from tidelock.fold.redefine.proposals import definition_event
 from tidelock.fold.redefine.shadow import Plan, Shadow
 from tidelock.fold.runner import RANGE_EVENTS_START, SHADOW_LAG_EVENTS, Control
-from tidelock.fold.source import Elsewhere
+from tidelock.fold.source import RangeReader
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 
@@ -37,7 +37,7 @@ def build(
     control: Control,
     stop: threading.Event,
     progress: Callable[[int, int], None],
-    elsewhere: Elsewhere | None = None,
+    elsewhere: RangeReader | None = None,
 ) -> int | None:
     """Build the shadow, then record the event at which it takes over; its sequence. None: told to stop.
 

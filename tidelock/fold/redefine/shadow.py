@@ -17,7 +17,7 @@ from tidelock.fold import statements
 from tidelock.fold.folder import Folder
 from tidelock.fold.kernel.takings import OUT_OF_RANGE
 from tidelock.fold.ranges import Range, next_range
-from tidelock.fold.source import Elsewhere
+from tidelock.fold.source import RangeReader
 from tidelock.fold.store import Log, Store
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
@@ -122,7 +122,7 @@ class Shadow:
         database: Database,
         plan: Plan,
         place: Place = SHADOW,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RangeReader | None = None,
         log: Log | None = None,
     ) -> None:
         """`log`: where changes are recorded; without one they are not."""
