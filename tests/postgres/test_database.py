@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -16,6 +19,7 @@ from tidelock.errors import SettingsError, Unreachable
 from tidelock.postgres import postmaster
 from tidelock.postgres.database import Database
 from tidelock.postgres.embedded import EmbeddedPostgres
+from tidelock.postgres.reconnect import Away, NoDatabase
 
 SECRET = "s3cr3t-w0rd"
 
@@ -70,6 +74,36 @@ async def test_a_server_that_is_not_there_is_unreachable_and_the_password_is_not
     assert SECRET not in repr(database)
     with pytest.raises(Unreachable, match="Cannot connect to Postgres at"):
         database.connect_sync()
+
+
+def test_why_nobody_is_let_in_is_found_out_without_reading_words(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server tells it in its own language, and libpq gives no SQLSTATE of a login that fails."""
+
+    def refused(**_: object) -> psycopg.Connection[object]:
+        raise psycopg.OperationalError("FATAL: le système de bases de données s'arrête")
+
+    def kind_of(url: str) -> type[Unreachable]:
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Connection, "connect", refused)
+            with pytest.raises(Unreachable) as unreachable:
+                _open(url).connect_sync()
+        return type(unreachable.value)
+
+    assert kind_of(postgres.url) is NoDatabase, "it takes connections, but not this one"
+    assert kind_of("postgresql://u@127.0.0.1:1/x") is NoDatabase, "nobody is there: a wrong address, most likely"
+    with socket.socket() as hanging_up:
+        hanging_up.bind(("127.0.0.1", 0))
+        hanging_up.listen()
+        threading.Thread(target=_hang_up, args=(hanging_up,), daemon=True).start()
+        assert kind_of(f"postgresql://u@127.0.0.1:{hanging_up.getsockname()[1]}/x") is Away, "it may be back"
+
+
+def _hang_up(listening: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            listening.accept()[0].close()
 
 
 async def test_a_wrong_password_is_unreachable_and_not_shown(postgres: EmbeddedPostgres) -> None:

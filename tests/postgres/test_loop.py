@@ -336,12 +336,13 @@ async def test_one_on_the_event_loop_notices_a_lost_connection_while_it_waits(da
 def test_of_two_one_works_and_the_other_takes_over_when_it_ends(database: Database) -> None:
     prepare(database, 3)
     first, second = Copying(database, "a"), Copying(database, "b")
-    with running(database, second, stop := threading.Event()):
+    with running(database, second, stop := threading.Event()) as working:
         until(lambda: second.position == 3)
         with running(database, first):
             until(lambda: first.refused >= 2)
             assert first.turns == 0
             stop.set()
+            working.join(HANG_S)
             put(database, 4)
             until(lambda: first.position == 4)
     assert copies(database) == [(1, "b"), (2, "b"), (3, "b"), (4, "a")]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +25,10 @@ _VERSION_MIN = 15
 # How long to try again while an embedded server that is there starts, recovers or stops.
 _PATIENCE_S = 15.0
 _PAUSE_S = 0.1
+# The first message of a client: version 3.0 of the protocol; and enough of the answer.
+_PROTOCOL, _ANSWER_BYTES = 3 << 16, 4096
+# SQLSTATEs of a server that stops, starts or recovers, or has too many connections: it takes more later.
+_LATER = (b"57P", b"53300")
 # How long who is cancelled while it connects waits for the connection to be there, to close it.
 _FAREWELL_S = 1.0
 # What is being closed later than that: the loop alone would not keep it.
@@ -100,8 +107,9 @@ class Database:
                 )
                 break
             except psycopg.OperationalError as error:
-                if not retry.worthwhile(error):
-                    raise self._unreachable(error) from None
+                door = await asyncio.to_thread(self._look, error)
+                if not retry.worthwhile(door):
+                    raise self._unreachable(error, door) from None
                 await asyncio.to_thread(retry.prepare)
         self._reached = True
         if (objection := _objection(connection.info)) is not None:
@@ -116,8 +124,9 @@ class Database:
                 connection = psycopg.Connection.connect(**self._parameters(name), autocommit=autocommit)
                 break
             except psycopg.OperationalError as error:
-                if not retry.worthwhile(error):
-                    raise self._unreachable(error) from None
+                door = self._look(error)
+                if not retry.worthwhile(door):
+                    raise self._unreachable(error, door) from None
                 retry.prepare()
         self._reached = True
         if (objection := _objection(connection.info)) is not None:
@@ -134,13 +143,19 @@ class Database:
         timeout = {"connect_timeout": max(1, round(self._connect_timeout_s))}
         return {**_TRANSPORT, **timeout, **_parse(self.url), "application_name": name, "client_encoding": "UTF8"}
 
-    def _unreachable(self, error: psycopg.OperationalError) -> Unreachable:
+    def _look(self, error: psycopg.OperationalError) -> _Door:
+        """What is there, after it let nobody in."""
+        if isinstance(error, psycopg.errors.ConnectionTimeout):
+            return _Door.SHUT
+        return _knock(_parse(self.url), self._connect_timeout_s)
+
+    def _unreachable(self, error: psycopg.OperationalError, door: _Door) -> Unreachable:
         reason = " ".join(str(error).split()) or "it does not respond"
         password = _parse(self.url).get("password")
         if password:
             reason = reason.replace(str(password), "***")
         # One that was never reached and refuses at once is a wrong address more often than an outage.
-        away = _dropped(error) or (self._reached and _passing(error))
+        away = door is _Door.BUSY or self._reached
         return (Away if away else NoDatabase)(f"Cannot connect to Postgres at {self.place}: {reason}")
 
     def __enter__(self) -> Database:
@@ -179,42 +194,71 @@ async def _close_connected(task: asyncio.Task[psycopg.AsyncConnection[TupleRow]]
         await (await task).close()
 
 
-class _Retry:
-    """When to try to connect once more: only to the embedded server, which is ours to bring back.
+class _Door(Enum):
+    """What is found where a server should be."""
 
-    Once in any case, after seeing that it runs; then for a while, unless it refuses us for a reason of its own.
-    """
+    #: nobody
+    SHUT = auto()
+    #: a server that starts, recovers or stops, has too many connections, or hangs up in the midst of a crash
+    BUSY = auto()
+    #: a server that takes connections: it refused this login, or lost it on the way
+    OPEN = auto()
+
+
+class _Retry:
+    """When to try to connect once more: to the embedded server, which is ours to bring back, for a while; to one that
+    takes connections once, in case the first was lost on its way. What fails twice there was refused."""
 
     def __init__(self, server: EmbeddedPostgres | None) -> None:
         self._server = server
         self._attempts = 0
         self._deadline = time.monotonic() + _PATIENCE_S
 
-    def worthwhile(self, error: psycopg.OperationalError) -> bool:
-        if self._server is None:
-            return False
+    def worthwhile(self, door: _Door) -> bool:
         self._attempts += 1
-        return self._attempts == 1 or (_passing(error) and time.monotonic() < self._deadline)
+        if self._server is None:
+            return self._attempts == 1 and door is _Door.OPEN
+        return self._attempts == 1 or time.monotonic() < self._deadline
 
     def prepare(self) -> None:
-        assert self._server is not None
+        if self._server is None:
+            return
         if self._attempts > 1:
             time.sleep(_PAUSE_S)
         self._server.ensure()
 
 
-def _passing(error: psycopg.OperationalError) -> bool:
-    """Whether a server that was reached before may take a connection later; it has not refused this login."""
-    return _dropped(error) or "FATAL" not in str(error) or "too many" in str(error)
+def _knock(known: Mapping[str, Any], timeout_s: float) -> _Door:
+    """Begin a session as a client does, and look at the SQLSTATE of the answer: libpq gives none of a login that fails,
+    and the words of its error are in the server's language. (Its `PQping` keeps every thread waiting.)"""
+    host, port = str(known.get("hostaddr") or known.get("host") or "localhost"), str(known.get("port") or 5432)
+    user = str(known.get("user") or "postgres")
+    named = f"user\0{user}\0database\0{known.get('dbname') or user}\0\0".encode()
+    try:
+        with _connected(host, port, timeout_s) as line:
+            try:
+                line.sendall(struct.pack("!ii", 8 + len(named), _PROTOCOL) + named)
+                answer = line.recv(_ANSWER_BYTES)
+            except OSError:
+                return _Door.BUSY
+    except (OSError, ValueError):
+        # Several hosts in one URL have no one address.
+        return _Door.SHUT
+    states = [each[1:] for each in answer[5:].split(b"\0") if each[:1] == b"C"] if answer[:1] == b"E" else []
+    return _Door.BUSY if not answer or any(state.startswith(_LATER) for state in states) else _Door.OPEN
 
 
-def _dropped(error: psycopg.OperationalError) -> bool:
-    """Whether a server hung up on us while we connected.
-
-    Starting, recovering and stopping servers say so; one in the midst of a crash just hangs up.
-    """
-    said = str(error)
-    return any(text in said for text in ("the database system is", "terminating connection", "closed the connection"))
+def _connected(host: str, port: str, timeout_s: float) -> socket.socket:
+    if not host.startswith("/"):
+        return socket.create_connection((host, int(port)), timeout_s)
+    local = socket.socket(socket.AF_UNIX)
+    local.settimeout(timeout_s)
+    try:
+        local.connect(f"{host}/.s.PGSQL.{port}")
+    except OSError:
+        local.close()
+        raise
+    return local
 
 
 def _parse(url: str) -> dict[str, Any]:
