@@ -1,4 +1,4 @@
-"""The fold: the ledger made into tables and changes, exactly once, by Spark and by whole columns.
+"""The fold: turns the ledger into tables and changes, exactly once, with Spark and on whole columns.
 
 In come ranges of the ledger (`ranges`, `source`) and the definitions; a range is prepared by Spark SQL (`streams`,
 `meters`, `latest`, `timing`, `prepare`), goes through the kernel, in the driver (`folder`) or in Spark's workers

@@ -1,7 +1,7 @@
 """Executors: the kernel in Spark's Python workers, for large ranges.
 
-A range is cut by key: every worker has all events of its keys, reads what is stored of these, and returns final rows
-and encoded segments. So what the driver does does not grow with the events.
+A range is cut by key: every worker has all events of its keys, reads their stored rows, and returns final rows and
+encoded segments. So the driver's work does not grow with the events.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker does with the events of its keys: it counts them, or keeps the latest rows."""
+    """A worker's task for the events of its keys: count them, or keep the latest rows."""
 
     url: str
     #: of the tables that are folded into
@@ -52,7 +52,7 @@ class Task:
     faults: TimeFaults
     meters: Meters | None = None
     latest: tuple[LatestTable, ...] = ()
-    #: whether what streams object to becomes error rows here, and changes are recorded
+    #: whether events that streams object to become error rows here, and whether changes are recorded
     errors: bool = True
     changes: bool = True
 
@@ -81,7 +81,7 @@ class Task:
 def run(
     parts: Iterable[DataFrame], task: Task, tables: Mapping[str, Table], observe: Observe = unobserved
 ) -> Iterator[Outcome]:
-    """What parts of a range do, whose events are apart by key: one is folded while what another did is written."""
+    """The outcomes of parts of a range, split by key: one part is folded while the outcome of another is written."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="executors")
     try:
         for coming in [thread.submit(_run, events, task, tables) for events in parts]:

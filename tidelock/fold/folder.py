@@ -1,6 +1,6 @@
 """The folder: applies one range of the ledger to the tables, exactly once.
 
-The steps are the same for small and large ranges; they differ in who reads the range and in how many partitions.
+The steps are the same for small and large ranges, which differ in who reads the range and in how many partitions.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
 
-#: ranges are counted in so many parts while they store as many rows as this, and until that is known
+#: ranges are counted in this many parts while they store at least this many rows, and until that is known
 _MANY_ROWS = 100_000
 _PARTS = 2
 #: windows and ordered output take a range in parts of so many events: reading one more costs some tenths of a second
 PART_EVENTS = 150_000
 
-#: what makes a prepared range, once
+#: creates a prepared range, once
 Prepared: TypeAlias = Callable[[], DataFrame]
 
 
@@ -70,7 +70,7 @@ class Folder:
     ) -> None:
         """`gathers`: whether large ranges come to the driver for windows too; None: where executors are on its machine.
 
-        `elsewhere`: where large ranges are looked for before the ledger is asked.
+        `elsewhere`: where large ranges are looked for before the ledger is read.
         """
         self._spark = spark
         self._store = store
@@ -83,7 +83,7 @@ class Folder:
             for name, reading in readings(slots).items()
             if reading.stream.calculated
         }
-        #: rows that the last range stored
+        #: rows stored by the last range
         self._stored = _MANY_ROWS
         self._meters = MeterSteps(definitions, slots)
         self._latest = LatestSteps(slots, calculated)
@@ -101,11 +101,11 @@ class Folder:
         self._preparation = Preparation(
             spark, self._source, slots, meters=self._meters, latest=self._latest, timing=self._timing, carried=carrying
         )
-        #: every table that these definitions make
+        #: every table of these definitions
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 
     def fold(self, lo: int, hi: int) -> int:
-        """Apply the events above `lo` through `hi`; says how many rows were stored. Raises CursorMoved."""
+        """Apply the events above `lo` through `hi`; returns the number of stored rows. Raises CursorMoved."""
         try:
             small = self._source.small(lo, hi)
             with closing(self._spread(lo, hi)) if not small else nullcontext(self._here(lo, hi)) as outcomes:
@@ -125,24 +125,25 @@ class Folder:
             raise
 
     def controlled(self, event: Range, names: Collection[str] | None = None) -> Iterator[Outcome]:
-        """What a control event does to these outputs, or to all."""
+        """The effect of a control event on these outputs, or on all."""
         outputs = [output for output in self._windows.outputs if names is None or output.name in names]
         return control_outcomes(self._store, outputs, event.source_timestamp, event.control or {})
 
     def _due(self) -> str | None:
-        """The statement that stores when something is due: of the tables that are read, where anything may be."""
+        """The statement that stores when something is due, over the tables that may have something due."""
         outputs = self._windows.outputs
         read = self._changes and self._store.log is None
         return write_due_sql(self._store.schema, outputs) if read and waits_for_time(outputs) else None
 
     def warm_up(self) -> None:
-        """Run every step over nothing, as there may be no tables yet: the first run in a JVM takes long, no event
-        should wait for it, and it finds definitions that cannot work."""
+        """Run every step over nothing, since there may be no tables yet: the first run in a JVM takes long, no event
+        should wait for it, and it finds definitions that cannot work.
+        """
         self._here(0, 0)
         self._store.rollback()
 
     def _here(self, lo: int, hi: int) -> list[Outcome]:
-        """A small range: Spark prepares it, and everything else is done here."""
+        """A small range: Spark prepares it, everything else happens here."""
         events = self._preparation.small(lo, hi)
         if not events.num_rows and hi > lo:
             return list(self._windows.passed(lo, hi))
@@ -195,14 +196,15 @@ class Folder:
         yield from self._windows.held(waiting)
 
     def _counted(self, lo: int, hi: int, prepared: Prepared) -> Iterator[Outcome]:
-        """All counters of a customer are counted by one worker. Where there are many, one part of the range is written
-        while the next is counted."""
+        """All counters of a customer are counted by one worker. If there are many, one part of the range is written
+        while the next is counted.
+        """
         if not self._meters.meters:
             return
         task = replace(self._task, meters=self._meters.kernel())
         columns = (*EVENT, *FAULTS, *self._meters.columns)
         parts = _PARTS if self._stored >= _MANY_ROWS else 1
-        # What windows keep is at hand already.
+        # The state of windows is already available.
         apart = [] if self._windows.outputs else [self._preparation.by_customer(lo, hi, n, parts) for n in range(parts)]
         jobs = [events.where(_in(self._meters.streams)).select(*columns) for events in apart if events is not None]
         if not jobs:
@@ -211,7 +213,7 @@ class Folder:
         yield from executors.run(jobs, task, self.tables, self._store.observe)
 
     def _kept(self, prepared: Prepared) -> Iterator[Outcome]:
-        """All events of a key are kept by one worker. A stream that is counted too objects there."""
+        """All events of a key go to one worker. A stream that is also counted reports objections there."""
         for counted in (False, True):
             latest = [each for each in self._latest.kernel() if (each.stream in self._meters.streams) == counted]
             if latest:
@@ -222,7 +224,7 @@ class Folder:
                 yield from executors.run([parted], task, self.tables, self._store.observe)
 
     def _objected(self, prepared: Prepared) -> Iterator[Outcome]:
-        """What streams object to that are neither counted nor kept."""
+        """Objections of streams that are neither counted nor kept."""
         if self._others:
             wrong = prepared().where(_in(self._others)).where("objection IS NOT NULL OR time_fault IS NOT NULL")
             events = wrong.select(*EVENT, *FAULTS).toArrow()
@@ -238,7 +240,7 @@ class Folder:
 
     @contextmanager
     def _view(self, lo: int, hi: int) -> Iterator[Prepared]:
-        """The prepared range, made when a step asks for it, and kept where several go over it."""
+        """The prepared range, created when a step needs it, and cached if several do."""
         prepared = cache(partial(self._preparation.large, lo, hi))
         if not (self._windows.outputs and self._told):
             yield prepared

@@ -2,7 +2,7 @@
 
 The language is a part of Spark SQL, in which a formula is a function of its row and nothing else: literals, columns,
 arithmetic, comparisons, `CASE`, `CAST` and the functions below. What would raise in Spark is null here: overflow,
-division by zero, what cannot be cast. A whitelist, because nobody can list all that could raise or change.
+division by zero, failed casts. It is a whitelist, because nobody can list everything that could raise or change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _functions(least: int, most: int, names: str) -> dict[str, tuple[int, int]]:
     return dict.fromkeys(names.split(), (least, most))
 
 
-#: name -> fewest and most arguments; written as they are
+#: name -> minimum and maximum number of arguments; written unchanged
 _FUNCTIONS: Mapping[str, tuple[int, int]] = {
     **_functions(1, 1, "upper lower trim ltrim rtrim length char_length reverse initcap md5 sha1 ascii"),
     **_functions(1, 1, "year quarter month day dayofmonth dayofweek weekday dayofyear last_day unix_date"),
@@ -30,7 +30,7 @@ _FUNCTIONS: Mapping[str, tuple[int, int]] = {
     **_functions(3, 3, "nvl2 if"),
     **_functions(2, 50, "coalesce greatest least concat concat_ws"),
 }
-#: those written in another way
+#: those written differently
 _GUARDED: Mapping[str, tuple[int, int]] = {
     **_functions(1, 1, "abs floor ceil ceiling"),
     **_functions(1, 2, "round bround"),
@@ -43,7 +43,7 @@ _TYPES = ("string", "int", "bigint", "smallint", "tinyint", "double", "float", "
 _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"}
 _TRIED = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide", "%": "try_mod"}
 _LENGTH_MAX = 10_000
-# Each stands around all before it, and Spark's parser recurses.
+# Each encloses all before it, and Spark's parser recurses.
 _OPERATORS_MAX = 200
 _DIGITS = re.compile("[0-9]{1,9}")
 _DEPTH_MAX = 50
@@ -65,12 +65,12 @@ TypeOf = Callable[[str], str]
 
 
 class FormulaRefused(ValueError):
-    """A formula that cannot be used, with the reason for people."""
+    """A formula that cannot be used, with the reason."""
 
 
 @dataclass
 class Formula:
-    """What a text was read as."""
+    """A parsed formula."""
 
     sql: str = ""
     #: operands that must be of a type: SQL, pattern of the type's name, what it is for
@@ -93,7 +93,7 @@ _TEXT = "string"
 
 
 def read_formula(text: str, column: Callable[[str], str | None], type_of: TypeOf) -> Formula:
-    """The formula of a text; `column` gives the SQL of a name, None where there is no such column. Raises Refused."""
+    """Parse a formula; `column` returns the SQL of a name, None if there is no such column. Raises Refused."""
     if len(text) > _LENGTH_MAX:
         raise FormulaRefused(f"is longer than {_LENGTH_MAX} characters")
     reader = _Reader(_tokens(text), column, type_of)
@@ -136,7 +136,7 @@ class _Reader:
         return FormulaRefused(f"{self.next.text!r} is not expected here")
 
     def any_of(self, level: int) -> str:
-        """An expression of operators that bind at least so much: OR, AND, NOT, comparison, sum, product, sign."""
+        """An expression of operators that bind at least this tightly: OR, AND, NOT, comparison, sum, product, sign."""
         match level:
             case 0 | 1:
                 word = ("or", "and")[level]
@@ -235,7 +235,7 @@ class _Reader:
         type_ = self._type_of(operand)
         negative = "-v"
         if re.fullmatch(_INTEGRAL, type_):
-            # The least of them has no counterpart.
+            # The smallest has no counterpart.
             negative = "try_subtract(0, v)"
         elif type_.startswith("decimal(3"):
             # Spark has only 34 digits of a decimal when it changes its sign.
@@ -341,7 +341,7 @@ class _Reader:
                 return self._negated(first, "v < 0")
             case "floor" | "ceil" | "ceiling":
                 self._demand(first, NUMERIC, f"for {name}")
-                # Beyond bigints Spark would give the largest of them.
+                # Beyond bigint, Spark would return the largest one.
                 fine = self._type_of(first) not in ("double", "float")
                 return f"{name}({first})" if fine else _let(first, f"CASE WHEN abs(v) < 9.2E18D THEN {name}(v) END")
             case "round" | "bround":

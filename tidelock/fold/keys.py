@@ -1,8 +1,8 @@
-"""Keys: the texts of keys of several columns, for whole Arrow columns at a time; and where such keys lie.
+"""Keys: the strings of multi-column keys, for whole Arrow columns at a time, and the ranges in which such keys lie.
 
-Rows are indexed by tenant and key, so what is certain of a key's text, given the values of its first columns, spares
-looking at other rows. It is never all that is asked: the columns themselves are compared too. Whoever wrote a key of
-several columns may have escaped characters in one way or another, and of a very long one only the beginning is kept.
+Rows are indexed by tenant and key, so a known beginning of a key, given the values of its first columns, avoids reading
+other rows. It is never the only condition: the columns themselves are compared too. A multi-column key may escape
+characters in different ways, depending on its writer, and of a very long one only the beginning is kept.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from tidelock.instants import format_instant
 
 _SPECIAL = r'["\\\x00-\x1f]'
 _SECOND = 1_000_000_000
-#: longest key that stays as it is. With a tenant's name, of a KiB at most, it fits into an index, which Postgres ends
-#: at 2,704 bytes
+#: longest key that is kept unchanged. With a tenant's name of at most a KiB it fits into an index entry, which Postgres
+#: limits to 2,704 bytes
 BYTES_MAX = 1_024
-#: what is kept of a longer one, before its digest
+#: how much of a longer one is kept, before its digest
 LETTERS_KEPT = 200
-# These are escaped inside JSON, by one writer so and by another otherwise.
+# Different writers escape these differently inside JSON.
 _ESCAPED = frozenset('"\\\x7f\u2028\u2029') | frozenset(map(chr, range(32)))
 _SURROGATES = 0xD800
 
 
 def joined(*members: pa.Array) -> pa.Array:
-    """Compact JSON arrays of members that are JSON texts already; null becomes `null`."""
+    """Compact JSON arrays of members that are already JSON; null becomes `null`."""
     texts = [pc.fill_null(member, "null") for member in members]
     return pc.binary_join_element_wise("[", pc.binary_join_element_wise(*texts, ","), "]", "")
 
 
 def bounded(keys: pa.Array) -> pa.Array:
-    """Keys that an index can hold: of a longer one the beginning, and the digest of all of it.
+    """Keys that an index can hold: of a longer one, the beginning and the digest of all of it.
 
-    A group is as long a text as producers like, and no event may stop the fold. What was cut does not end with a
-    bracket, so it is nobody else's key.
+    A group may be as long as producers like, and no event may stop the fold. A truncated key does not end with a
+    bracket, so it cannot equal another key.
     """
     long = pc.fill_null(pc.greater(pc.binary_length(keys), BYTES_MAX), False)
     if not pc.any(long).as_py():
@@ -53,7 +53,7 @@ def bounded(keys: pa.Array) -> pa.Array:
 
 
 def json_strings(texts: pa.Array) -> pa.Array:
-    """Texts as JSON strings. Few need more than quotes, and those are left to Python."""
+    """Strings as JSON. Few need more than quotes, and those are left to Python."""
     quoted = pc.binary_join_element_wise('"', texts, '"', "")
     special = pc.fill_null(pc.match_substring_regex(texts, _SPECIAL), False)
     if not pc.any(special).as_py():
@@ -63,7 +63,7 @@ def json_strings(texts: pa.Array) -> pa.Array:
 
 
 def period_strings(starts: pa.Array) -> pa.Array:
-    """Starts of periods, which are whole seconds, as JSON strings. There are few: each is written once."""
+    """Starts of periods, which are whole seconds, as JSON strings. There are few, and each is formatted once."""
     encoded = starts.dictionary_encode()
     moments = pc.divide(encoded.dictionary, _SECOND).cast(pa.timestamp("s"))
     return pc.strftime(moments, format='"%Y-%m-%dT%H:%M:%SZ"').take(encoded.indices)
@@ -74,22 +74,22 @@ def number_strings(numbers: pa.Array) -> pa.Array:
 
 
 def instant_strings(instants: pa.Array) -> pa.Array:
-    """Instants as texts of RFC 3339, each written once."""
+    """Instants in RFC 3339, each formatted once."""
     encoded = instants.dictionary_encode()
     texts = pa.array([format_instant(instant) for instant in encoded.dictionary.to_pylist()], pa.string())
     return texts.take(encoded.indices)
 
 
 class KeyRange(NamedTuple):
-    """Where keys lie."""
+    """A range of keys."""
 
     start: str
-    #: before which they lie; None: there is one, which is the start
+    #: the exclusive end; None: there is one key, which is the start
     end: str | None
 
 
 def key_range(texts: Sequence[str], columns: int) -> KeyRange | None:
-    """Where the keys of so many columns lie that begin with these texts, at least one; None: anywhere."""
+    """The range of keys of this many columns that begin with these strings, at least one; None: anywhere."""
     if not texts:
         return None
     if columns == 1:
@@ -102,7 +102,7 @@ def key_range(texts: Sequence[str], columns: int) -> KeyRange | None:
 
 
 def key_text(type_: ColumnType, value: object) -> str | None:
-    """The text that a value of a key's column has in the key; None where that is not certain."""
+    """The string of a key column's value in the key; None if it is not certain."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -119,7 +119,9 @@ def key_text(type_: ColumnType, value: object) -> str | None:
 
 
 def _start(texts: Sequence[str], columns: int) -> tuple[str, bool]:
-    """How every compact JSON array that begins with these texts begins, whoever wrote it, and whether that is all."""
+    """The common beginning of all compact JSON arrays that begin with these strings, and whether it is the
+    whole key.
+    """
     start = "["
     for number, text in enumerate(texts, start=1):
         certain = "".join(takewhile(_unescaped, text))

@@ -1,12 +1,12 @@
 """Latest rows: key and row of every event of a keyed stream, as Spark SQL, with the columns that formulas calculate.
 
-A row travels as texts, in as many columns as the widest table has, and gets its types in the kernel.
+A row travels as strings, in as many columns as the widest table has, and gets its types in the kernel.
 
 Formulas are checked and compiled by Spark at the start of the fold. A formula sees the columns of its stream by name,
-as typed values. Timestamps are BIGINT nanoseconds, which is exact: `timestamp_micros(at div 1000)` makes a timestamp of
-one, and a result of type timestamp is kept in nanoseconds again. Formulas do not see each other's results. Arithmetic
-has Spark's types, so an int divided by an int is a double and decimals beyond 38 digits are rounded to fewer decimals.
-What cannot be computed is null: overflow, division by zero, NaN and infinity, casts of what does not fit.
+as typed values. Timestamps are BIGINT nanoseconds, which is exact: `timestamp_micros(at div 1000)` converts one to a
+timestamp, and a result of type timestamp is stored in nanoseconds again. Formulas do not see each other's results.
+Arithmetic has Spark's types, so an int divided by an int is a double and decimals beyond 38 digits are rounded to fewer
+decimals. What cannot be computed is null: overflow, division by zero, NaN and infinity, casts of what does not fit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelock.tables import UNDECLARED, Table, latest_table
 _FILE = "tidelock.toml"
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _DOUBLE_MAX = "1.7976931348623157E308D"
-#: Spark's type -> ours, and what makes a value of it, `v`, one that the column can hold
+#: Spark's type -> ours, and the conversion of a value `v` to one that the column can hold
 _RESULTS = {
     "string": ("string", "v"),
     "boolean": ("boolean", "v"),
@@ -82,7 +82,7 @@ class LatestSteps:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that have a row."""
+        """The columns of a row."""
         return [VALUE.format(number=number) for number in range(self.width)]
 
     def prepared(self) -> list[str]:
@@ -91,7 +91,7 @@ class LatestSteps:
         return [f"{by_stream(keys, 'STRING')} AS `$key`", *(self._value(number) for number in range(self.width))]
 
     def kernel(self) -> tuple[LatestTable, ...]:
-        """What the kernel has to know of them."""
+        """Their description for the kernel."""
         return tuple(LatestTable(name, latest.table, latest.stream.live) for name, latest in self.latest.items())
 
     def _value(self, number: int) -> str:
@@ -104,7 +104,7 @@ class LatestSteps:
 
 
 def row_columns(reading: Reading, slots: Slots) -> dict[str, str]:
-    """SQL of what a table of a stream's rows has of an event, but for calculated columns."""
+    """SQL of a stream's table columns of an event, except calculated ones."""
     stream = reading.stream
     if stream.columns:
         return {name: reading.typed(name) for name in stream.columns}
@@ -118,7 +118,7 @@ def compile_calculations(
 ) -> Mapping[str, Calculation]:
     """The calculated columns of a stream, where `column` is the SQL of a column's typed value. Needs no data.
 
-    Raises SettingsError naming the column, what is wrong with it and what is allowed.
+    Raises SettingsError with the column, the problem and what is allowed.
     """
     section = Section(Section("streams", {}, _FILE).key(stream.name), {}, _FILE)
     section = Section(section.key("calculated"), {}, _FILE)
@@ -168,7 +168,7 @@ class _Compiler:
         return f"row.{self._used.setdefault(name, f'c{len(self._used)}')}"
 
     def _analyzed(self, *expressions: str) -> Any:
-        """The expressions over a row of nulls, analyzed and not run."""
+        """The expressions over a row of nulls, analysed but not run."""
         nulls = (
             f"'{field}', CAST(NULL AS {_spark_type(self._stream.type_of(name) or STRING)})"
             for name, field in (self._used or {"": "c0"}).items()
@@ -194,7 +194,7 @@ class _Compiler:
         self._check_casts(expressions.apply(0))
 
     def _check_casts(self, node: Any) -> None:
-        """Casts that Spark put in by itself raise where they cannot be done: those must be written, to give null."""
+        """Implicit casts raise in Spark if they fail: they must be written explicitly, so that they return null."""
         if node.getClass().getSimpleName() == "Cast" and node.evalMode().toString() == "ANSI":
             child, wanted = node.child(), node.dataType().simpleString()
             given = child.dataType().simpleString()
@@ -209,7 +209,7 @@ class _Compiler:
 
 
 def _total(given: str, wanted: str) -> bool:
-    """Casts that Spark does not promise to be exact, but that always give something."""
+    """Casts that Spark does not guarantee to be exact, but that never fail."""
     return (given, wanted) in (("timestamp", "date"), ("string", "binary")) or (
         re.fullmatch(NUMERIC, given) is not None and wanted in ("double", "float")
     )
@@ -229,6 +229,6 @@ def _spark_type(type_: ColumnType) -> str:
 
 
 def _reason(error: PySparkException) -> str:
-    """Spark's reason without its place in SQL that nobody wrote."""
+    """Spark's reason without its position in generated SQL."""
     first = str(error).strip().splitlines()[0]
     return re.sub(r"\s*SQLSTATE.*| in line \d+.*|; line \d+.*", "", first)

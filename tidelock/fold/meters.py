@@ -1,7 +1,7 @@
 """Meters: which events count, for which counter and how much, as Spark SQL.
 
 Meters are numbers here, in the order of the definitions: a number is cheaper to carry than a name. The meters of a
-stream stand beside each other in slots, which streams share: a range is as wide as the stream with the most meters.
+stream are in parallel slots, which streams share: a range is as wide as the stream with the most meters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MeterSteps:
         return list(self._of_stream)
 
     def kernel(self) -> Meters:
-        """What the kernel has to know of them."""
+        """Their description for the kernel."""
         return Meters(
             names=tuple(meter.name for meter in self.meters),
             aggregations=tuple(meter.aggregation for meter in self.meters),
@@ -48,11 +48,11 @@ class MeterSteps:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that `prepared` makes."""
+        """The columns added by `prepared`."""
         return [SLOT.format(part=part, slot=slot) for slot in range(self.width) for part in _TYPES]
 
     def prepared(self) -> list[str]:
-        """What the meters of an event's stream make of it, slot by slot. One that does not count it is null."""
+        """The event as counted by its stream's meters, slot by slot; null for a meter that does not count it."""
         known = readings(self._slots)
         columns = []
         for slot in range(self.width):
@@ -68,7 +68,7 @@ class MeterSteps:
 
 
 def missing_quantity(meter: Meter) -> str:
-    """What is wrong with an event that has nothing for the meter to aggregate."""
+    """The message for an event that has nothing for the meter to aggregate."""
     return f'"{meter.value}" is missing, or no number below 10^19 with at most nine decimals'
 
 

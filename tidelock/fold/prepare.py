@@ -1,8 +1,8 @@
 """Prepare: a range of the ledger as flat, typed rows, by Spark SQL.
 
-All that is to be known of single events is one step: which meters count them and how much, the key and row of keyed
-streams, their time, what windows need, and what is wrong with them. A small range comes to the driver by a plan that is
-made once and executed for every range; a large one stays where Spark has it.
+Everything about single events is computed in one step: which meters count them and how much, the key and row of keyed
+streams, their time, what windows need, and their errors. A small range is fetched by the driver with a plan that is
+built once and executed for every range; a large one stays where Spark holds it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tidelock.spark.runtime import Spark
 
 logger = logging.getLogger(__name__)
 
-#: what every step has of an event
+#: columns of an event that every step has
 EVENT = ("ingress_sequence", "source_timestamp", "tenant_id", "stream", "customer_ref", "occurred_at", "deleted")
 #: what is wrong with it
 FAULTS = ("objection", "time_fault", "message_stream")
-#: what a plan that is executed again must not have: its result would be that of the first time
+#: what a reused plan must not contain: its result would be that of the first time
 _REMEMBERED = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan")
 
 
@@ -55,7 +55,7 @@ class Preparation:
             SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
                 deleted, {objection_sql(slots)} AS objection, {", ".join(columns)}
             FROM ({timing.source()})"""
-        #: what gives the events after the cursor; None: not made yet, or it has to be made for every range
+        #: the plan for events after the cursor; None: not built yet, or rebuilt for every range
         self._kept: DataFrame | None = None
         self._keeps = True
 
@@ -66,7 +66,7 @@ class Preparation:
         if plan is None:
             return self._prepared(self._source.read(lo, hi)).toArrow()
         found = plan.toArrow()
-        # It has what came since, too.
+        # It includes later events too.
         return found.filter(pc.less_equal(found["ingress_sequence"], hi)) if found.num_rows else found
 
     def large(self, lo: int, hi: int) -> DataFrame:
@@ -75,7 +75,7 @@ class Preparation:
         return self._prepared(self._source.read(lo, hi))
 
     def by_customer(self, lo: int, hi: int, part: int, parts: int) -> DataFrame | None:
-        """A part of them with all events of a customer in one partition, where the source can give them so."""
+        """A part of them with all events of a customer in one partition, if the source can provide that."""
         self._compile(True)
         events = self._source.by_customer(lo, hi, part, parts)
         return None if events is None else self._prepared(events)
@@ -90,7 +90,7 @@ class Preparation:
 
     def _prepared(self, events: DataFrame) -> DataFrame:
         if len(self._streams) == 1:
-            # A constant is not read, and what depends on it is decided before any row comes.
+            # A constant is not read, and conditions on it are decided before any row arrives.
             events = events.withColumn("stream", functions.lit(self._streams[0]))
         self._timing.parsed(events).createOrReplaceTempView("events")
         return self._spark.session.sql(self._sql)
@@ -105,7 +105,7 @@ class Preparation:
 
 
 def _repeatable(plan: DataFrame) -> bool:
-    """Whether executing it again reads again."""
+    """Whether executing the plan again reads again."""
     executed = plan._jdf.queryExecution().executedPlan().toString()
     found = [name for name in _REMEMBERED if name in executed]
     if found:

@@ -24,20 +24,20 @@ class Range:
     hi: int
     #: of its last collection
     source_timestamp: int
-    #: the data of the control event that the range is; None: ordinary events
+    #: the data of the range's control event; None: ordinary events
     control: Mapping[str, Any] | None = None
 
 
-#: a range that takes longer is followed by a smaller one: whoever waits for an event waits for the range it is in
+#: a range that takes longer is followed by a smaller one: waiting for an event means waiting for its range
 _RANGE_S = 2.4
 
 
 class Pace:
     """How many events a range takes: few after a start or a failure, twice as many after each success.
 
-    A range is one transaction, so a fold that is killed in it begins it again. One that is killed every few seconds
-    would never finish a large one. And the cursor moves once for each: that is to happen every few seconds, however
-    much waits and however slow the machine is.
+    A range is one transaction, so a fold that is killed starts it again. A fold killed every few seconds would never
+    finish a large one. And the cursor moves once per range: this should happen every few seconds, however large the
+    backlog and however slow the machine.
     """
 
     def __init__(self, events_start: int, events_max: int) -> None:
@@ -46,7 +46,7 @@ class Pace:
         self.events = self._start
 
     def succeeded(self, events: int | None = None, seconds: float = 0.0) -> None:
-        """`events` took so long; without them it does not matter."""
+        """`events` took this long; without events it does not matter."""
         self.events = min(2 * self.events, self._max)
         if events is not None and seconds > 0:
             self.events = max(self._start, min(self.events, int(events * _RANGE_S / seconds)))
@@ -56,7 +56,7 @@ class Pace:
 
 
 def next_range(store: Store, lo: int, events_max: int, through: int | None = None) -> Range | None:
-    """What comes after `lo`; None: nothing yet. A commit larger than the limit is taken whole."""
+    """The range after `lo`; None: nothing yet. A commit larger than the limit is taken whole."""
     bound = 2**63 - 1 if through is None else through
     rows = store.query(_QUERIES.text("next_range").format(lo=lo, events_max=events_max, through=bound)).to_pylist()
     if not rows:
@@ -78,28 +78,28 @@ def cuts(store: Store, lo: int, hi: int, events_max: int) -> list[int]:
 
 
 def extent(store: Store, lo: int, hi: int) -> tuple[int, int]:
-    """The first sequence above `lo` that is recorded, and how many events there are through `hi`, a commit's end."""
+    """The first recorded sequence above `lo`, and the number of events through `hi`, the end of a commit."""
     rows = store.query(_QUERIES.text("events_between").format(lo=lo, hi=hi)).to_pylist()
     return (rows[0]["first_sequence"], max(0, rows[0]["events"])) if rows else (lo + 1, 0)
 
 
 def ledger_end(store: Store) -> int:
-    """The last sequence that is recorded."""
+    """The last recorded sequence."""
     return int(store.query(_QUERIES.text("ledger_end"))["ingress_sequence"][0].as_py())
 
 
 def commit_end(store: Store, sequence: int) -> int:
-    """The last sequence of the commit that an event is in."""
+    """The last sequence of an event's commit."""
     return int(store.query(_QUERIES.text("commit_end").format(sequence=sequence))["sequence"][0].as_py())
 
 
 def definition_events(store: Store, through: int) -> list[tuple[int, Mapping[str, Any]]]:
-    """The events through a sequence that have changed the definitions, with their sequences, in order."""
+    """The events through a sequence that changed the definitions, with their sequences, in order."""
     rows = store.query(_QUERIES.text("definition_events").format(through=through)).to_pylist()
     return [(row["sequence"], json.loads(row["data"])) for row in rows]
 
 
 def control_events(store: Store, after: int) -> list[Mapping[str, Any]]:
-    """What the control events after a sequence say, the last first."""
+    """The data of the control events after a sequence, last first."""
     found = store.query(_QUERIES.text("control_events").format(after=after))
     return [json.loads(data) for data in found["data"].to_pylist()]

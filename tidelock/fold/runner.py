@@ -1,7 +1,7 @@
-"""The runner: folds the ledger for as long as it runs, whatever is lost meanwhile.
+"""The runner: folds the ledger as long as it runs, whatever fails meanwhile.
 
-It wakes when a commit is announced and looks by itself now and then, in case an announcement was lost. All it knows is
-in the database, so it can be killed at any moment.
+It wakes when a commit is announced and polls now and then, in case an announcement was lost. All its state is in the
+database, so it can be killed at any moment.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from tidelock.tables import ALWAYS, SCHEMA
 log = logging.getLogger(__name__)
 
 CURSOR = "fold"
-#: how often it looks for commits that nobody announced
+#: how often it polls for unannounced commits
 POLL_S = 2.0
 _TIDY_S = 60.0
-#: a range that fails so often is a defect, not bad luck
+#: a range that fails this often is a bug, not bad luck
 _ATTEMPTS_MAX = 6
-#: a shadow that is so near the end of the ledger takes over in a moment
+#: a shadow this close to the end of the ledger takes over in a moment
 SHADOW_LAG_EVENTS = 20_000
 
-#: a range of so many events takes well under a second once Java has compiled the steps
+#: a range of this many events takes well under a second once Java has compiled the steps
 RANGE_EVENTS_START = 1_000
 
-#: records a control event, and gives its sequence
+#: records a control event and returns its sequence
 Control = Callable[[Mapping[str, Any]], int]
 
 
 class Runner(Reader):
-    """The one fold of a ledger. `definitions` are those that the settings name."""
+    """The fold of a ledger. `definitions` are those of the settings."""
 
     def __init__(
         self,
@@ -76,12 +76,14 @@ class Runner(Reader):
         tell: Callable[[str], None],
         poll_s: float = POLL_S,
     ) -> None:
-        """`rebuild`: changed definitions are proposed to the ledger, not refused. `tidy` is called now and then."""
+        """`rebuild`: changed definitions are proposed to the ledger instead of refused. `tidy` is called
+        now and then.
+        """
         self._spark = spark
         self._database = database
         self._wanted = definitions
         self._pace = Pace(range_events_start, range_events_max)
-        #: of the shadow, which has ranges of its own
+        #: of the shadow, which has its own ranges
         self._shadow_pace = Pace(range_events_start, range_events_max)
         self._control = control
         self._tell = tell
@@ -95,16 +97,16 @@ class Runner(Reader):
         self._catalog: Catalog | None = None
         self._folder: Folder | None = None
         self._shadow: Shadow | None = None
-        #: what it must have folded before it is proposed
+        #: what must be folded before it is proposed
         self._shadow_goal = 0
-        #: version of the definitions that the settings may still propose to change; later ones are newer than they
+        #: version of the definitions that the settings may still change; later ones are newer than the settings
         self._version_known: int | None = None
         self._stop = threading.Event()
         self._through: int | None = None
         self._saying = Saying(tell)
         self._lost = False
         self._warm = False
-        #: nothing can be folded by the definitions of the tables, which are empty
+        #: the definitions of the tables, which are empty, cannot be folded
         self._unusable = False
         #: failures in a row that nothing lost explains
         self._attempts = 0
@@ -130,8 +132,8 @@ class Runner(Reader):
         behind = self._behind()
         if not behind:
             self._warm_up()
-        # Large ranges need workers at once, and no other fold should wait for their start. Executors of a cluster
-        # may lack what workers need, which should be found now.
+        # Large ranges need workers immediately, and no other fold should wait for their start. Executors of a cluster
+        # may lack what workers need, which should be detected now.
         if behind > SMALL_EVENTS or self._spark.cores is None:
             self._spark.warm_workers()
         if not leases.hold(connection, leases.FOLD):
@@ -180,19 +182,19 @@ class Runner(Reader):
         return failure
 
     def _behind(self) -> int:
-        """How many events wait. Folding them warms up as well, and is not lost when this process is killed."""
+        """How many events wait. Folding them warms up too, and is not lost if this process is killed."""
         found = ledger_end(self._store) - self._store.position()
         self._store.rollback()
         return found
 
     def _warm_up(self) -> None:
-        """Before the lease: whoever waits for a fold that runs waits for one that is quick."""
+        """Before the lease: a fold that has it should be warm."""
         if not self._warm:
             Folder(self._spark, self._store, self._database, self._wanted).warm_up()
             self._warm = True
 
     def _look_once(self) -> None:
-        """Before the lease: whatever is decided while this process stands by is newer than its settings."""
+        """Before the lease: anything decided while this process stands by is newer than its settings."""
         if self._version_known is None:
             catalog = read_catalog(self._store)
             pending = pending_definitions(self._store, self._store.position())
@@ -216,7 +218,7 @@ class Runner(Reader):
         self._tell(f"folding from sequence {self.position}" + (f", {behind} behind the ledger" if behind else ""))
 
     def _begin(self, before: Catalog | None) -> Catalog:
-        """Tables of a ledger that nothing was folded of: the definitions need no event."""
+        """Tables of a ledger that was never folded: the definitions need no event."""
         folder = Folder(self._spark, self._store, self._database, self._wanted)
         present = ALWAYS if before is None else before.tables
         for statement in (*drop(present, folder.tables), *reshape(present, folder.tables)):
@@ -231,7 +233,7 @@ class Runner(Reader):
         self._folder = Folder(self._spark, self._store, self._database, catalog.definitions)
 
     def _propose(self, catalog: Catalog) -> None:
-        """Prepare the change to the definitions of the settings, where they differ from those of the tables."""
+        """Prepare the change to the definitions of the settings, if they differ from those of the tables."""
         self._drop_shadow()
         pending = pending_definitions(self._store, self.position)
         self._store.rollback()
@@ -248,16 +250,16 @@ class Runner(Reader):
         if not self._rebuild:
             raise refusal(names)
         if pending:
-            # What was decided before comes first; then it is this one's turn.
+            # Earlier decisions come first, then this one.
             return
-        # What cannot be folded is found before there is an event that says it must.
+        # Definitions that cannot be folded must be found before an event applies them.
         self._shadow_goal = ledger_end(self._store)
         self._store.rollback()
         self._tell(f"definitions changed: {names}; rebuilding the tables, which are swapped in when complete")
         self._shadow = Shadow(self._spark, self._database, Plan(self._wanted, tuple(units), before=coming))
 
     def _announce(self) -> None:
-        """Let servers know that what they take is folded by the definitions they were started with."""
+        """Let servers know that events are folded by the definitions they were started with."""
         pending = pending_definitions(self._store, self.position)
         self._store.rollback()
         if self._shadow is None and not pending:
@@ -265,9 +267,9 @@ class Runner(Reader):
             leases.hold(self._connection, leases.READY)
 
     def _step(self, through: int | None) -> bool:
-        """Fold what is next; False: there was nothing to do."""
+        """Fold the next range; False: there was nothing to do."""
         assert self._folder is not None
-        # First, because no transaction of ours should be open for as long as that takes.
+        # First, because no transaction of ours should stay open that long.
         worked = self._step_shadow() if self._shadow is not None else False
         found = next_range(self._store, self.position, self._pace.events, through)
         if found is None:
@@ -281,7 +283,7 @@ class Runner(Reader):
         return True
 
     def _apply(self, found: Range) -> bool:
-        """Whether it was applied; not when told to stop on the way."""
+        """Whether it was applied; not if told to stop on the way."""
         assert self._folder is not None
         if found.control is None:
             started = time.monotonic()
@@ -313,18 +315,18 @@ class Runner(Reader):
         return True
 
     def _swap(self, found: Range) -> bool:
-        """The event alone decides which definitions hold from here on; the settings only proposed it."""
+        """The event alone decides which definitions apply from here on; the settings only proposed it."""
         assert self._catalog is not None
         assert self._folder is not None
         assert found.control is not None
         self._drop_shadow()
-        # The transaction that found the event must not stay open for as long as the shadow takes.
+        # The transaction that found the event must not stay open while the shadow is built.
         self._store.rollback()
         plan = read_definition_event(found.control, self._catalog)
         shadow = Shadow(self._spark, self._database, plan)
         try:
             if shadow.position > found.hi:
-                # Built by one who did not know of this event: it has events that are yet to be folded.
+                # Built by a process that did not know this event: it contains later events.
                 shadow.begin_anew()
             while not shadow.complete(found.lo) and not shadow.complete(found.hi):
                 if self._stop.is_set():

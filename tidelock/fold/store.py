@@ -26,14 +26,14 @@ from tidelock.where.sql import literal
 
 #: after this many new rows, and as many as there were, run ANALYZE
 _MANY_ROWS = 20_000
-#: up to this many keys are named in the query: that is one trip to the server instead of several
+#: up to this many keys are listed in the query: one round trip instead of several
 _FEW_KEYS = 200
-#: rows that are encoded at a time: Postgres takes them in while the next are encoded
+#: rows encoded at a time: Postgres ingests them while the next are encoded
 _COPIED_ROWS = 1_000
 
-#: the SQLSTATE of a lock that was not had in time
+#: the SQLSTATE of a lock timeout
 _LOCKED = "55P03"
-#: SQLSTATEs of what no waiting mends: data, constraints, syntax, limits
+#: SQLSTATEs that waiting does not fix: data, constraints, syntax, limits
 _OBJECTIONS = ("22", "23", "42", "54")
 
 
@@ -47,14 +47,14 @@ def unobserved(_: str) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Where the changes of some tables are recorded, apart from those that everybody reads."""
+    """Where the changes of some tables are recorded, apart from the live log."""
 
     schema: str
     tables: frozenset[str]
 
 
 class Store:
-    """One connection. `schema` holds the tables; `cursor` names how far they are; `log`: changes go there.
+    """One connection. `schema` holds the tables; `cursor` names their position; `log`: where changes are written.
 
     Steps that are observed: `stored` (rows are read), `write`, `record` (of changes), and of a large range `executors`,
     `read` and `gather`.
@@ -72,7 +72,7 @@ class Store:
         self._staged: set[str] = set()
         #: stages that have rows of this transaction
         self._filled: set[str] = set()
-        #: by table: rows added since Postgres counted it, and how many it counted
+        #: by table: rows added since the last ANALYZE, and the count then
         self._added: Counter[str] = Counter()
         self._counted: Counter[str] = Counter()
 
@@ -81,12 +81,12 @@ class Store:
         self._staged.clear()
         self._filled.clear()
         if connection is not None:
-            # One that is lost cannot say goodbye.
+            # A lost connection cannot be closed cleanly.
             with suppress(adbc.Error):
                 connection.close()
 
     def query(self, sql: str) -> pa.Table:
-        """What a query answers; the transaction it began goes on."""
+        """The result of a query; its transaction stays open."""
         with self._translated(), self._connected().cursor() as cursor:
             cursor.execute(sql)
             return cursor.fetch_arrow_table()
@@ -101,7 +101,7 @@ class Store:
             self._connected().commit()
 
     def rollback(self) -> None:
-        """What was staged is gone with the transaction; a connection that cannot even do this is given up."""
+        """Staged rows are gone with the transaction; a connection that cannot even roll back is dropped."""
         self._staged.clear()
         self._filled.clear()
         try:
@@ -136,8 +136,9 @@ class Store:
     def apply(
         self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: str | None = None
     ) -> int:
-        """Tables, changes and cursor, in one transaction, with a statement at its end; says how many rows were stored
-        or removed. Raises CursorMoved."""
+        """Tables, changes and cursor, in one transaction, with a final statement; returns how many rows were stored or
+        removed. Raises CursorMoved.
+        """
         with self.observe("write"):
             self.move(lo, hi)
             rows = self.write(hi, outcomes, changes=changes)
@@ -147,7 +148,7 @@ class Store:
         return rows
 
     def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> int:
-        """Tables and changes, after the cursor was moved: its lock lets one fold write at a time, as MERGE needs."""
+        """Tables and changes, after moving the cursor: its lock lets one fold write at a time, as MERGE requires."""
         lanes: Counter[str] = Counter()
         rows = 0
         for outcome in outcomes:
@@ -180,7 +181,7 @@ class Store:
         self._ingest("changes", rows, None if self.log is None else self.log.schema)
 
     def finish(self, hi: int) -> None:
-        """Make it durable, and tell those who wait for it."""
+        """Commit, and notify waiting readers."""
         name = literal(STRING, self.cursor)
         self.execute(f"SELECT pg_notify('tidelock_fold', '{hi}') WHERE {name} = 'fold'")
         self.commit()
@@ -193,7 +194,7 @@ class Store:
             raise CursorMoved(f"the cursor {self.cursor} is no longer at {lo}")
 
     def position(self) -> int:
-        """How far the tables are; a cursor that is not there yet is made."""
+        """The position of the tables; a missing cursor is created."""
         name = literal(STRING, self.cursor)
         self.execute(f"INSERT INTO cursors (name, sequence) VALUES ({name}, 0) ON CONFLICT DO NOTHING")
         found = self.query(f"SELECT sequence FROM cursors WHERE name = {name}")
@@ -211,16 +212,16 @@ class Store:
             self._stage(table, outcome.rows)
             self.execute(statements.merge(self.schema, table))
         if outcome.fresh.num_rows:
-            # By sequence they are nearly in order, however their texts compare.
+            # By sequence they are nearly in order, however their keys compare as strings.
             fresh = outcome.fresh if table.key == ("ingress_sequence",) else _sorted(outcome.fresh)
             self._ingest(table.name, fresh, self.schema)
             self._count(table, outcome.fresh.num_rows)
 
     def _count(self, table: Table, added: int) -> None:
-        """Let Postgres count a table that has become much larger.
+        """Analyse a table that has become much larger.
 
-        Autovacuum may have counted it while its new rows were not there yet to others: plans made by that count would
-        go through it once for every row.
+        Autovacuum may have counted it while its new rows were not visible yet: plans based on that count would scan it
+        once for every row.
         """
         self._added[table.name] += added
         if self._added[table.name] >= max(_MANY_ROWS, self._counted[table.name]):
@@ -232,7 +233,7 @@ class Store:
             self._added[table.name] = 0
 
     def _record(self, hi: int, outcome: Outcome, lane: int) -> int:
-        """Its changes, from a lane on; says how many lanes they took."""
+        """Its changes, starting at a lane; returns how many lanes they took."""
         if not self._logs(outcome.table.name):
             return 0
         lanes = outcome.lanes or ([encode(outcome.changes)] if outcome.changes is not None else [])
@@ -280,7 +281,7 @@ class Store:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """A lost server is an outage; what it objects to is our mistake and stays what it is."""
+        """A lost server is an outage; an error from the server is our bug and stays as it is."""
         try:
             yield
         except adbc.Error as error:
@@ -289,7 +290,7 @@ class Store:
                 raise Unreachable(
                     "a table is locked by a long transaction of another client; end that transaction"
                 ) from None
-            # Some of what it objects to comes as an operational error too, such as a key too long for an index.
+            # Some of its errors are operational errors too, such as a key too long for an index.
             lost = isinstance(error, adbc.OperationalError) and not state.startswith(_OBJECTIONS)
             if lost or state.startswith(("08", "57", "53")):
                 self.close()
@@ -300,8 +301,8 @@ class Store:
 def _sorted(rows: pa.Table) -> pa.Table:
     """By key, so that neighbours in an index are found and written together.
 
-    What the kernel made is in that order already, lane after lane: then there are few places where a key is smaller
-    than the one before it.
+    Rows from the kernel are already in this order, lane after lane: then there are few places where a key is smaller
+    than the previous one.
     """
     if rows.num_rows <= _FEW_KEYS:
         return rows

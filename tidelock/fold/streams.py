@@ -1,8 +1,9 @@
-"""Streams as SQL: where a range has what definitions use of events, and each stream's columns as expressions over it.
+"""Streams as SQL: the slots of a range with the values that definitions use, and each stream's columns as expressions
+over them.
 
-Postgres takes the members of `data` out of the JSON as texts, because Spark's JSON functions send numbers through
+Postgres extracts the members of `data` from the JSON as strings, because Spark's JSON functions convert numbers through
 doubles. Streams share these slots, so a range is as wide as its widest stream, not as all of them together. A reading
-is the columns of one stream, in Spark's SQL or another that has the same casts.
+is the columns of one stream, in Spark's SQL or another dialect with the same casts.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from tidelock.model import CONTROL
 from tidelock.spark import casts
 from tidelock.where.sql import POSTGRES, SPARK, Dialect, literal
 
-#: what every step needs of an event, and what a keyed stream without declared columns keeps
+#: the columns of an event that every step needs, and that a keyed stream without declared columns keeps
 BASE = ("customer_ref", "resource_id", "occurred_at", "quantity")
 
-#: the quantity as text. Arrow parses a whole column of those for less than Postgres takes to scale the numbers, or Java
-#: to make decimals of them: bench/fold.md
+#: the quantity as text. Arrow parses a whole column faster than Postgres scales the numbers or Java creates decimals:
+#: bench/fold.md
 QUANTITY_TEXT = "quantity_text"
 
 #: how far ahead of its arrival an event time may be
 AHEAD_MAX_NS = 3600 * 10**9
 
-# Types whose values are the texts themselves.
+# Types whose values are the strings themselves.
 _TEXTS = ("string", "json")
 
 _MESSAGE_STREAM, _MESSAGE_DATA = "item->>'stream'", "(item->'data')"
-# A member has that name only where its letters are in the text, or an escape that may stand for one of them.
+# A member can have this name only if its letters are in the text, or an escape that may represent one of them.
 _MAY_HAVE_MESSAGES = r"(strpos(data::text, 'messages') > 0 OR strpos(data::text, '\u') > 0)"
 
 
@@ -48,7 +49,7 @@ class Member:
     raw: bool = False
 
     def postgres_sql(self, data: str = "data") -> str:
-        """Its text; null where it is missing or null. The data itself is what was sent, whatever it is."""
+        """Its text; null if it is missing or null. For the data itself, the text as sent."""
         if not self.path:
             return f"{data}::text"
         if self.raw:
@@ -70,11 +71,11 @@ class Slots:
     members: Mapping[str, tuple[Member, ...]]
     #: columns of the envelope beside `BASE`
     envelope: tuple[str, ...]
-    #: streams with event time that messages may be of; none where no stream that is folded has any
+    #: streams with event time that messages may belong to; none if no folded stream has event time
     timed: Mapping[str, Stream]
 
     def slot(self, stream: str, member: Member) -> str:
-        """The column that has a member's text."""
+        """The column with a member's text."""
         return f"slot_{self.members[stream].index(member)}"
 
     def columns(self) -> list[str]:
@@ -101,9 +102,9 @@ class Slots:
         return f"SELECT {', '.join(names)} FROM {events} WHERE stream IN ({streams})"
 
     def _of_message(self, told: str) -> str:
-        """What the first message in an event whose stream has event time tells; null in most events.
+        """The time of an event's first message whose stream has event time; null in most events.
 
-        Each question is asked only where the one before it says so: few events have messages, and parsing the data of
+        Each condition is evaluated only if the previous one holds: few events have messages, and parsing the data of
         all of them takes as long as everything else.
         """
         own = ", ".join(sql_text(name) for name, stream in self.streams.items() if stream.eventtime is not None)
@@ -114,7 +115,7 @@ class Slots:
         )
         questions = [f"stream IN ({own})", _MAY_HAVE_MESSAGES, "json_typeof(data->'messages') = 'array'"]
         if all(stream.eventtime is not None and stream.eventtime.type is None for stream in self.timed.values()):
-            # All times are the event's own then, and a message matters only to what is said of one that is wrong.
+            # All times are the event's own then, and a message matters only for the error text.
             questions.insert(0, f"(occurred_at < {EARLIEST} OR occurred_at > received_at + {AHEAD_MAX_NS})")
         found = f"({first})"
         for question in reversed(questions):
@@ -122,7 +123,7 @@ class Slots:
         return found
 
     def _message_text_sql(self) -> str:
-        """The text that has a message's time."""
+        """The text of a message's time."""
         cases = [
             f"WHEN {sql_text(name)} THEN {member.postgres_sql(_MESSAGE_DATA)}"
             for name, stream in self.timed.items()
@@ -172,7 +173,7 @@ def slots_of(definitions: Definitions) -> Slots:
 
 
 def member_of(stream: Stream, column: str) -> Member | None:
-    """The member of data that a column is; None: it is one of the envelope."""
+    """The member of data for a column; None: it belongs to the envelope."""
     if column in stream.columns:
         return Member((column,), raw=stream.columns[column].name == "json")
     path = data_path(column)
@@ -188,13 +189,13 @@ def _distinct_path(aggregate: Aggregate) -> Member | None:
 
 
 def time_member(stream: Stream) -> Member | None:
-    """The member of data that has a stream's event time; None: the envelope has it."""
+    """The member of data with a stream's event time; None: the envelope has it."""
     assert stream.eventtime is not None
     return None if stream.eventtime.type is None else member_of(stream, stream.eventtime.column)
 
 
 class Casts(Protocol):
-    """How values are read from texts, and written again, by one kind of SQL; `spark.casts` says what each is."""
+    """How a SQL dialect parses and formats values; `spark.casts` describes each."""
 
     def typed(self, type_: ColumnType, text: str) -> str: ...
     def canonical(self, type_: ColumnType, value: str) -> str: ...
@@ -213,7 +214,7 @@ class Reading:
         self._number = list(slots.streams).index(stream.name)
 
     def decoded(self) -> Iterator[str]:
-        """The declared columns in their types, each under a name of its own: `typed` is often used, and long."""
+        """The declared columns in their types, each with its own name: `typed` is used often, and long."""
         stream = sql_text(self.stream.name)
         for column, type_ in self.stream.columns.items():
             if type_.name not in _TEXTS:
@@ -223,7 +224,7 @@ class Reading:
                 )
 
     def typed(self, column: str) -> str:
-        """The value in its type; of a path its text."""
+        """The value in its type; for a path, its text."""
         type_ = self.stream.columns.get(column)
         if type_ is None or type_.name in _TEXTS:
             return self.source(column)
@@ -234,11 +235,11 @@ class Reading:
         return self._casts.typed(type_, self.source(column)) if self._is_path(column) else self.typed(column)
 
     def quantity(self, column: str) -> str:
-        """The value as something to add up, or null."""
+        """The value as a number to sum, or null."""
         return self._casts.quantity(self.stream.type_of(column), self.typed(column))
 
     def text(self, column: str) -> str:
-        """The text a value has in keys and groups."""
+        """The string of a value in keys and groups."""
         return self._casts.canonical(self.stream.type_of(column) or STRING, self.typed(column))
 
     def joined(self, columns: Iterable[str]) -> str:
@@ -247,7 +248,7 @@ class Reading:
         return texts[0] if len(texts) == 1 else self._casts.json_array(texts)
 
     def objection(self) -> str | None:
-        """Why an event is an error row and touches no table; null where nothing is wrong."""
+        """Why an event is an error row and touches no table; null if nothing is wrong."""
         misfits = [
             (f"{self.source(name)} IS NOT NULL AND {self.typed(name)} IS NULL", self._misfit(name, type_))
             for name, type_ in self.stream.columns.items()
@@ -266,14 +267,16 @@ class Reading:
         return f'column "{column}" must be {type_}'
 
     def _long_key(self) -> list[tuple[str, str]]:
-        """Ingest refuses such keys, which no index holds; the ledger may have some from before the stream had a key."""
+        """Ingest refuses such keys, which do not fit an index; the ledger may have some from before the stream had a
+        key.
+        """
         if all((self.stream.type_of(name) or STRING) != STRING for name in self.stream.key):
             return []
         too_long = f"octet_length({self.joined(self.stream.key)}) > {KEY_BYTES_MAX}"
         return [(too_long, f"the row key is longer than {KEY_BYTES_MAX} bytes")]
 
     def source(self, column: str) -> str:
-        """The value as it came: its text, or the envelope's."""
+        """The value as sent: its text, or the envelope's."""
         member = member_of(self.stream, column)
         return self._dialect.quoted(column) if member is None else self._slots.slot(self.stream.name, member)
 
@@ -312,7 +315,7 @@ def by_stream(expressions: dict[str, str], type_: str) -> str:
 
 
 def no_instant(declared: EventTime) -> str:
-    """What is wrong where a column that should have an event's time has none."""
+    """The error of a column that should have an event's time but has none."""
     return f'column "{declared.column}" must be an instant as {declared.type}'
 
 

@@ -1,8 +1,8 @@
 """Timing: when events happened, by the `eventtime` of their streams, as Spark SQL over a range.
 
 An event that has messages takes its time from the first of them whose stream has event time, else from its own column.
-What a value stands for is asked only where it fits its column, so a message of a stream is read as its events are.
-Parsers of plugins are tried at the start of the fold, since one that raises later would stop it for good.
+A value is parsed only if it fits its column, so a message of a stream is read like its events. Parsers of plugins are
+tested at the start of the fold, since one that raises later would stop it for good.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidelock.spark import casts
 from tidelock.spark.runtime import reason
 
 _TEXT = "message_text"
-# What producers send where a time should be.
+# Typical values that producers send as a time.
 _TRIED_TEXTS = [
     *["", " ", "0", "-0", "-1", "1.5", "1e3", "1e400", "-1e-400", "1" + "0" * 40, "9223372036854775808", "007", "+1"],
     *["1769904000", "1769904000000", "1769904000000000", "1769904000000000000", "-1769904000.000000001", "١٢٣"],
@@ -43,11 +43,11 @@ class Timing:
     """The event times of a range."""
 
     def __init__(self, session: SparkSession, slots: Slots, types: EventtimeTypeRegistry = eventtime_types) -> None:
-        """Raises SettingsError where a stream's type is not there, or a plugin's is not as it must be."""
+        """Raises SettingsError if a stream's type is unknown, or a plugin's parser is not valid."""
         self._slots = slots
         self._types = types
         self._own = {name: stream for name, stream in slots.streams.items() if stream.eventtime is not None}
-        #: what plugins read: type, and the columns that have text and stream -> streams
+        #: what plugins parse: type, and the columns with text and stream -> streams
         self._plugged: dict[tuple[str, str, str], list[str]] = {}
         self._instant = self._instant_sql() if self._own else ""
         for kind, stream in {kind: streams[0] for (kind, _, _), streams in self._plugged.items()}.items():
@@ -55,26 +55,26 @@ class Timing:
         self._parsed = [self._parse(*place, streams) for place, streams in self._plugged.items()]
 
     def parsed(self, events: DataFrame) -> DataFrame:
-        """Events with what the parsers of plugins make of them."""
+        """Events with the results of the plugins' parsers."""
         columns = (column.alias(f"parsed_{number}") for number, column in enumerate(self._parsed))
         return events.select("*", *columns) if self._parsed else events
 
     def source(self) -> str:
-        """The decoded events, with the instant that each says it happened at."""
+        """The decoded events, with their event time."""
         decoded = decoded_sql(self._slots)
         return f"SELECT *, {self._instant} AS instant FROM ({decoded})" if self._own else decoded
 
     def prepared(self) -> list[str]:
-        """The event time, null where there is none that can be used; why so; and the stream of the message it is of.
+        """The event time, null if it is not usable; the reason; and the stream of its message.
 
-        Events that are objected to have one too; they are in no window.
+        Events with objections have one too; they are in no window.
         """
         if not self._own:
             types = {"event_time": "BIGINT", "time_fault": "STRING", "message_stream": "STRING"}
             return [f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items()]
         judged = f"NOT deleted AND stream IN ({_texts(self._own)})"
         legal = f"instant >= {EARLIEST}L"
-        # Nothing arrives after the latest instant, so what lies beyond is ahead.
+        # Nothing arrives after the latest instant, so anything beyond is in the future.
         early = f"instant <= {LATEST}L AND try_subtract(instant, {AHEAD_MAX_NS}L) <= received_at"
         fault = f"CASE WHEN {legal} THEN IF({early}, NULL, '{FUTURE}') ELSE '{INVALID}' END"
         return [
@@ -84,7 +84,7 @@ class Timing:
         ]
 
     def faults(self) -> TimeFaults:
-        """What is said of events without a time that can be used."""
+        """Messages for events without a usable time."""
         objections = [no_instant(stream.eventtime) for stream in self._own.values() if stream.eventtime is not None]
         timed = {name: stream.eventtime for name, stream in self._slots.timed.items() if stream.eventtime is not None}
         return TimeFaults(timed, tuple(objections))
@@ -98,7 +98,7 @@ class Timing:
         return f"CASE WHEN message_stream IS NULL THEN {by_stream(own, 'BIGINT')} {' '.join(cases)} END"
 
     def _of_event(self, reading: Reading) -> str:
-        """The instant in an event's own column, where that is legal; else it is objected to anyway."""
+        """The instant in an event's own column, if valid; otherwise the event has an objection anyway."""
         stream = reading.stream
         assert stream.eventtime is not None
         column, kind = stream.eventtime.column, stream.eventtime.type
@@ -124,7 +124,7 @@ class Timing:
         return found if type_ is None else f"CASE WHEN {casts.fits(type_, _TEXT)} THEN {found} END"
 
     def _plug(self, kind: str, text: str, selector: str, stream: Stream) -> str:
-        """The column that has what a plugin's parser makes of a text, in the events of a stream."""
+        """The column with the result of a plugin's parser, for the events of a stream."""
         place = (kind, text, selector)
         self._plugged.setdefault(place, []).append(stream.name)
         return f"parsed_{list(self._plugged).index(place)}"
@@ -135,7 +135,7 @@ class Timing:
 
 
 def check_parser(session: SparkSession, stream: str, name: str, parser: Parser) -> None:
-    """Whether a parser keeps to what a parser is. Raises SettingsError that says why not."""
+    """Checks that a parser keeps its contract. Raises SettingsError with the reason if not."""
     try:
         with _quiet():
             _check_columns(session, parser)
@@ -143,7 +143,7 @@ def check_parser(session: SparkSession, stream: str, name: str, parser: Parser) 
         why = str(unfit)
     except (PySparkException, Py4JError) as error:
         why = f"Spark rejects it: {reason(error)}"
-    # Whatever it does: it is not our code.
+    # Any exception: it is not our code.
     except Exception as error:
         why = f"it raised {type(error).__name__}: {error}"
     else:
@@ -177,7 +177,7 @@ def _check_columns(session: SparkSession, parser: Parser) -> None:
 
 
 def _check_steady(node: Any) -> None:
-    """The same text must be the same time whenever it is read, or a replay would give other rows."""
+    """The same text must always give the same time, or a replay would give other rows."""
     children = node.children()
     for number in range(children.size()):
         _check_steady(children.apply(number))
@@ -188,7 +188,7 @@ def _check_steady(node: Any) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """PySpark logs what it raises, with its trace; here it is told in a line."""
+    """PySpark logs what it raises with a traceback; here it is reported in one line."""
     logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:

@@ -1,7 +1,7 @@
-"""Aggregates: what is kept of the rows of an open window, so that more rows can be added and nothing is rounded.
+"""Aggregates: the state of an open window, to which rows can be added without rounding.
 
-A state is some columns, numbered as the window selects them. One row has a state, as many have: states are merged, in
-any order, and the same rows always leave the same bytes. Sets of texts and histograms are texts in sorted order.
+A state is a set of columns, numbered as the window selects them. A single row has a state just like many rows: states
+merge in any order, and the same rows always leave the same bytes. Sets and histograms are strings in sorted order.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tidelock.fold.kernel.amounts import average
 from tidelock.fold.kernel.runs import Array, Places
 from tidelock.tables import histogram_number
 
-#: an aggregate over single values -> what rows have of it
+#: an aggregate over single values -> its state of one row
 Values = Callable[[Aggregate], pa.Array]
 
 _SOME = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 
-# Members of a set are separated by a character that is written in two letters where a member has it.
+# Members of a set are separated by a character that is escaped with two letters inside members.
 _BETWEEN = "\x1f"
 _ESCAPES = (("\\", "\\b"), (_BETWEEN, "\\s"))
 
@@ -33,7 +33,7 @@ _ESCAPES = (("\\", "\\b"), (_BETWEEN, "\\s"))
 _NUMBER = r"\A-?[0-9]"
 _PLAIN_NUMBER = r"\A-?(?:[1-9][0-9]*|(?:0|[1-9][0-9]*)\.[0-9]*[1-9])\z|\A0\z"
 
-# Of a double's 64 bits, a bucket is told by sign, exponent and seven bits of the mantissa.
+# The bucket of a double is given by sign, exponent and seven bits of the mantissa.
 _DROPPED_BITS = 45
 _MIDDLE = 1 << (_DROPPED_BITS - 1)
 
@@ -67,9 +67,9 @@ def initial(
 
 
 def merged(pieces: pa.Table, ids: Places, aggregates: Sequence[Aggregate], others: Mapping[str, str]) -> pa.Table:
-    """One row for all pieces of an id, in the order of the ids, which are dense from 0.
+    """Merge the pieces of each id into one row, in the order of the ids, which are dense from 0.
 
-    `others` are the columns beside the states: how Arrow aggregates them, or `any` where the pieces of an id agree.
+    `others` are the columns besides the states: how Arrow aggregates them, or `any` if the pieces of an id agree.
     """
     count = int(ids.max()) + 1 if len(ids) else 0
     names = [name for name in pieces.column_names if name in others or _is_state(name)]
@@ -120,20 +120,20 @@ def _grouped(pieces: pa.Table, ids: Places, wanted: list[tuple[str, str, pc.Scal
 
 
 def _ends(pieces: pa.Table, ids: Places, count: int, number: int, end: str) -> pa.Array:
-    """Where the first or last value of each id is, by time and sequence; a row without a value is none."""
+    """Where the first or last value of each id is, by time and sequence; rows without a value are ignored."""
     times, sequences = (column(pieces, f"{name}_{number}") for name in ("time", "sequence"))
     there = np.flatnonzero(times.is_valid().to_numpy(False))
     own, time, sequence = ids[there], times.drop_null().to_numpy(), sequences.drop_null().to_numpy()
     order = np.lexsort((sequence, time))
     order = order[::-1] if end == "first" else order
     places = np.full(count, -1, np.int64)
-    # Of several rows that are written to one place the last wins.
+    # Of several rows written to one place the last wins.
     places[own[order]] = there[order]
     return pa.array(places, mask=places < 0)
 
 
 def bits_of(values: pa.Array) -> pa.Array:
-    """A text for each double, to tell it from all others, on every machine the same; 0.0 and -0.0 are one."""
+    """A unique string for each double, the same on every machine; 0.0 and -0.0 share one."""
     bits = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(False) + 0.0
     return pc.if_else(values.is_valid(), pa.array(bits.view(np.int64)).cast(pa.string()), None)
 
@@ -178,7 +178,7 @@ def _united(sets: pa.Array, ids: Places, count: int) -> pa.Array:
 
 
 def _joined(texts: pa.Array, ids: Places, count: int, between: str) -> pa.Array:
-    """The texts of each id in one, which are sorted by id; null where there is none."""
+    """The strings of each id joined, given sorted ids; null if there are none."""
     offsets = np.searchsorted(ids, np.arange(count + 1))
     found = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts), between)
     return pc.if_else(pa.array(offsets[1:] > offsets[:-1]), found, None)
@@ -227,7 +227,7 @@ def _added(histograms: pa.Array, ids: Places, count: int) -> pa.Array:
 
 
 def results(aggregates: Mapping[str, Aggregate], states: pa.Table) -> dict[str, pa.Array]:
-    """What the window's table has of states."""
+    """The results of states for the window's table."""
     found: dict[str, pa.Array] = {}
     for number, (name, aggregate) in enumerate(aggregates.items()):
         if (percent := PERCENTILES.get(aggregate.function)) is not None:
@@ -250,7 +250,7 @@ def results(aggregates: Mapping[str, Aggregate], states: pa.Table) -> dict[str, 
 
 
 def _percentiles(histograms: pa.Array, percent: int) -> pa.Array:
-    """The value at rank ceil(p * n), as its bucket knows it; null where there is no value."""
+    """The value at rank ceil(p * n), to the precision of its bucket; null if there is no value."""
     rows = np.arange(len(histograms))
     own, buckets, counts = _counted(histograms, rows)
     summed = np.cumsum(counts)

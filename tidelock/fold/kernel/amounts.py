@@ -1,12 +1,12 @@
 """Amounts: quantities and their sums as whole numbers, exactly.
 
-A range is counted in 64-bit numbers of its smallest decimal place where every value and every sum of it fits, and in
-numbers of any size otherwise. Which of the two is decided by the data, and both give the same rows.
+A range is counted in 64-bit numbers of its smallest decimal place if every value and every sum fits, and in numbers of
+any size otherwise. The data decides which, and both give the same rows.
 
 Numbers of any size are Python's, in columns of objects, and an event then takes the kernel 5.0 µs instead of 1.0. Only
-a range pays for it in which one quantity, or a sum, does not fit into 62 bits at the decimal places that the range has:
-10^18, or 10^9 where there are nine places. Running sums, extremes and averages in two 64-bit words would be a second
-arithmetic, larger than this one, for ranges that hardly occur.
+ranges pay for it in which a quantity or a sum does not fit into 62 bits at the range's decimal places: 10^18, or 10^9
+with nine places. Running sums, extremes and averages in two 64-bit words would be a second, larger arithmetic for
+ranges that hardly occur.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORD = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How the amounts of a range are written."""
+    """The representation of the amounts of a range."""
 
     #: decimal places of the whole numbers
     scale: int
@@ -55,14 +55,14 @@ class Amounts:
         return 2**63 - 1 if self.narrow else 10**40
 
     def of_quantities(self, quantities: pa.Array) -> Array:
-        """Amounts of what events have, which `choose` has looked at; 0 where they have none."""
+        """Amounts of the events' values, which `choose` has examined; 0 if there is none."""
         if not self.narrow:
             return self.of_decimals(quantities)
         units = _words(pc.fill_null(quantities, 0))[0].view(np.int64)
         return units // 10 ** (PLACES - self.scale) if self.scale < PLACES else units
 
     def of_decimals(self, values: pa.Array) -> Array:
-        """Amounts of decimals; 0 where there is none."""
+        """Amounts of decimals; 0 for null."""
         whole = pc.fill_null(values, 0).cast(pa.decimal128(38, self.scale))
         low, high = _words(whole)
         if self.narrow:
@@ -86,7 +86,7 @@ class Amounts:
         return averages
 
     def decimals(self, amounts: Array, known: Flags | None = None) -> pa.Array:
-        """Amounts as decimals; null where they are not known."""
+        """Amounts as decimals; null where unknown."""
         factor = 10 ** (PLACES - self.scale)
         if self.narrow and len(amounts):
             bound = _BOUND // factor
@@ -99,7 +99,7 @@ class Amounts:
             words[:, 1] = words[:, 0] >> 63
         else:
             wide = amounts.astype(object) * factor
-            # What is not known may be anything, also too large for a decimal.
+            # Unknown amounts may have any value, even too large for a decimal.
             wide = wide if known is None else np.where(known, wide, 0)
             words[:, 0] = (wide & (_WORD - 1)).astype(np.uint64).view(np.int64)
             words[:, 1] = (wide >> 64).astype(np.int64)
@@ -108,9 +108,9 @@ class Amounts:
 
 
 def choose(quantities: pa.Array, stored: Sequence[pa.Array], counts: int, *, averaged: bool) -> Amounts:
-    """The smallest numbers that hold every quantity of a range, what is stored of its keys, and all their sums.
+    """The smallest numbers that hold every quantity of a range, the stored values of its keys, and all their sums.
 
-    `counts`: the greatest count there may be. Averages are divided at the ninth decimal.
+    `counts`: the greatest possible count. Averages are divided at the ninth decimal.
     """
     anything = Amounts(PLACES, np.dtype(object))
     low, high = _words(pc.fill_null(quantities, 0))

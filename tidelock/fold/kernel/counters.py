@@ -1,6 +1,6 @@
 """Counters: what the entries of a range do to counters, groups and adjustments.
 
-An entry is one event as one meter counts it. Sorted by key and sequence, with what is stored of a key before its first
+An entry is one event as one meter counts it. Sorted by key and sequence, with a key's stored row before its first
 entry, everything is a running aggregate: the maximum of `occurred_at` decides which entries are late, and sums, counts,
 extremes and the last quantity follow, of folded and of adjusted entries apart.
 """
@@ -24,7 +24,8 @@ from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, Table
 _EARLIEST = np.iinfo(np.int64).min
 _NUMBERS = ("agg_sum", "agg_max", "agg_min", "agg_last", "adj_sum", "adj_max", "adj_min")
 
-#: the tables with what counting goes on from; the rest of a row follows from that and its key, and is not read
+#: the tables, with the columns that counting continues from; the rest of a row follows from these and its key, and is
+#: not read
 _KEPT = {
     table.name: replace(
         table, columns={name: type_ for name, type_ in table.columns.items() if name.startswith(("agg_", "watermark"))}
@@ -32,25 +33,26 @@ _KEPT = {
     for table in (COUNTERS, COUNTER_GROUPS)
 }
 
-#: a table, and tenants and keys of some of its rows -> those that are stored
+#: a table, and tenants and keys of some of its rows -> the stored ones
 Stored = Callable[[Table, pa.Table], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """What the kernel knows of the meters, by their numbers."""
+    """The meters as the kernel sees them, by number."""
 
     names: tuple[str, ...]
     aggregations: tuple[str, ...]
     lateness_ns: tuple[int, ...]
     grouped: tuple[bool, ...]
     live: tuple[bool, ...]
-    #: what is said of an event that has nothing to aggregate
+    #: the message for an event that has nothing to aggregate
     missing: tuple[str, ...]
 
 
 def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = True) -> Iterator[Outcome]:
-    """What entries do. They have `ingress_sequence`, `source_timestamp`, `tenant_id`, `customer_ref`, `occurred_at`,
+    """The effects of entries. They have `ingress_sequence`, `source_timestamp`, `tenant_id`, `customer_ref`,
+    `occurred_at`,
     `meter`, `period_start`, `quantity` and `group_key`, in any order."""
     if not entries.num_rows:
         return
@@ -78,9 +80,9 @@ def _in_sequence(entries: pa.Table) -> pa.Table:
 
 
 class _Keys:
-    """The keys that entries have, each once, and which of them each entry has.
+    """The distinct keys of entries, and the key of each entry.
 
-    They are numbered in the order of tenants and keys: what is stored of them is then looked up, and their rows are
+    They are numbered in the order of tenants and keys: their stored rows are then looked up, and their new rows
     written, along the index and the pages of the table, which takes Postgres half the time.
     """
 
@@ -92,7 +94,7 @@ class _Keys:
             encoded = column(entries, name).dictionary_encode("encode")
             numbers = encoded.indices.to_numpy()
             codes = codes * len(encoded.dictionary) + numbers
-            # Few enough again, so that no product overflows.
+            # Kept dense, so that no product overflows.
             codes = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
         self.count = int(codes.max()) + 1
         example = np.empty(self.count, np.int64)
@@ -118,7 +120,7 @@ class _Keys:
         self.tenants, self.texts = column(found, "tenant_id"), column(found, KEY)
 
     def stored(self, stored: Stored) -> pa.Table:
-        """What is stored of them."""
+        """Their stored rows."""
         return stored(_KEPT[self.table.name], self._places())
 
     def _places(self) -> pa.Table:
@@ -142,7 +144,7 @@ class _Keys:
         return numbers
 
     def in_log_order(self, numbers: Places) -> Places:
-        """Where the keys with these numbers, which rise, are in the order of keys and then tenants, as changes are."""
+        """The positions of keys with these ascending numbers in the order of keys and then tenants, as for changes."""
         if self._one_tenant:
             return np.arange(len(numbers))
         ranks = np.empty(self.count, np.int64)
@@ -151,12 +153,12 @@ class _Keys:
 
 
 class _Counted:
-    """Stored rows and entries in the order of keys and sequences, and everything that runs along them."""
+    """Stored rows and entries in the order of keys and sequences, with their running aggregates."""
 
     def __init__(
         self, entries: pa.Table, keys: _Keys, stored: pa.Table, meters: Meters, late: Flags | None = None
     ) -> None:
-        """`late`: what was decided of the entries; of groups their counters decide."""
+        """`late`: the decision on each entry; for groups, their counters decide."""
         self._keys, self._meters = keys, meters
         self._entries, self._stored = entries, stored.combine_chunks()
         self._groups = keys.table is COUNTER_GROUPS
@@ -185,13 +187,13 @@ class _Counted:
         return found[self._stored.num_rows :]
 
     def outcome(self, changes: bool) -> Outcome:
-        """Final rows, and one change for each key and collection that changed its row. Every key has an entry."""
+        """Final rows, and one change per key and collection that changed its row. Every key has an entry."""
         last = np.ones(len(self._key), np.bool_)
         last[:-1] = (self._times[1:] != self._times[:-1]) | self._runs.first[1:] | self._is_stored[:-1]
         versions = np.flatnonzero(last)
         runs = Runs(self._key[versions])
         changed = self._changed(versions, runs)
-        # The last collection that changed the row, which may be that of the stored row.
+        # The last collection that changed the row, which may be the stored row's.
         since = runs.latest(changed | self._is_stored[versions])
         times = self._times[versions[np.maximum(since, 0)]]
         final = runs.ends
@@ -211,7 +213,7 @@ class _Counted:
         )
 
     def adjustments(self, changes: bool) -> Outcome:
-        """One row for each late entry: how much it moves the total."""
+        """One row per late entry: how much it changes the total."""
         late = np.flatnonzero(self._late)
         amounts = self._total[late] - self._total[late - 1]
         numbers, entries = pa.array(self._key[late]), pa.array(self._order[late] - self._stored.num_rows)
@@ -244,8 +246,10 @@ class _Counted:
         return choose(quantities, stored, len(quantities) + max(counts), averaged="avg" in used)
 
     def _decided(self) -> Flags:
-        """An entry further behind the latest before it than its meter allows is late. A late one never raises that
-        maximum, so one running maximum decides everything. What cannot be subtracted lies before all instants."""
+        """An entry is late if it is further behind the latest one before it than its meter allows. A late entry never
+        raises that maximum, so one running maximum decides everything. A difference that underflows is before all
+        instants.
+        """
         before = self._runs.previous(self._reached, _EARLIEST)
         allowed = np.asarray(self._meters.lateness_ns, np.int64)[self._keys.meter[self._key]]
         bound = np.where(before < _EARLIEST + allowed, _EARLIEST, before - allowed)
@@ -253,7 +257,7 @@ class _Counted:
         return late
 
     def _aggregate(self) -> None:
-        """Every running aggregate, of folded entries and of late ones."""
+        """All running aggregates, of folded and of late entries."""
         runs, amounts, stored = self._runs, self._amounts, self._is_stored
         quantities = column(self._entries, "quantity")
         quantity, valid = amounts.of_quantities(quantities), quantities.is_valid().to_numpy(False)
@@ -280,7 +284,7 @@ class _Counted:
         self._total, self._has_total = self._by_aggregation(self._totals())
 
     def _side(self, name: str, quantities: Flags, events: Flags) -> dict[str, Array]:
-        """Sum, count, greatest and least of some entries and of what is stored of such."""
+        """Sum, count, maximum and minimum of some entries and their stored values."""
         runs, amounts, stored = self._runs, self._amounts, self._is_stored
         known = self._stored_valid(f"{name}_max")
         some = quantities | known
@@ -330,8 +334,9 @@ class _Counted:
         }  # fmt: skip
 
     def _last_total(self) -> tuple[Array, Flags]:
-        """A late entry lies behind its counter's latest, so it is never the last. Of a group it may be: the counter's
-        latest can belong to another group."""
+        """A late entry is older than its counter's latest, so it is never the last. In a group it may be: the counter's
+        latest can belong to another group.
+        """
         agg, adj = self._agg, self._adj
         if not self._groups:
             return agg["last"], agg["any"]
@@ -339,7 +344,7 @@ class _Counted:
         return np.where(adjusted, adj["last"], agg["last"]), np.where(adjusted, adj["any"], agg["any"])
 
     def _by_aggregation(self, made: dict[str, Callable[[], tuple[Array, Flags | None]]]) -> tuple[Array, Flags | None]:
-        """What each row's meter makes of it; no flags: all rows have one."""
+        """The value of each row by its meter; without flags, all rows have one."""
         numbers = np.unique(self._keys.meter)
         wanted = dict.fromkeys(self._meters.aggregations[number] for number in numbers)
         if len(wanted) == 1:
@@ -356,8 +361,9 @@ class _Counted:
         return values, known
 
     def _changed(self, versions: Places, runs: Runs) -> Flags:
-        """Whether a version differs from the one before. An entry that is folded raises the count; one that is late
-        alters nothing but the total."""
+        """Whether a version differs from the previous one. A folded entry raises the count; a late one alters only the
+        total.
+        """
         counts = self._agg["count"][versions]
         totals = self._total[versions]
         known = np.ones(len(versions), np.bool_) if self._has_total is None else self._has_total[versions]
@@ -372,7 +378,7 @@ class _Counted:
         live = np.asarray(self._meters.live)[self._keys.meter[keys]]
         stored = self._is_stored[versions]
         kept = np.flatnonzero((changed | stored) & live)
-        # In the order of keys: what was before a change is the row in front of it, if that is of the same key.
+        # In the order of keys: the old row of a change is the row before it, if it has the same key.
         follows = ~Runs(keys[kept]).first
         places = np.flatnonzero(~stored[kept])
         chosen = kept[places]

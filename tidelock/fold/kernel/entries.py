@@ -1,6 +1,6 @@
-"""Entries: prepared events as meters count them; and the error rows of events that a stream or a meter cannot take.
+"""Entries: prepared events as meters count them; and the error rows of events that a stream or a meter cannot accept.
 
-Those are kept and told, so that nothing is lost and nothing stops.
+These are stored and reported, so that nothing is lost and nothing stops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelock.fold.keys import joined, json_strings, number_strings
 from tidelock.fold.streams import no_instant
 from tidelock.tables import KEY
 
-#: codes of what is wrong with an event time
+#: error codes of an event time
 INVALID = "invalid_event_time"
 FUTURE = "future_event_time"
 #: the name of a column of a slot
@@ -30,7 +30,7 @@ _PARTS = ("meter", "period_start", "quantity", "group_key")
 
 
 def entries(events: pa.Table, meters: Meters) -> pa.Table:
-    """One row for each event and meter that counts it."""
+    """One row per event and meter that counts it."""
     valued = np.asarray([aggregation != "count" for aggregation in meters.aggregations])
     parts = []
     for own in _slots(events):
@@ -38,7 +38,7 @@ def entries(events: pa.Table, meters: Meters) -> pa.Table:
         if valued.any():
             kept = pc.and_(kept, pc.invert(_lacking(own, valued)))
         parts.append(own if pc.all(kept).as_py() else own.filter(kept))
-    # Spark may know of one slot's meter that it is never null, and not of another's.
+    # Spark may know that one slot's meter is never null, but not another's.
     found = pa.concat_tables(parts, promote_options="default")
     place = found.column_names.index("quantity")
     return found.set_column(place, "quantity", found["quantity"].cast(DECIMAL))
@@ -46,11 +46,11 @@ def entries(events: pa.Table, meters: Meters) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class TimeFaults:
-    """What is said of events that have no time that can be used."""
+    """Messages for events without a usable time."""
 
     #: what streams declare
     timed: Mapping[str, EventTime]
-    #: what is said of events whose column does not fit its type, where that column has their time
+    #: messages for events whose time column does not fit its type
     objections: tuple[str, ...]
 
     def message(self, code: str, stream: str, message_stream: str | None) -> str:
@@ -73,7 +73,7 @@ def error_rows(prepared: pa.Table, meters: Meters | None, faults: TimeFaults) ->
 
 
 def _of_streams(prepared: pa.Table, time_objections: Sequence[str]) -> pa.Table:
-    """A column that has the event's time is objected to as that, by the same text in every stream."""
+    """The objection to a column with the event's time is about the time, with the same text in every stream."""
     wrong = prepared.filter(pc.is_valid(prepared["objection"]))
     of_time = pc.is_in(wrong["objection"], pa.array(time_objections, pa.string()))
     codes = pc.if_else(of_time, INVALID, "invalid_column")
@@ -81,7 +81,7 @@ def _of_streams(prepared: pa.Table, time_objections: Sequence[str]) -> pa.Table:
 
 
 def _of_times(prepared: pa.Table, faults: TimeFaults) -> pa.Table:
-    """An event has one error row of its stream: what its columns are objected to for goes first."""
+    """An event has one error row of its stream: objections to its columns come first."""
     wrong = prepared.filter(pc.and_(pc.is_null(prepared["objection"]), pc.is_valid(prepared["time_fault"])))
     given = (wrong[name].to_pylist() for name in ("time_fault", "stream", "message_stream"))
     messages = pa.array(map(faults.message, *given), pa.string())
@@ -104,7 +104,7 @@ def _rows(events: pa.Table, sources: pa.Array, codes: pa.Array, messages: pa.Arr
 def _of_meters(events: pa.Table, meters: Meters) -> pa.Table:
     """Events that a meter chooses and cannot count, with `source`, `code` and `message`.
 
-    Choosing goes first: an event that a meter does not count is no error of it.
+    The filter comes first: an event that a meter does not count is not an error.
     """
     valued = np.asarray([aggregation != "count" for aggregation in meters.aggregations])
     parts = []
@@ -120,14 +120,14 @@ def _of_meters(events: pa.Table, meters: Meters) -> pa.Table:
         found = found.append_column("code", pc.if_else(nobody, "missing_customer", "missing_quantity"))
         missing = pa.array(meters.missing, pa.string()).take(numbers)
         found = found.append_column("message", pc.if_else(nobody, "customerRef is missing", missing))
-        # A meter has the name of its stream, mostly, and then one row is both's: what the stream says goes first.
+        # A meter usually has the name of its stream, and then they share one row: the stream's message comes first.
         told = pc.and_(pc.equal(names, rows["stream"]), pc.is_valid(rows["time_fault"]))
         parts.append(found.filter(pc.invert(told)))
     return pa.concat_tables(parts, promote_options="default")
 
 
 def _slots(events: pa.Table, others: tuple[str, ...] = ()) -> Iterator[pa.Table]:
-    """The meters' columns, slot by slot, of events that nobody objects to and that are not deletes."""
+    """The meters' columns, slot by slot, of events without objections that are not deletes."""
     refused = pc.or_(pc.is_valid(events["objection"]), events["deleted"])
     taken = events.filter(pc.invert(refused)) if pc.any(refused).as_py() else events
     slot = 0

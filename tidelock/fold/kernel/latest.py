@@ -1,4 +1,4 @@
-"""Latest rows: what the events of keyed streams leave in their tables, the last of each key and collection."""
+"""Latest rows: the effect of events of keyed streams on their tables, the last of each key and collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelock.fold.kernel.outcomes import Outcome, chained, first_versions
 from tidelock.fold.kernel.runs import Runs, order_of
 from tidelock.tables import KEY, Table
 
-#: the name of a column with a value's text; as many as the widest table has
+#: names of the columns with values as strings, as many as the widest table has
 VALUE = "value_{number}"
 
 
@@ -28,7 +28,7 @@ class LatestTable:
 
 
 def keep(events: pa.Table, latest: LatestTable, stored: Stored, *, changes: bool = True) -> Outcome:
-    """What prepared events do to a stream's table. A row travels as texts, and gets its types here."""
+    """The effect of prepared events on a stream's table. A row travels as strings and gets its types here."""
     versions = _versions(events, latest)
     recorded = changes and latest.live
     return chained(latest.table, versions, stored(latest.table, first_versions(versions)), changes=recorded)

@@ -1,7 +1,7 @@
-"""Outcomes: what a range did to one table, of rows that are only ever appended, or of versions of rows.
+"""Outcomes: what a range did to one table, either appending rows or adding versions of rows.
 
-A version is a row as a collection left it. Those of a key come one after another, in sequence order: a version's old
-row is the one before it, or the stored row; where old and new are equal nothing has changed.
+A version is a row as a collection left it. The versions of a key are consecutive, in sequence order: a version's old
+row is the previous one, or the stored row; if old and new are equal, nothing has changed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Outcome:
     """What a range did to a table."""
 
     table: Table
-    #: rows to store in place of those with their keys, if there are any; with `tenant_id`, key, source timestamp, state
+    #: rows to store, replacing those with the same keys; with `tenant_id`, key, source timestamp, state
     rows: pa.Table
     #: rows to store whose keys are not there yet
     fresh: pa.Table
     #: tenant and key of rows to remove
     removed: pa.Table
-    #: in order, as they are or with old and new rows written out; None: nobody may watch
+    #: in order, as they are or with old and new rows written out; None: changes are not recorded
     changes: Changes | pa.Table | None
-    #: changes that were encoded where they were made: segments, in order, by lane
+    #: changes encoded by the workers: segments, in order, by lane
     lanes: Sequence[Sequence[Segment]] = ()
-    #: rows to remove before anything is stored, beside those in `removed`
+    #: rows to remove before anything is stored, besides those in `removed`
     due: Due | None = None
 
     def unwatched(self) -> Outcome:
@@ -47,7 +47,7 @@ class Outcome:
         return replace(self, changes=None, lanes=())
 
     def without(self, name: str, values: list[str]) -> Outcome:
-        """Without the changes of rows that have one of these values in a column, which no change alters."""
+        """Without the changes of rows with one of these values in a column that never changes."""
         return self._chosen(name, values, among=False)
 
     def only(self, name: str, values: list[str]) -> Outcome:
@@ -99,9 +99,9 @@ def appended(table: Table, rows: pa.Table, live: Flags | bool = True, *, ordered
 
 
 def chained(table: Table, versions: pa.Table, stored: pa.Table, *, changes: bool = True) -> Outcome:
-    """The outcome for versions, which are sorted by key and sequence; `deleted` says where a row ended.
+    """The outcome for versions sorted by key and sequence; `deleted` marks removals.
 
-    Without `changes` only the rows are wanted.
+    Without `changes` only the rows are produced.
     """
     gone = column(versions, "deleted") if "deleted" in versions.column_names else None
     stored, versions = _fitted(table, stored), _fitted(table, versions)
@@ -113,13 +113,13 @@ def chained(table: Table, versions: pa.Table, stored: pa.Table, *, changes: bool
     before = _before(versions, stored, follows)
     existed = pc.fill_null(pa.concat_arrays([pa.repeat(True, stored.num_rows), exists]).take(before), False)
     changed = pc.or_(pc.xor(existed, exists), _differs(table, everything, before, pc.and_(existed, exists)))
-    # The last collection that changed the row: it may be an earlier one, or that of the stored row.
+    # The last collection that changed the row: it may be an earlier one, or the stored row's.
     times = column(versions, "source_timestamp")
     kept = pc.if_else(follows, None, pc.fill_null(column(everything, "source_timestamp").take(before), 0))
     times = pc.fill_null_forward(pc.if_else(changed, times, kept))
 
     final = pa.concat_arrays([pc.invert(follows.slice(1)), pa.array([True])])
-    # A row that has no state and did not change is stored as it is.
+    # A row without state that did not change is stored already.
     news = pc.greater_equal(times, pc.min(versions["source_timestamp"]))
     rows = versions.set_column(versions.column_names.index("source_timestamp"), "source_timestamp", times)
     wanted = pc.and_(pc.and_(final, exists), pa.repeat(True, len(final)) if table.state else news)
@@ -156,7 +156,7 @@ def _fitted(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def _follows(versions: pa.Table) -> pa.Array:
-    """Whether a version is one of the same row as that before it."""
+    """Whether a version belongs to the same row as the previous one."""
     same = pa.repeat(True, versions.num_rows - 1)
     for name in ("tenant_id", KEY):
         texts = column(versions, name)
@@ -165,7 +165,7 @@ def _follows(versions: pa.Table) -> pa.Array:
 
 
 def _before(versions: pa.Table, stored: pa.Table, follows: pa.Array) -> pa.Array:
-    """Where the row before a version is, stored rows counting first; null where there is none."""
+    """The position of the row before a version, counting stored rows first; null if there is none."""
     first = pc.invert(follows)
     found = pc.index_in(
         identities(versions.filter(first), "tenant_id", KEY), value_set=identities(stored, "tenant_id", KEY)
@@ -175,9 +175,9 @@ def _before(versions: pa.Table, stored: pa.Table, follows: pa.Array) -> pa.Array
 
 
 def _differs(table: Table, everything: pa.Table, before: pa.Array, both: pa.Array) -> pa.Array:
-    """Whether a version, where it and a row before it exist, has other values.
+    """Whether a version differs from the row before it, where both exist.
 
-    The last columns first: they are what changes most, and what is known to differ is not compared any further.
+    Starts with the last columns: they change most often, and rows known to differ are not compared further.
     """
     first = everything.num_rows - len(before)
     undecided = pc.indices_nonzero(both)
@@ -194,7 +194,9 @@ def _differs(table: Table, everything: pa.Table, before: pa.Array, both: pa.Arra
 
 
 def _order(versions: pa.Table, wanted: pa.Array) -> pa.Array:
-    """Where the versions wanted are, by source timestamp, key and tenant; texts are sorted once each, as ranks."""
+    """The positions of the wanted versions, by source timestamp, key and tenant; strings are sorted once each, as
+    ranks.
+    """
     wanted = wanted.cast(pa.int64())
     ranks = {name: _ranks(column(versions, name).take(wanted)) for name in ("source_timestamp", KEY, "tenant_id")}
     by = [(name, "ascending") for name in ranks]
@@ -207,7 +209,7 @@ def _ranks(values: pa.Array) -> pa.Array:
 
 
 def _structs(table: Table, rows: pa.Table, places: pa.Array, missing: pa.Array | None = None) -> pa.Array:
-    """Rows at some places as one column of the table's columns; null where there is none."""
+    """Rows at some positions, as one struct column; null where there is none."""
     fields = list(change_schema(table.columns).field("new").type)
     arrays = each(lambda field: column(rows, field.name).take(places), fields, len(places))
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)

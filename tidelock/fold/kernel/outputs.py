@@ -1,4 +1,4 @@
-"""Outputs: windows, and streams' ordered output. Each has a watermark of its own for every tenant."""
+"""Outputs: windows, and streams' ordered output. Each has its own watermark for every tenant."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tidelock.tables import (
 
 _FILE = "tidelock.toml"
 
-#: calculated columns' types by stream; Spark tells them
+#: types of calculated columns by stream, as reported by Spark
 Calculated = Mapping[str, Mapping[str, ColumnType]]
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What rows of a stream become, in its own time."""
+    """An output of a stream, in its own time."""
 
     stream: str
     #: released rows or closed windows
@@ -36,13 +36,13 @@ class Output:
     window: Window | None
     #: types of the columns that a window uses
     types: Mapping[str, ColumnType]
-    #: how far behind the latest event a row may be; None: rows go by their arrival, and none is late
+    #: how far behind the latest event a row may be; None: rows are ordered by arrival, and none is late
     late_tolerance_ns: int | None
     idle_timeout_ns: int | None
     live: bool
     #: windows that are open
     open: Table | None = None
-    #: rows that are held back
+    #: rows that are held
     held: Table | None = None
 
     @property
@@ -51,7 +51,7 @@ class Output:
 
     @property
     def singly(self) -> bool:
-        """Whether it takes rows one by one, in their order; others gather them."""
+        """Whether it needs rows one by one, in order; others aggregate them."""
         return self.window is None or isinstance(self.window.frame, Count)
 
     @property
@@ -60,7 +60,7 @@ class Output:
 
     @property
     def time(self) -> str:
-        """The column of a prepared range that has a row's time."""
+        """The column of a prepared range with a row's time."""
         return "event_time" if self.by_event_time else "source_timestamp"
 
     @property
@@ -70,7 +70,7 @@ class Output:
 
 
 def outputs_of(definitions: Definitions, calculated: Calculated) -> list[Output]:
-    """Every output. Raises SettingsError where a window makes no sense of a calculated column's type."""
+    """Every output. Raises SettingsError if a window cannot use the type of a calculated column."""
     windows = [
         _window(window, definitions.streams.get(window.stream), calculated.get(window.stream, {}))
         for window in definitions.windows.values()
@@ -111,7 +111,7 @@ def _ordered(stream: Stream) -> Output:
 
 
 def _check(window: Window, types: Mapping[str, ColumnType], calculated: Mapping[str, ColumnType]) -> None:
-    """What could not be checked before Spark told the types."""
+    """Checks that need the types reported by Spark."""
     section = _section(Section("windows", {}, _FILE), window.name)
     for column in window.group_by:
         if column in calculated and types[column].name == "double":

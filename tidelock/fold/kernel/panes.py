@@ -1,7 +1,7 @@
-"""Panes: the stretches of time and the sessions that rows lie in, and the keys of their groups and windows.
+"""Panes: the intervals and sessions that contain rows, and the keys of their groups and windows.
 
 A piece is a row, or many rows of one pane, with `window_start`, `window_end` and the states of its aggregates. Hopping
-windows are gathered in slices that all of them are made of.
+windows are aggregated in the slices they consist of.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tidelock.tables import GROUP, KEY
 
 FIRST, LAST = -(2**63), 2**63 - 1
 NOT_GROUPED = "[]"
-#: after this many pieces of hopping windows they are merged: a row may lie in thousands of windows
+#: hopping windows are merged after this many pieces: a row may belong to thousands of windows
 _PIECES_MAX = 1_000_000
 
 
 def numbered(rows: pa.Table, *names: str) -> Places:
-    """Dense numbers from 0, in the order of their first row, of what has the same values in these columns."""
+    """Dense numbers from 0, in the order of the first row, of rows with the same values in these columns."""
     codes: Places = np.zeros(rows.num_rows, np.int64)
     for name in names:
         encoded = column(rows, name).dictionary_encode("encode")
@@ -39,14 +39,14 @@ def numbered(rows: pa.Table, *names: str) -> Places:
 
 
 def firsts(numbers: Places) -> Places:
-    """The place of the first row of each dense number."""
+    """The position of the first row of each dense number."""
     found = np.empty(int(numbers.max()) + 1 if len(numbers) else 0, np.int64)
     found[numbers[::-1]] = np.arange(len(numbers))[::-1]
     return found
 
 
 def with_group(output: Output, rows: pa.Table) -> pa.Table:
-    """Rows with the text that identifies their group. It is made once for all rows that have the same."""
+    """Rows with the string that identifies their group, built once per group."""
     names = group_names(output)
     if not names:
         return rows.append_column(GROUP, pa.repeat(NOT_GROUPED, rows.num_rows))
@@ -61,7 +61,7 @@ def group_names(output: Output) -> list[str]:
 
 
 def row_keys(output: Output, rows: pa.Table, last: pa.Array) -> pa.Array:
-    """Keys of windows: the texts of the group's columns, and one that tells the group's windows apart."""
+    """Keys of windows: the strings of the group's columns, and one that identifies the window in the group."""
     members = _members(output, rows)
     return bounded(joined(*members, pc.binary_join_element_wise('"', last, '"', ""))) if members else last
 
@@ -97,7 +97,7 @@ def _members(output: Output, rows: pa.Table) -> list[pa.Array]:
 
 
 def pieces_of(output: Output, entries: pa.Table) -> pa.Table:
-    """Single rows as pieces, those of one pane in one."""
+    """Single rows as pieces, merged by pane."""
     assert output.window is not None
     frame = output.window.frame
     times = column(entries, "event_time")
@@ -111,12 +111,12 @@ def pieces_of(output: Output, entries: pa.Table) -> pa.Table:
 
 
 def slice_ns(frame: Tumbling | Hopping) -> int:
-    """The longest stretch that lies wholly inside or outside of every window."""
+    """The longest interval that lies wholly inside or outside of every window."""
     return frame.size_ns if isinstance(frame, Tumbling) else gcd(frame.size_ns, frame.step_ns)
 
 
 def windows_of(output: Output, pieces: pa.Table) -> pa.Table:
-    """Pieces in every window that has them, those of one window in one; with keys, but for sessions, which may grow."""
+    """Pieces in every window that contains them, merged by window; with keys, except for sessions, which may grow."""
     assert output.window is not None
     frame = output.window.frame
     by = ("tenant_id", *group_names(output), "window_start")
@@ -132,7 +132,7 @@ def windows_of(output: Output, pieces: pa.Table) -> pa.Table:
             ends = _ends(start, frame.size_ns, frame.step_ns)
             having = pc.and_(fresh, pc.greater(ends, starts))
             parts.append(_spanning(pieces.filter(having), start.filter(having), ends.filter(having)))
-            # Windows that begin before all instants would have one key: only the last of them is made.
+            # Windows that begin before all instants would share one key: only the last of them is created.
             fresh, start = pc.greater(start, FIRST), earlier(start, frame.step_ns)
             if sum(part.num_rows for part in parts) > _PIECES_MAX:
                 together = pa.concat_tables(parts)
@@ -153,13 +153,13 @@ def gathered(output: Output, pieces: pa.Table, ids: Places) -> pa.Table:
 
 
 def sessions(output: Output, pieces: pa.Table) -> tuple[pa.Table, Places]:
-    """Pieces in order, with the number of their session: one begins where none before it reaches."""
+    """Pieces in order, with the number of their session: a session begins where no earlier one reaches."""
     groups = numbered(pieces, "tenant_id", *group_names(output))
     starts = column(pieces, "window_start").to_numpy()
     order = np.lexsort((starts, groups))
     pieces, groups, starts = pieces.take(pa.array(order)), groups[order], starts[order]
     ends = column(pieces, "window_end").to_numpy()
-    # The furthest end so far, within a group: ends as ranks, above those of all groups before.
+    # The furthest end so far, within a group: ends as ranks, above those of all previous groups.
     distinct, ranks = np.unique(ends, return_inverse=True)
     furthest = np.maximum.accumulate(groups * len(distinct) + ranks) - groups * len(distinct)
     begins = np.zeros(len(groups), np.bool_)
@@ -174,19 +174,19 @@ def floored(instants: pa.Array, length: int) -> pa.Array:
 
 
 def earlier(instants: pa.Array, amount: pa.Array | int) -> pa.Array:
-    """What lies before all instants is the first."""
+    """Clamped to the first instant."""
     found = pc.subtract(instants, amount)
     return pc.if_else(pc.greater(found, instants), FIRST, found)
 
 
 def later(instants: pa.Array, amount: int) -> pa.Array:
-    """What lies after all instants is the last."""
+    """Clamped to the last instant."""
     found = pc.add(instants, amount)
     return pc.if_else(pc.less(found, instants), LAST, found)
 
 
 def _ends(starts: pa.Array, size_ns: int, step_ns: int) -> pa.Array:
-    """Where windows end. One that begins before all instants has the first as its start, and the end it would have."""
+    """The ends of windows. One that begins before all instants starts at the first, with its regular end."""
     return pc.if_else(pc.equal(starts, FIRST), min(FIRST // step_ns * step_ns + size_ns, LAST), later(starts, size_ns))
 
 

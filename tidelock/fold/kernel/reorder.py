@@ -1,6 +1,6 @@
-"""The reorder buffer: rows wait until all before them must have come, and are then numbered, or counted into windows.
+"""The reorder buffer: rows wait until no earlier row can arrive, and are then numbered, or counted into windows.
 
-A row that waits is an entry with its time; `AT` is the collection that releases it.
+A waiting row is an entry with its time; `AT` is the collection that releases it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tidelock.fold.kernel.watermarks import reached
 from tidelock.tables import GROUP, KEY
 
 ORDINAL = "window_ordinal"
-#: of the greatest sequence whose text is compared as a number; no ledger will have as many events
+#: of the greatest sequence whose text is compared as a number; no ledger will have this many events
 _DIGITS = 17
 #: the collection of a row's release; no declared column can have that name
 AT = "$at"
 
 
 class Released(NamedTuple):
-    """Entries that are given out."""
+    """Entries that are released."""
 
     #: these and others
     rows: pa.Table
@@ -39,7 +39,7 @@ class Released(NamedTuple):
     at: Places
 
     def table(self) -> pa.Table:
-        """They alone, with `AT`."""
+        """Only these, with `AT`."""
         whole = len(self.places) == self.rows.num_rows
         found = self.rows if whole else self.rows.take(pa.array(self.places))
         return found.append_column(AT, pa.array(self.at))
@@ -77,9 +77,9 @@ def held_rows(output: Output, entries: pa.Table) -> pa.Table:
 
 
 def ordered_rows(released: Released, before: Mapping[str, int]) -> pa.Table:
-    """Rows of ordered output, numbered from where their tenant's have come to.
+    """Rows of ordered output, numbered from their tenant's last position.
 
-    They stand in the order of their changes, by source timestamp and key, so that whole rows are moved only once.
+    They are in the order of their changes, by source timestamp and key, so that whole rows are moved only once.
     """
     rows, places, at = released
     tenants = column(rows, "tenant_id").take(pa.array(places)).dictionary_encode()
@@ -101,9 +101,9 @@ def ordered_rows(released: Released, before: Mapping[str, int]) -> pa.Table:
 
 
 def by_key(at: Places, sequences: Places) -> Places:
-    """Where rows are, by release and by the text of their sequence: as numbers of one length, the shorter text first.
+    """Where rows are, by release and by the text of their sequence: as numbers of equal length, the shorter text first.
 
-    Collections are few: sixteen bits numpy sorts by counting.
+    Collections are few: numpy sorts sixteen bits by counting.
     """
     digits = np.floor(np.log10(np.maximum(sequences, 1))).astype(np.int64)
     digits += sequences >= 10 ** np.minimum(digits + 1, _DIGITS)
@@ -113,7 +113,7 @@ def by_key(at: Places, sequences: Places) -> Places:
 
 
 def _in_order(times: Places, sequences: Places, groups: Places | None) -> Places:
-    """Where rows are, by group, time and sequence. They come nearly sorted by sequence, which numpy's sort likes."""
+    """Where rows are, by group, time and sequence. They arrive nearly sorted by sequence, which suits numpy's sort."""
     order: Places = np.argsort(sequences, kind="stable")
     for values in (times, groups):
         if values is not None:
@@ -122,7 +122,7 @@ def _in_order(times: Places, sequences: Places, groups: Places | None) -> Places
 
 
 def _released_at(rows: pa.Table) -> pa.Table:
-    """Rows whose source timestamp is that of their release."""
+    """Rows with the source timestamp of their release."""
     at = rows[AT]
     rows = rows.drop_columns([AT])
     return rows.set_column(rows.column_names.index("source_timestamp"), "source_timestamp", at)
@@ -131,10 +131,10 @@ def _released_at(rows: pa.Table) -> pa.Table:
 def counted(
     output: Output, released: pa.Table, stored: pa.Table, *, drained: bool = False
 ) -> tuple[pa.Table, pa.Table]:
-    """Full windows, and what is open of the groups that have released rows; drained, nothing stays open.
+    """Full windows, and the open windows of groups with released rows; after a drain, nothing stays open.
 
-    `released` are entries with the collections of their release. Of a group one row is stored, always: it has the
-    number of the window that comes next, and what there is of it.
+    `released` are entries with the collections of their release. A group always has one stored row: the number of its
+    next window, and what it contains so far.
     """
     assert output.window is not None
     assert isinstance(output.window.frame, Count)
@@ -178,7 +178,7 @@ def _pieces(output: Output, released: pa.Table, stored: pa.Table, size: int) -> 
 
 
 def _stored_of(groups: pa.Table, stored: pa.Table, name: str, none: int) -> Array:
-    """What is stored in a column of the next window of each group."""
+    """A stored column of the next window of each group."""
     both = pa.concat_tables([table.select(["tenant_id", GROUP]) for table in (stored, groups)]).combine_chunks()
     numbers = numbered(both, "tenant_id", GROUP)
     known = np.full(int(numbers.max()) + 1 if len(numbers) else 0, none, np.int64)
@@ -188,7 +188,7 @@ def _stored_of(groups: pa.Table, stored: pa.Table, name: str, none: int) -> Arra
 
 
 def _following(found: pa.Table, closed: pa.Array, stored: pa.Table) -> pa.Table:
-    """What is stored of each group from then on: the last window that is not full, or an empty one after it."""
+    """The new stored row of each group: the last window that is not full, or an empty one after it."""
     groups, ordinals = numbered(found, "tenant_id", GROUP), column(found, ORDINAL).to_numpy()
     order = np.lexsort((ordinals, groups))
     last = order[Runs(groups[order]).ends]

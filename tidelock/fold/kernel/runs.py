@@ -1,7 +1,7 @@
 """Runs: rows sorted by key and sequence, and running aggregates within each key.
 
-A running sum is one cumulative sum, less what it was where the key began; it may wrap around in between, and wraps
-back. A running maximum doubles its reach: after n passes every row knows the greatest of the 2^n rows up to it.
+A running sum is one cumulative sum minus its value where the key began; it may wrap around in between, and wraps back.
+A running maximum doubles its reach: after n passes every row has the maximum of the 2^n rows up to it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Runs:
         count = len(keys)
         self.first: Flags = np.ones(count, np.bool_)
         self.first[1:] = keys[1:] != keys[:-1]
-        #: place of each key's first row
+        #: position of each key's first row
         self.starts: Places = np.flatnonzero(self.first)
         #: number of each row's run
         self.of: Places = np.cumsum(self.first) - 1
-        #: place of each key's last row
+        #: position of each key's last row
         self.ends: Places = np.append(self.starts[1:], count) - 1 if count else self.starts
         #: rows of the same key before each row
         self._before: Places = np.arange(count) - self.starts[self.of] if count else self.starts
@@ -59,14 +59,14 @@ class Runs:
         return found
 
     def previous(self, values: Array, none: object) -> Array:
-        """The value of the row before, of the same key."""
+        """The value of the previous row of the same key."""
         found = np.empty_like(values)
         found[1:] = values[:-1]
         found[self.starts] = none
         return found
 
     def latest(self, flags: Flags) -> Places:
-        """Place of the last flagged row of the same key up to each row; -1 where there is none."""
+        """Position of the last flagged row of the same key up to each row; -1 if there is none."""
         places = np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))
         return np.where(places >= self.starts[self.of], places, -1)
 
@@ -74,7 +74,7 @@ class Runs:
 def order_of(numbers: Places) -> Places:
     """Where the rows are, sorted by numbers from 0 on; equal ones stay as they are.
 
-    Sixteen bits at a time: those numpy sorts by counting, which takes a fraction of comparing.
+    Sixteen bits at a time: numpy sorts these by counting, which takes a fraction of the time of comparing.
     """
     order: Places = np.argsort(numbers.astype(np.uint16), kind="stable")
     shift = 16

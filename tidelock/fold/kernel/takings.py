@@ -1,8 +1,8 @@
-"""Takings: what outputs take of prepared events, once it is known which of them come too late.
+"""Takings: what outputs take from prepared events, once it is known which of them are late.
 
-Where the events are does not matter: of a small range the driver takes everything, of a large one each worker takes
-from its slice, and takings are put together as they are. So rows become panes where they were prepared, and only rows
-that are given out one by one travel as rows.
+It does not matter where the events are: for a small range the driver takes everything, for a large one each worker
+takes from its slice, and takings are concatenated. So rows become panes where they were prepared, and only rows
+released one by one travel as rows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tidelock.fold.kernel.watermarks import judged
 from tidelock.fold.keys import joined, json_strings, number_strings
 from tidelock.tables import KEY
 
-#: what outputs use of an event beside what is carried
+#: what outputs use of an event besides the carried columns
 ENVELOPE = ("ingress_sequence", "source_timestamp", "tenant_id", "stream", "event_time")
-#: the code of an error row of a window: a value that it can not add up, or has no place for
+#: the code of an error row of a window: a value it cannot sum or represent
 OUT_OF_RANGE = "value_out_of_range"
 
 _COLLECTION = ["stream", "tenant_id", "source_timestamp"]
@@ -44,13 +44,13 @@ _ERRORS = pa.schema(
     }
 )
 
-#: what a column is needed for, and its name
+#: the purpose of a column, and its name
 Need = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Where a range has what outputs need of an event: stream -> need -> column."""
+    """The columns of a range that outputs need: stream -> need -> column."""
 
     places: Mapping[str, Mapping[Need, str]]
     #: every such column
@@ -75,7 +75,7 @@ class Carried:
         return _typed(column(rows, self.places[output.stream]["row", name]), type_)
 
     def misfits(self, output: Output, aggregate: Aggregate, rows: pa.Table) -> pa.Array | None:
-        """Where there is a value that the aggregate can not take; None: every value fits."""
+        """Where there is a value that the aggregate cannot accept; None: every value fits."""
         kind, name = operand(aggregate)
         place = self.places[output.stream].get((f"{kind} misfit", name))
         return None if place is None else column(rows, place)
@@ -92,7 +92,7 @@ def operand(aggregate: Aggregate) -> Need:
 
 
 def misfit_message(aggregate: Aggregate) -> str:
-    """What is said of a value that an aggregate can not take."""
+    """The message for a value that an aggregate cannot accept."""
     room = "number that a double holds" if aggregate.function in PERCENTILES else (
         "number below 10^19 with at most nine decimals"
     )  # fmt: skip
@@ -101,11 +101,11 @@ def misfit_message(aggregate: Aggregate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """What an output takes of some events."""
+    """What an output takes from some events."""
 
-    #: rows that come too late, with the watermark that says so
+    #: late rows, with the watermark that judged them
     late: pa.Table
-    #: error rows, for values that an aggregate leaves out
+    #: error rows, for values that an aggregate ignores
     errors: pa.Table
     #: pieces of windows of time; entries of count windows and ordered output
     rows: pa.Table
@@ -125,7 +125,7 @@ def collections_of(events: pa.Table) -> pa.Table:
 
 
 def together(collections: Sequence[pa.Table]) -> pa.Table:
-    """Those of several slices: one that is cut is one again."""
+    """Those of several slices, merged where a collection was cut."""
     found = pa.concat_tables(collections).group_by(_COLLECTION, use_threads=False)
     return found.aggregate([("earliest", "min"), ("latest", "max")]).rename_columns(
         [*_COLLECTION, "earliest", "latest"]
@@ -133,7 +133,7 @@ def together(collections: Sequence[pa.Table]) -> pa.Table:
 
 
 def take(output: Output, events: pa.Table, judgements: pa.Table, carried: Carried) -> Taking:
-    """What an output takes of events."""
+    """What an output takes from events."""
     rows = events if _only(events, output.stream) else events.filter(pc.equal(events["stream"], output.stream))
     if not output.by_event_time:
         rows = rows.set_column(rows.column_names.index("event_time"), "event_time", rows["source_timestamp"])
@@ -166,12 +166,12 @@ def _entries(output: Output, rows: pa.Table, carried: Carried) -> pa.Table:
         found["ingress_sequence"],
     )
     entries = pa.table(found)
-    # Of panes the group's text is made once they are gathered.
+    # For panes, the group's string is built after aggregation.
     return with_group(output, entries) if isinstance(window.frame, Count) else entries
 
 
 def _errors(output: Output, rows: pa.Table, carried: Carried) -> pa.Table:
-    """One error row for each event with a value that an aggregate leaves out; the first that does is named."""
+    """One error row per event with a value that an aggregate ignores; it names the first such aggregate."""
     aggregates = [] if output.window is None else list(output.window.select.values())
     found = [
         (misfit_message(aggregate), pc.fill_null(misfits, False).to_numpy(False))
@@ -191,14 +191,14 @@ def _errors(output: Output, rows: pa.Table, carried: Carried) -> pa.Table:
 
 
 def late_rows(output: str, late: pa.Table) -> pa.Table:
-    """Late rows as their table has them."""
+    """Late rows in the form of their table."""
     names = pa.repeat(output, late.num_rows)
     keys = joined(json_strings(names), number_strings(column(late, "ingress_sequence")))
     return late.append_column("window", names).append_column(KEY, keys)
 
 
 def _typed(values: pa.Array, wanted: ColumnType | None) -> pa.Array:
-    """Values that travelled as texts, in their type; a path has none."""
+    """Values that travelled as strings, in their type; a path has none."""
     if wanted is None or not pa.types.is_string(values.type) or pa.types.is_string(arrow_type(wanted)):
         return values
     return typed(values, wanted)

@@ -1,8 +1,8 @@
-"""Watermarks: how far time has come for an output and each tenant, which rows are late, and what closes where.
+"""Watermarks: how far time has advanced for an output and each tenant, which rows are late, and what closes where.
 
-Everything is decided collection by collection, and rows know only their collection's: a row is late by the watermark
-before it, and what closes at a moment closes at the first raise to it or beyond it. So it is a running maximum and
-lookups in sorted columns, wherever the rows themselves are.
+Everything is decided per collection, and rows need only their collection's decision: a row is late by the watermark
+before it, and what closes at a given time closes at the first raise to or beyond it. So it takes a running maximum and
+lookups in sorted columns, wherever the rows are.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from tidelock.arrow import column
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs
 
-#: before every instant; also stands for no watermark, which every instant is after
+#: before every instant; also means "no watermark", since every instant is after it
 EARLIEST = -(2**63)
-#: of collections that have late rows, the greatest time that is late, and the watermark
+#: for collections with late rows, the greatest late time and the watermark
 JUDGEMENTS = pa.schema(
     [("tenant_id", pa.string()), ("at", pa.int64()), ("threshold", pa.int64()), ("watermark", pa.int64())]
 )
@@ -29,14 +29,14 @@ RAISES = pa.schema([("tenant_id", pa.string()), ("at", pa.int64()), ("mark", pa.
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where an output stands for a tenant: what is stored of it."""
+    """The stored progress of an output for a tenant."""
 
-    #: None: no row has come, or it goes by arrival
+    #: None: no row has arrived, or it is by arrival
     watermark: int | None = None
     max_timestamp_seen: int | None = None
-    #: greatest end that drains have closed: what lies before it comes too late
+    #: greatest end closed by drains: rows before it are late
     closed_through: int | None = None
-    #: source timestamp of the last row, whatever became of it
+    #: source timestamp of the last row, late or not
     last_row_at: int = 0
     buffer_size: int = 0
     late_dropped_count: int = 0
@@ -46,9 +46,9 @@ class Standing:
 
 @dataclass(slots=True)
 class Progress:
-    """What a range, or a control event, does to an output's standings."""
+    """The effect of a range or a control event on an output's progress."""
 
-    #: by tenant; one that is not there has none
+    #: by tenant; missing ones have none
     before: Mapping[str, Standing]
     #: of the tenants that have rows
     after: dict[str, Standing] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Progress:
             self.after[tenant] = replace(standing, **{name: getattr(standing, name) + sign * count})
 
     def drained(self, ends: Mapping[str, int]) -> None:
-        """Remember how far a drain has closed."""
+        """Record how far a drain has closed."""
         for tenant, end in ends.items():
             standing = self.standing(tenant)
             known = standing.closed_through
@@ -81,7 +81,7 @@ class Progress:
 
 
 class _Collections:
-    """The collections of one stream, in the order of tenants and source timestamps, and where each tenant begins."""
+    """The collections of one stream, by tenant and source timestamp, and where each tenant begins."""
 
     def __init__(self, collections: pa.Table, before: Mapping[str, Standing]) -> None:
         tenants = column(collections, "tenant_id").dictionary_encode()
@@ -99,7 +99,7 @@ class _Collections:
         return found
 
     def known(self, name: str) -> Places:
-        """What is stored of each tenant; what is not lies before every instant."""
+        """The stored values of each tenant; missing ones are before every instant."""
         found = [getattr(standing, name) for standing in self.standings]
         return np.array([EARLIEST if value is None else value for value in found], np.int64)
 
@@ -107,7 +107,7 @@ class _Collections:
         return pa.array(self.tenants, pa.string()).take(pa.array(self.of[rows]))
 
     def after(self, raised: Flags, seen: Places, watermarks: Places | None) -> dict[str, Standing]:
-        """What each tenant has after its last collection."""
+        """The values of each tenant after its last collection."""
         ends = self.runs.ends
         counts = np.add.reduceat(raised.astype(np.int64), self.runs.starts) if len(ends) else ends
         marks = [None] * len(ends) if watermarks is None else _instants(watermarks[ends])
@@ -127,9 +127,9 @@ class _Collections:
 
 
 def advanced(collections: pa.Table, before: Mapping[str, Standing], tolerance_ns: int | None) -> Progress:
-    """What collections of one stream, with `tenant_id`, `source_timestamp`, `earliest` and `latest`, do.
+    """The effect of collections of one stream, with `tenant_id`, `source_timestamp`, `earliest` and `latest`.
 
-    Without a tolerance time goes by arrival: every row has the time of its collection, so that none is late.
+    Without a tolerance, time is by arrival: every row has the time of its collection, so that none is late.
     """
     if tolerance_ns is not None:
         collections = collections.filter(pc.is_valid(collections["latest"]))
@@ -150,7 +150,7 @@ def _by_arrival(found: _Collections, before: Mapping[str, Standing]) -> Progress
 def _by_event_time(found: _Collections, before: Mapping[str, Standing], tolerance_ns: int) -> Progress:
     """Rows are judged by the watermark before their collection, and then raise it together.
 
-    The latest row of a collection is enough: if that one is late, or drained, so are the others.
+    Checking the latest row of a collection is enough: if it is late, or drained, so are the others.
     """
     closed, stored = found.known("closed_through")[found.of], found.known("max_timestamp_seen")[found.of]
     latest = found.values("latest")
@@ -159,7 +159,7 @@ def _by_event_time(found: _Collections, before: Mapping[str, Standing], toleranc
     seen_before = np.maximum(found.runs.previous(seen, EARLIEST), stored)
     marks, marks_before = (_behind(times, tolerance_ns) for times in (seen, seen_before))
     raised: Flags = (marks > marks_before) | ((seen_before == EARLIEST) & (seen > EARLIEST))
-    # Before the first watermark nothing is late but what a drain has closed.
+    # Before the first watermark, only rows before a drain are late.
     thresholds = np.maximum(marks_before, np.where(closed > EARLIEST, closed - 1, EARLIEST))
     late = np.flatnonzero((found.values("earliest") <= thresholds) & (thresholds > EARLIEST))
     unknown = (seen_before == EARLIEST)[late]
@@ -168,7 +168,7 @@ def _by_event_time(found: _Collections, before: Mapping[str, Standing], toleranc
     places = np.flatnonzero(raised)
     raises = _table(RAISES, found.named(places), found.at[places], marks[places])
     after = found.after(raised, seen, np.where(seen == EARLIEST, EARLIEST, marks))
-    # A watermark as early as can be is one.
+    # The earliest possible watermark is still a watermark.
     clamped = {
         tenant: replace(standing, watermark=EARLIEST)
         for tenant, standing in after.items()
@@ -178,7 +178,7 @@ def _by_event_time(found: _Collections, before: Mapping[str, Standing], toleranc
 
 
 def _behind(times: Places, tolerance_ns: int) -> Places:
-    """Watermarks of the latest times, none before what 64 bits hold."""
+    """Watermarks of the latest times, clamped to 64 bits."""
     found: Places = np.where(times < EARLIEST + tolerance_ns, EARLIEST, times - tolerance_ns)
     return found
 
@@ -193,9 +193,9 @@ def _table(schema: pa.Schema, *columns: pa.Array | Array) -> pa.Table:
 
 
 def judged(rows: pa.Table, judgements: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Rows that are in time, and late ones with the watermark that they were judged by and the reason.
+    """Rows in time, and late rows with the watermark that judged them and the reason.
 
-    Rows of collections that have no judgement are in time.
+    Rows of collections without a judgement are in time.
     """
     suspects, places = _suspects(rows, judgements)
     late = np.zeros(rows.num_rows, np.bool_)
@@ -208,7 +208,7 @@ def judged(rows: pa.Table, judgements: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _suspects(rows: pa.Table, judgements: pa.Table) -> tuple[Places, Places]:
-    """The rows that are of a collection that is judged, and the judgement of each."""
+    """The rows whose collection is judged, and the judgement of each."""
     known, at = np.unique(column(judgements, "at").to_numpy(), return_inverse=True)
     times = column(rows, "source_timestamp").to_numpy()
     if not len(known) or not len(times):
@@ -236,9 +236,9 @@ def _told(late: pa.Table, judgements: pa.Table) -> pa.Table:
 
 
 def reached(raises: pa.Table, tenants: pa.Array, moments: pa.Array) -> pa.Array:
-    """The source timestamps at which tenants' watermarks reached moments; null: they did not yet.
+    """The source timestamps at which tenants' watermarks reached given times; null: not yet.
 
-    Tenants and moments are one number each, so that what is looked for is found in one sorted column.
+    Each pair of tenant and time is one number, so that one sorted column can be searched.
     """
     if not raises.num_rows or not len(moments):
         return pa.nulls(len(moments), pa.int64())
@@ -255,7 +255,7 @@ def reached(raises: pa.Table, tenants: pa.Array, moments: pa.Array) -> pa.Array:
 
 
 def _numbers_of(texts: pa.Array, names: pa.Array) -> Places:
-    """The number of each text among names; -1: it is none of them."""
+    """The number of each string among names; -1: it is not among them."""
     encoded = texts.dictionary_encode()
     known = pc.fill_null(pc.index_in(encoded.dictionary, value_set=names), -1)
     found: Places = known.to_numpy().astype(np.int64)[encoded.indices.to_numpy()]
@@ -263,6 +263,6 @@ def _numbers_of(texts: pa.Array, names: pa.Array) -> Places:
 
 
 def arrived(times: pa.Array, moments: pa.Array) -> pa.Array:
-    """The first of some times, in ascending order, at or after each moment; null: none is."""
+    """The first of some ascending times at or after each given time; null: there is none."""
     places = pc.search_sorted(times, moments, side="left").cast(pa.int64())
     return times.take(pc.if_else(pc.less(places, len(times)), places, None))

@@ -1,6 +1,6 @@
 """Definitions that change, and tables that are checked.
 
-In come the definitions that are wanted and the catalog of those by which the tables were made; out go a shadow, folded
-from the first event on beside the tables that are read, and the swap that puts it in their place at a control event.
-Nothing here decides how an event is folded: a shadow folds with the same folder as the tables.
+In come the wanted definitions and the catalog of those that the tables follow; out go a shadow, folded from the first
+event alongside the live tables, and the swap that replaces them at a control event. Nothing here decides how an event
+is folded: a shadow folds with the same folder as the tables.
 """

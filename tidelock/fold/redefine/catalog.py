@@ -1,4 +1,4 @@
-"""The catalog: by which definitions the tables were made and what they look like."""
+"""The catalog: the definitions that the tables follow, and the shape of the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelock.where.sql import literal
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What the tables are made by."""
+    """The definitions that the tables follow."""
 
     version: int
     definitions: Definitions
@@ -38,7 +38,7 @@ def read_catalog(store: Store) -> Catalog | None:
 
 
 def _made(definitions: Definitions, tables: Mapping[str, Table]) -> Definitions:
-    """What has tables. A version that did not fold windows yet has left some that were declared and not made."""
+    """Definitions with tables. An old version that did not fold windows has left some declared without tables."""
     streams = {
         name: replace(stream, ordered=stream.ordered and f"{name}_ordered" in tables)
         for name, stream in definitions.streams.items()
@@ -63,16 +63,16 @@ def write_catalog_sql(version: int, definitions: Definitions, tables: Iterable[T
 
 
 def unit_hashes(definitions: Definitions) -> dict[str, str]:
-    """The hash of everything that decides what rows a definition makes, by path.
+    """The hash of everything that affects the rows of a definition, by path.
 
-    A stream's columns decide which events its meters see. Whether changes are recorded decides no row.
+    A stream's columns affect which events its meters see. Whether changes are recorded does not affect rows.
     """
     streams = {
         f"streams.{name}": _stream_hash(stream, timing_form(definitions, name))
         for name, stream in definitions.streams.items()
     }
     meters = {
-        # Events have one error row of a name: where the stream tells one of their time, a meter of that name has none.
+        # Events have one error row per name: if the stream reports their time, a meter of that name reports nothing.
         f"meters.{name}": _meter_hash(
             meter,
             definitions.streams.get(meter.stream),
@@ -92,7 +92,9 @@ def unit_hashes(definitions: Definitions) -> dict[str, str]:
 
 
 def timing_form(definitions: Definitions, stream: str) -> dict[str, object] | None:
-    """All that decides which time a stream's events have: what it declares, and others whose messages they may have."""
+    """Everything that affects the time of a stream's events: its declaration, and those of streams whose messages they
+    may carry.
+    """
     if stream not in definitions.timed:
         return None
     return {name: _time_form(timed) for name, timed in sorted(definitions.timed.items())}
@@ -105,14 +107,14 @@ def changed_units(before: Mapping[str, str], definitions: Definitions) -> list[s
 
 
 def changed_definitions(before: Definitions, after: Definitions) -> list[str]:
-    """The same, and those of which only that changed whether their changes are recorded."""
+    """The same, and those for which only the recording of changes was switched."""
     was, now = _lives(before), _lives(after)
     flipped = {path for path in {*was, *now} if was.get(path) != now.get(path)}
     return sorted({*changed_units(unit_hashes(before), after), *flipped})
 
 
 def check_columns(before: Definitions, after: Definitions) -> None:
-    """Columns of a stream may only be added: what was recorded under the old ones must still be read the same."""
+    """Columns of a stream can only be added: events recorded under the old ones must still be read the same."""
     for name, old in before.streams.items():
         new = after.streams.get(name)
         if new is None:
@@ -156,12 +158,12 @@ def _window_hash(window: Window, stream: Stream | None, timing: object) -> str:
 
 
 def _columns_form(stream: Stream | None) -> dict[str, object] | None:
-    """What decides which events of a stream are seen."""
+    """What affects which events of a stream are seen."""
     return None if stream is None else {"key": list(stream.key), "columns": stream.canonical()["columns"]}
 
 
 def _hash(form: dict[str, object], timing: object) -> str:
-    """Definitions without event time have the hashes they had before there was any."""
+    """Definitions without event time keep the hashes they had before event time existed."""
     return canonical_hash(form if timing is None else form | {"timing": timing})
 
 

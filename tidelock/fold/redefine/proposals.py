@@ -1,4 +1,4 @@
-"""Proposals: definitions on their way into the ledger, and those in it that are yet to hold."""
+"""Proposals: definitions on their way into the ledger, and those in it that do not apply yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidelock.fold.store import Store
 
 
 def check_definitions(store: Store, wanted: Definitions, *, rebuild: bool) -> None:
-    """Refuse definitions that cannot be folded by, before anyone has waited for Spark. The runner looks again."""
+    """Refuse definitions that cannot be folded, before waiting for Spark. The runner checks again."""
     catalog = read_catalog(store)
     settled = ledger_end(store) == 0 or pending_definitions(store, store.position())
     store.rollback()
@@ -35,23 +35,23 @@ def check_definitions(store: Store, wanted: Definitions, *, rebuild: bool) -> No
 
 
 def refusal(names: str) -> SettingsError:
-    """What is said where definitions may not be proposed."""
+    """The error if definitions may not be proposed."""
     return SettingsError(
         f"{names} changed since the tables were built; rebuild them with `tidelock replay`, or restore the definitions"
     )
 
 
 def pending_definitions(store: Store, position: int) -> list[Definitions]:
-    """The definitions that events after this position will bring, one after another."""
+    """The definitions that events after this position will apply, one after another."""
     events = [data for data in control_events(store, position) if data.get("type") == "definition"]
     return [parse_definitions(data["definitions"], eventtime_types=None) for data in reversed(events)]
 
 
 def definition_event(plan: Plan) -> dict[str, Any]:
-    """The control event that makes a plan hold; the filters in it are texts, so its numbers are exact.
+    """The control event that applies a plan; the filters in it are strings, so its numbers are exact.
 
-    It decides by what was asked for only: what has changed is told by comparing, when it is read. What it tells of
-    changes is for the first of a ledger, as what held before that one is in no event.
+    Only the wanted definitions matter: what has changed is found by comparing when it is read. Its list of changes is
+    for the first one of a ledger, because the definitions before that are in no event.
     """
     event = {"type": "definition", "definitions": plan.definitions.canonical(), "rebuild": list(plan.asked)}
     if plan.before is not None:

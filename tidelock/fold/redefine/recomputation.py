@@ -1,4 +1,4 @@
-"""Recomputation: the tables folded anew from the ledger, in a place of their own, and compared with those stored."""
+"""Recomputation: the tables folded again from the ledger, in a separate schema, and compared with the stored ones."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tidelock.spark.runtime import Spark
 from tidelock.tables import KEY, SCHEMA, Table
 
 CHECK = Place("tidelock_check", "fold:check:")
-#: of each table so many rows that differ are told of
+#: differing rows reported per table
 _SHOWN_MAX = 20
 
 _LEASE = int.from_bytes(b"tidechck")
 
 
 class Mismatch(msgspec.Struct, frozen=True, rename="camel"):
-    """A value that is not what the ledger gives."""
+    """A value that differs from what the ledger gives."""
 
     table: str
     tenant_id: str
     key: str
     #: None: the whole row is missing, or should not be there
     column: str | None
-    #: as Postgres writes it; of a whole row its columns, as JSON
+    #: as Postgres writes it; for a whole row its columns, as JSON
     stored: str | None
     recomputed: str | None
 
@@ -51,14 +51,14 @@ class Mismatch(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Recomputation(msgspec.Struct, frozen=True, rename="camel"):
-    """What came out of it."""
+    """The result."""
 
     ok: bool
     #: everything up to here was folded
     through_sequence: int
     #: rows compared
     rows: int
-    #: rows that differ, some of which are told of
+    #: differing rows, some of which are reported
     differing: int
     differences: list[Mismatch]
 
@@ -82,9 +82,9 @@ def recompute(
     stop: threading.Event,
     progress: Callable[[int, int], None],
 ) -> Recomputation | None:
-    """Fold by the definitions the tables are made by, those named or all, and compare. None: told to stop.
+    """Fold by the definitions that the tables follow, those named or all, and compare. None: told to stop.
 
-    The fold goes on meanwhile. Whatever an earlier recomputation left behind is removed first, this one's at the end.
+    The fold continues meanwhile. Leftovers of an earlier recomputation are removed first, its own at the end.
     """
     with database.connect_sync(name="tidelock recompute") as connection:
         if not leases.hold(connection, _LEASE):
@@ -138,7 +138,7 @@ class _Attempt:
         """None: told to stop, or the definitions have changed meanwhile."""
         if not self._catch_up(self._store.position()) or not self._catch_up(self._store.position()):
             return None
-        # The fold waits from here on, until the snapshot that is compared has been taken.
+        # From here the fold waits until the snapshot for the comparison has been taken.
         through = self._hold_fold()
         if _catalog(self._store).version != self._catalog.version or not self._catch_up(through):
             return None
@@ -150,7 +150,7 @@ class _Attempt:
             try:
                 compared = [_compare(connection, table, scope) for table, scope in self._scopes(everything)]
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
-                # Tables have got another shape since, which snapshots do not go back behind.
+                # Tables have changed shape since, which a snapshot does not hide.
                 if _catalog(self._store).version == self._catalog.version:
                     raise
                 return None
@@ -168,12 +168,12 @@ class _Attempt:
         return True
 
     def _hold_fold(self) -> int:
-        """Keep the fold from going on; says where it is."""
+        """Pause the fold; returns its position."""
         found = self._store.query(f"SELECT sequence FROM cursors WHERE name = '{CURSOR}' FOR UPDATE")
         return int(found["sequence"][0].as_py())
 
     def _scopes(self, everything: bool) -> list[tuple[Table, str]]:
-        """A check of everything looks at every row, of whatever meter or stream it says it is."""
+        """A check of everything compares every row, even of unknown meters or streams."""
         if everything:
             return [(table, "TRUE") for table in self._shadow.tables.values()]
         found = scopes(self._shadow.plan, self._shadow.tables)
@@ -198,7 +198,7 @@ def _remove(connection: psycopg.Connection[Any]) -> None:
 
 
 def _compare(connection: psycopg.Connection[Any], table: Table, scope: str) -> _Compared:
-    """Every column and the state. Not the source timestamps: those also tell when definitions changed a row."""
+    """Every column and the state. Not the source timestamps: they also reflect when definitions changed a row."""
     values = ", ".join(f"{statements.quoted(name)}::text" for name in table.stored)
     key = statements.quoted(KEY)
     sides = [
@@ -213,7 +213,7 @@ def _compare(connection: psycopg.Connection[Any], table: Table, scope: str) -> _
         f"SELECT tenant_id, key, stored.texts, recomputed.texts FROM {joined} WHERE {differ} "
         f"ORDER BY tenant_id, key LIMIT {_SHOWN_MAX}"
     )
-    # Rolled back, it lets go of the table: a swap waits for one comparison, not for all of them.
+    # The rollback releases the table: a swap waits for one comparison, not for all of them.
     with connection.transaction(force_rollback=True):
         row = connection.execute(counts.encode()).fetchone()
         assert row is not None, "counts always have a row"

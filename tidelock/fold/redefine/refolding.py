@@ -1,7 +1,7 @@
-"""Refolding: the changes of some tables made again from the ledger's first event on, where they are not kept any more.
+"""Refolding: recomputes expired changes of some tables from the ledger's first event on.
 
-They are made by the definitions of now, in a place of their own. Before these held, a table had other rows and other
-changes, which is refused: better nothing than something that never was.
+They are computed by the current definitions, in a separate schema. Before these applied, a table had other rows and
+other changes, so that is refused: better nothing than something that never was.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelock.spark.runtime import Spark
 from tidelock.tables import SCHEMA
 
 REPLAYED = Place("tidelock_replayed", "fold:replayed:")
-#: apart from the tables, which may have any name: readers look for the log by its own
+#: separate from the tables, which may have any name: readers find the log by its name
 LOG_SCHEMA = "tidelock_replayed_log"
 
 _LEASE = int.from_bytes(b"tiderply")
@@ -61,9 +61,9 @@ class Refolding:
 
 @contextmanager
 def refolding(database: Database, since: Mapping[str, int], through: int) -> Iterator[Refolding]:
-    """For tables, each with the sequence after which its changes are needed. Raises Unreachable where it cannot be.
+    """For tables, each with the sequence after which its changes are needed. Raises Unreachable if it is not possible.
 
-    Whatever an earlier one left behind is removed first, this one's at the end.
+    Leftovers of an earlier one are removed first, its own at the end.
     """
     with database.connect_sync(name="tidelock refold") as connection:
         if not leases.hold(connection, _LEASE):
@@ -81,13 +81,13 @@ def refolding(database: Database, since: Mapping[str, int], through: int) -> Ite
 
 
 def read_refolded(connection: psycopg.Connection[Any]) -> None:
-    """Let a reader of changes have those folded anew, to the end of its transaction."""
+    """Let a reader of changes see the recomputed ones until the end of its transaction."""
     path = f"SELECT set_config('search_path', '{LOG_SCHEMA}, ' || current_setting('search_path'), true)"
     connection.execute(path.encode())
 
 
 def _plan(store: Store, since: Mapping[str, int]) -> Plan:
-    # Catalog and cursor of one moment.
+    # A consistent catalog and cursor.
     store.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     catalog = read_catalog(store)
     if catalog is None:
@@ -102,7 +102,7 @@ def _plan(store: Store, since: Mapping[str, int]) -> Plan:
 
 
 def _changes_of_definitions(store: Store, through: int) -> Iterator[tuple[int, list[str] | None]]:
-    """Sequences at which definitions were changed, and which; None: nobody knows."""
+    """Sequences at which definitions changed, and which; None: unknown."""
     before: Definitions | None = None
     for sequence, data in definition_events(store, through):
         after = parse_definitions(data["definitions"], eventtime_types=None)

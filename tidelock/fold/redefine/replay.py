@@ -1,4 +1,4 @@
-"""Replay: definitions are folded anew from sequence 1, beside the tables that are read, and take over at an event."""
+"""Replay: definitions are folded again from sequence 1, alongside the live tables, and take over at an event."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tidelock.spark.runtime import Spark
 
 
 def plan_replay(catalog: Catalog, wanted: Definitions, names: Iterable[str]) -> Plan:
-    """What to fold anew: the definitions named, or all that changed where none is named."""
+    """What to rebuild: the named definitions, or all that changed if none is named."""
     check_columns(catalog.definitions, wanted)
     changed = changed_units(catalog.hashes, wanted)
     known = sorted({*catalog.hashes, *unit_hashes(wanted)})
     asked = paths(names, known)
-    # The definitions change together: one that changed cannot be left behind by replaying another.
+    # The definitions change together: replaying one must not leave out another that changed.
     return Plan(wanted, tuple(sorted({*changed, *asked})), asked, before=catalog.definitions)
 
 
@@ -39,9 +39,9 @@ def build(
     progress: Callable[[int, int], None],
     elsewhere: RangeReader | None = None,
 ) -> int | None:
-    """Build the shadow, then record the event at which it takes over; its sequence. None: told to stop.
+    """Build the shadow, then record the event at which it takes over; returns its sequence. None: told to stop.
 
-    Raises ShadowGone when another change comes between.
+    Raises ShadowGone if another change intervenes.
     """
     shadow = Shadow(spark, database, plan, elsewhere=elsewhere)
     pace = Pace(range_events_start, range_events_max)
@@ -66,7 +66,7 @@ def build(
 
 
 def await_fold(position: Callable[[], int], sequence: int, stop: threading.Event, pause_s: float = 0.2) -> bool:
-    """Wait until the fold that runs has passed a sequence; False: told to stop before."""
+    """Wait until the running fold has passed a sequence; False: told to stop before."""
     while position() < sequence:
         if stop.wait(pause_s):
             return False
@@ -74,7 +74,7 @@ def await_fold(position: Callable[[], int], sequence: int, stop: threading.Event
 
 
 def paths(names: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Paths of the definitions that are named, with or without their kind."""
+    """Paths of the named definitions, with or without their kind."""
     found: set[str] = set()
     for name in names:
         own = {path for path in known if path == name or path.partition(".")[2] == name}

@@ -1,7 +1,7 @@
-"""The shadow: tables of changed definitions, built from sequence 1 beside those that are read, until they take over.
+"""The shadow: tables of changed definitions, built from sequence 1 alongside the live ones, until they take over.
 
-It lives in a schema of its own with a cursor of its own, so it survives a crash, and any process may go on with it.
-What belongs to a plan is known by the scopes of its definitions: which rows of the tables they make.
+It has its own schema and cursor, so it survives a crash, and any process can continue it. The rows that belong to a
+plan are known by the scopes of its definitions.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tidelock.tables import (
 )
 from tidelock.where.sql import literal
 
-#: codes of the error rows that streams and windows make; the others are made by meters
+#: codes of error rows of streams and windows; the others come from meters
 _STREAM_CODES = ("invalid_column", "invalid_event_time", "future_event_time")
 _WINDOW_CODES = (OUT_OF_RANGE,)
 
-#: kinds of definitions that make the tables that several share
+#: kinds of definitions that contribute to shared tables
 _MAKERS = {
     COUNTERS.name: ("meters",),
     COUNTER_GROUPS.name: ("meters",),
@@ -47,24 +47,24 @@ _MAKERS = {
     LATE_ROWS.name: ("windows", "streams"),
 }
 
-#: number of the advisory lock under which shadows are made and given up
+#: number of the advisory lock under which shadows are created and dropped
 _MAKING = int.from_bytes(b"tideshad")
 
 
 class ShadowGone(TidelockError):
-    """Another change of definitions was begun and took the shadow's place, or this one has taken over already."""
+    """Another change of definitions has replaced the shadow, or this one has already taken over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tables are built beside those that are read."""
+    """Where tables are built alongside the live ones."""
 
     schema: str
-    #: how the names of its cursors begin; no reader of changes waits for cursors of `fold:`
+    #: prefix of its cursors; pruning of changes does not wait for cursors of `fold:`
     cursors: str
 
     def drop(self) -> list[str]:
-        """Statements that leave nothing of it."""
+        """Statements that remove all of it."""
         prefix = literal(STRING, self.cursors)
         return [
             f"DROP SCHEMA IF EXISTS {statements.quoted(self.schema)} CASCADE",
@@ -80,11 +80,11 @@ class Plan:
     """A change of definitions."""
 
     definitions: Definitions
-    #: paths of those whose rows are made anew or removed, with others that share keys of error rows with them
+    #: paths of those whose rows are rebuilt or removed, with others that share keys of error rows with them
     units: tuple[str, ...]
-    #: those among them that somebody asked for, changed or not
+    #: those among them that were requested, changed or not
     asked: tuple[str, ...] = ()
-    #: what it changes, where somebody proposes it
+    #: what it changes, if it is a proposal
     before: Definitions | None = None
 
     def __post_init__(self) -> None:
@@ -92,20 +92,20 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Names the shadow that is built for it."""
+        """The name of its shadow."""
         return canonical_hash({"definitions": self.definitions.canonical(), "units": list(self.units)})[:16]
 
     def names(self, kind: str) -> list[str]:
         return [path.removeprefix(f"{kind}.") for path in self.units if path.startswith(f"{kind}.")]
 
     def subset(self) -> Definitions:
-        """What has to be folded for it."""
+        """The definitions to fold for it."""
         meters = {name: m for name in self.names("meters") if (m := self.definitions.meters.get(name)) is not None}
         windows = {name: w for name in self.names("windows") if (w := self.definitions.windows.get(name)) is not None}
         own = set(self.names("streams"))
         read = {meter.stream for meter in meters.values()} | {window.stream for window in windows.values()}
         streams = {
-            # One that is only read needs no ordered output.
+            # A stream that is only read needs no ordered output.
             name: stream if name in own else replace(stream, ordered=False)
             for name, stream in self.definitions.streams.items()
             if name in own | read
@@ -114,7 +114,7 @@ class Plan:
 
 
 class Shadow:
-    """The shadow of one plan. One that is there already is gone on with."""
+    """The shadow of one plan. An existing one is continued."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Shadow:
         elsewhere: RangeReader | None = None,
         log: Log | None = None,
     ) -> None:
-        """`log`: where changes are recorded; without one they are not."""
+        """`log`: where changes are recorded; if None, they are not."""
         self.plan = plan
         self.place = place
         self.store = Store(database, place.schema, f"{place.cursors}{plan.name}", log)
@@ -154,7 +154,7 @@ class Shadow:
         return found
 
     def pass_by(self, event: Range) -> None:
-        """Fold the control event that it is to take over at: windows by arrival may end there. Raises CursorMoved."""
+        """Fold the control event at which it takes over: windows by arrival may end there. Raises CursorMoved."""
         if self.plan.units and self.position == event.lo:
             self._folder.control(event)
             self.position = event.hi
@@ -164,7 +164,7 @@ class Shadow:
         return self.position == through or not self.plan.units
 
     def look_again(self) -> None:
-        """Where it is, after another process has worked on it. Raises ShadowGone."""
+        """Its position, after another process has worked on it. Raises ShadowGone."""
         found = self._cursor()
         self.store.rollback()
         if found is None:
@@ -172,14 +172,14 @@ class Shadow:
         self.position = found
 
     def begin_anew(self) -> None:
-        """Give up what was built."""
+        """Drop what was built."""
         self.position = self._prepare(anew=True)
 
     def close(self) -> None:
         self.store.close()
 
     def _prepare(self, *, anew: bool = False) -> int:
-        """Make the tables, unless a shadow of this very plan is there already; says how far they are."""
+        """Create the tables, unless a shadow of this plan exists; returns their position."""
         self.store.execute(f"SELECT pg_advisory_xact_lock({_MAKING})")
         position = None if anew else self._cursor()
         if position is None:
@@ -228,9 +228,9 @@ def _with_namesakes(units: Sequence[str], definitions: Definitions) -> tuple[str
 
 
 def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
-    """The tables that have rows of a plan's units, each with the condition that these rows meet."""
+    """The tables with rows of a plan's units, each with the condition that selects these rows."""
     meters, streams, windows = plan.names("meters"), plan.names("streams"), plan.names("windows")
-    # A window may be called like a stream's ordered output, where that stream has none.
+    # A window may have the name of a stream's ordered output, if that stream has none.
     ordered = [name for stream in streams if _is_ordered(tables.get(name := f"{stream}_ordered"))]
     own = [table for name in (*windows, *ordered) for table in (name, f"{name}$open", f"{name}$held")]
     codes, of_windows = _either("code", _STREAM_CODES), _either("code", _WINDOW_CODES)
@@ -246,7 +246,7 @@ def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
 
 
 def makes(path: str, table: str) -> bool:
-    """Whether a definition makes rows of a table, if there is such a definition; of some it is said that do not."""
+    """Whether a definition has rows in a table, if it exists."""
     kind, _, name = path.partition(".")
     if table in _MAKERS:
         return kind in _MAKERS[table]

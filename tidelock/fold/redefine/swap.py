@@ -1,6 +1,6 @@
 """The swap: at a definition control event the tables become those of the new definitions, in one transaction.
 
-Whoever reads sees the old rows until it is committed and the new ones after. Only what differs becomes a change.
+Readers see the old rows until it is committed and the new ones after. Only what differs becomes a change.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidelock.fold.store import Store
 from tidelock.fold.windows.due import write_due_sql
 from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, SCHEMA, WATERMARKS, Table, tables_of
 
-#: whoever asks for a table that the swap waits for waits behind it: it gives up, and is tried again
+#: readers of a table that the swap waits for queue up after it, so it gives up and retries
 _LOCK_S = 2
 
 
 def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Folder) -> Catalog:
-    """Give the tables what the shadow has, which must be complete through the control event. Raises CursorMoved.
+    """Give the tables the rows of the shadow, which must be complete through the control event. Raises CursorMoved.
 
-    The folder by the definitions until now tells what the event does to windows that stay as they are.
+    The folder of the previous definitions computes the effect of the event on unchanged windows.
     """
     definitions = shadow.plan.definitions
     built = shadow.tables
@@ -43,7 +43,7 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Fold
     unchanged = set(catalog.definitions.windows) - set(shadow.plan.names("windows"))
     passed = list(folder.controlled(at, unchanged))
     found = differences(store, shadow, catalog.tables, at.source_timestamp)
-    # From here on readers of the tables that get another shape wait: the long work is done.
+    # From here on readers of tables that change shape wait: the long work is done.
     store.execute(f"SET LOCAL lock_timeout = '{_LOCK_S}s'")
     for statement in reshape(catalog.tables, tables):
         store.execute(statement)
@@ -58,7 +58,7 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Fold
 
 
 def _watched(outcomes: Iterable[Outcome], before: Definitions, after: Definitions) -> list[Outcome]:
-    """Without the changes of what nobody may watch; for what is removed, that is as it was."""
+    """Without changes that are not recorded; for removed definitions, as before."""
     meters = [name for name, meter in {**before.meters, **after.meters}.items() if not meter.live]
     streams = {**before.streams, **after.streams}
     unwatched = {table for stream in streams.values() if not stream.live for table in stream.tables}
@@ -78,10 +78,10 @@ def _watched(outcomes: Iterable[Outcome], before: Definitions, after: Definition
 
 
 def differences(store: Store, shadow: Shadow, before: Mapping[str, Table], source_timestamp: int) -> list[Outcome]:
-    """What to do to the tables, which still have the shape of `before`: all of it at one source timestamp.
+    """The outcomes for the tables, which still have the shape of `before`, all at one source timestamp. Of removed
+    definitions, whose tables are not in the shadow, every row is removed.
 
-    Of removed definitions, whose tables are not in the shadow, every row goes. What only the fold reads is just dropped
-    then, and made anew when its shape changes.
+    Internal tables are just dropped, and recreated when their shape changes.
     """
     tables = {**before, **shadow.tables}
     return [
@@ -92,7 +92,7 @@ def differences(store: Store, shadow: Shadow, before: Mapping[str, Table], sourc
 
 
 def _present(table: Table, before: Mapping[str, Table]) -> Table | None:
-    """The table as it is; None: there is none whose rows could stay."""
+    """The table as it is; None: there is none whose rows could be kept."""
     known = before.get(table.name)
     return None if table.internal and known != table else known
 
@@ -112,7 +112,7 @@ def _difference(
 
 
 def _kept(table: Table, before: Table) -> Table:
-    """The table with those of its columns that it has already."""
+    """The table with only its existing columns."""
     shared = {name: type_ for name, type_ in table.columns.items() if before.columns.get(name) == type_}
     return Table(table.name, shared, table.key, table.state)
 
@@ -141,7 +141,7 @@ def _differing(main: str | None, other: str | None) -> str:
 
 
 def _padded(table: Table, rows: pa.Table) -> pa.Table:
-    """Stored rows with nulls for the columns that are new."""
+    """Stored rows with nulls for new columns."""
     for name, type_ in table.stored.items():
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, arrow_type(type_)))
@@ -149,7 +149,7 @@ def _padded(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def _versions(keys: pa.Table, new: pa.Table, source_timestamp: int) -> pa.Table:
-    """One version per key: the new row, or its end."""
+    """One version per key: the new row, or its removal."""
     found = keys.join(
         new.drop_columns(["source_timestamp"]).append_column("found", pa.repeat(True, new.num_rows)),
         keys=["tenant_id", KEY],

@@ -21,7 +21,7 @@ _BOOLEAN = ColumnType("boolean")
 
 
 class Carrying:
-    """Makes the carried columns of some outputs."""
+    """Builds the carried columns of some outputs."""
 
     def __init__(
         self, outputs: Sequence[Output], slots: Slots, calculated: Mapping[str, Mapping[str, Calculation]]
@@ -41,7 +41,7 @@ class Carrying:
         return [f"{by_stream(sqls, type_)} AS {name}" for name, (type_, sqls) in self._columns.items()]
 
     def kernel(self) -> Carried:
-        """What the kernel has to know of them."""
+        """Their description for the kernel."""
         return Carried(self._places, tuple(self._columns))
 
     def _needed(self, output: Output, reading: Reading) -> Iterator[tuple[Need, ColumnType, str]]:
@@ -78,7 +78,7 @@ class Carrying:
             case "number":
                 yield need, DOUBLE, f"CAST({value} AS DOUBLE)"
             case "text" if type_ == DOUBLE:
-                # Java before 19 writes some with other digits: the kernel counts them by their bits.
+                # Java before 19 formats some differently: the kernel counts them by their bits.
                 yield need, DOUBLE, value
             case "text":
                 yield need, STRING, self._text(output, reading, name)
@@ -90,7 +90,7 @@ class Carrying:
         return reading.typed(name) if calculation is None else calculation.sql
 
     def _text(self, output: Output, reading: Reading, name: str) -> str:
-        """The text of a group's column, of instants their nanoseconds: as whoever reads it can tell the value too."""
+        """The string of a group column, for instants their nanoseconds, from which the value can be recovered."""
         type_, value = output.types.get(name, STRING), self._value(reading, name)
         if type_ == TIMESTAMP:
             return f"CAST({value} AS STRING)"
@@ -115,12 +115,12 @@ def _transported(type_: ColumnType, sql: str) -> tuple[str, str]:
 
 
 def _is_quantity(sql: str) -> bool:
-    """Whether it is the envelope's, as it stands."""
+    """Whether it is the envelope's, unchanged."""
     return sql.strip("`") == "quantity"
 
 
 def _beyond_amounts(type_: ColumnType | None, value: str, amount: str) -> str | None:
-    """Whether a number has no place among amounts; None: all of its type have. What is no number is no amount."""
+    """Whether a number does not fit the range of amounts; None: all of its type do. Non-numbers are not amounts."""
     if type_ is None:
         return f"{casts.is_number(value)} AND {amount} IS NULL"
     large = type_.name == "decimal" and type_.precision - type_.scale > casts.QUANTITY_WHOLE
@@ -130,7 +130,7 @@ def _beyond_amounts(type_: ColumnType | None, value: str, amount: str) -> str | 
 
 
 def _let(value: str, body: Callable[[str], str]) -> str:
-    """What names a value several times, given one that is no name but a computation."""
+    """A template that uses a value several times, for a value that is a computation."""
     if re.fullmatch(r"\w+|`[^`]+`", value):
         return body(value)
     return casts.let("v", value, body("v"))

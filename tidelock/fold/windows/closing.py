@@ -1,6 +1,6 @@
 """Closing: windows of time whose end has come become rows of their table, the others stay open.
 
-What is stored is read where a range touches it or its time has come, and nowhere else: no cost grows with what waits.
+Stored windows are read only if a range touches them or they are due: no cost grows with what waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tidelock.tables import GROUP, KEY, Table
 def gather(
     store: Store, output: Output, pieces: pa.Table | None, due: Due | None, before: Mapping[str, Standing]
 ) -> tuple[pa.Table, pa.Table]:
-    """The windows that a range touches or that are due, all rows in them; and what of them was stored."""
+    """The windows that a range touches or that are due, with all their rows, and their stored part."""
     assert output.window is not None
     assert output.open is not None
     frame = output.window.frame
@@ -63,7 +63,7 @@ def gather(
 
 
 def _may_be_stored(windows: pa.Table, before: Mapping[str, Standing], reach: int) -> Flags:
-    """Whether a window may be stored, or join a session that is: what begins after all rows so far is new."""
+    """Whether a window may be stored, or join a stored session: one that begins after all rows so far is new."""
     tenants = column(windows, "tenant_id").dictionary_encode()
     seen = [before.get(name, Standing()).max_timestamp_seen for name in tenants.dictionary.to_pylist()]
     limits = later(pa.array([EARLIEST if time is None else time for time in seen], pa.int64()), reach).to_numpy()
@@ -72,14 +72,14 @@ def _may_be_stored(windows: pa.Table, before: Mapping[str, Standing], reach: int
 
 
 def close(output: Output, windows: pa.Table, stored: pa.Table, at: pa.Array, due: Due | None) -> list[Outcome]:
-    """What becomes of windows that close at these source timestamps; null: that stay open.
+    """The outcome of windows that close at these source timestamps; null: they stay open.
 
     `due` finds the stored ones whose end has come.
     """
     assert output.open is not None
     ended = pc.is_valid(at)
     open_ = windows.filter(pc.invert(ended))
-    # A session that grows to the front has another key; nothing else that is stored becomes another window.
+    # A session that grows at the front gets another key; no other stored window changes identity.
     grows = output.window is not None and isinstance(output.window.frame, Session)
     left = _left_open(output.open, open_, stored, due)
     left = left if grows else replace(left, removed=no_keys())
@@ -102,7 +102,7 @@ def closed(output: Output, windows: pa.Table, at: pa.Array) -> list[Outcome]:
 
 
 def _left_open(table: Table, open_: pa.Table, stored: pa.Table, due: Due | None) -> Outcome:
-    """What the fold keeps for itself: nobody is told."""
+    """Internal state of the fold, without changes."""
     schema = row_schema(table)
     open_ = open_.select(schema.names).cast(schema).combine_chunks()
     both = pa.concat_tables([rows.select(["tenant_id", KEY]) for rows in (stored, open_)]).combine_chunks()
@@ -115,7 +115,7 @@ def _left_open(table: Table, open_: pa.Table, stored: pa.Table, due: Due | None)
 
 
 def kept(table: Table, rows: pa.Table, fresh: pa.Table, due: Due | None = None) -> Outcome:
-    """What the fold keeps for itself, in place of what is stored, and beside it."""
+    """Internal state of the fold: replaced and added rows."""
     schema = row_schema(table)
     rows, fresh = (each.select(schema.names).cast(schema).combine_chunks() for each in (rows, fresh))
     return Outcome(table, rows, fresh, no_keys(), None, due=due)

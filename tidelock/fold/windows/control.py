@@ -1,4 +1,4 @@
-"""Control events: drains and ticks release what is held and close what is open; any of them moves the ledger's time."""
+"""Control events: drains and ticks release held rows and close open windows; any of them advances the ledger's time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidelock.tables import GROUP, KEY, WATERMARKS
 
 
 def control_outcomes(store: Store, outputs: Sequence[Output], at: int, data: Mapping[str, Any]) -> Iterator[Outcome]:
-    """What a control event at a source timestamp does."""
+    """The effect of a control event at a source timestamp."""
     drains = [_Drain(store, output, at, _tenants(store, output, at, data)) for output in outputs]
     for output in outputs:
         if closes_by_arrival(output):
@@ -40,7 +40,7 @@ def control_outcomes(store: Store, outputs: Sequence[Output], at: int, data: Map
 
 
 class _Drain:
-    """All that is held and open of an output's tenants, taken from the tables."""
+    """All held rows and open windows of an output's tenants, taken from the tables."""
 
     def __init__(self, store: Store, output: Output, at: int, tenants: Sequence[str] | None) -> None:
         self.output = output
@@ -55,7 +55,7 @@ class _Drain:
             due = of_tenants(tenants, "target.rows > 0" if counts else "TRUE")
             groups = keys_of(self._held, GROUP) if self._held is not None else None
             self._open = store.matching(output.open, groups, due)
-        #: those that have something to drain
+        #: those with something to drain
         self.tenants = sorted(
             {name for rows in (self._held, self._open) if rows is not None for name in tenants_of(rows)}
         )
@@ -92,7 +92,7 @@ class _Drain:
 
 
 def _tenants(store: Store, output: Output, at: int, data: Mapping[str, Any]) -> list[str] | None:
-    """Whom a control event drains an output for; None: everyone."""
+    """The tenants for which a control event drains an output; None: all."""
     if data.get("type") == "drain":
         return None if data.get("window", output.name) == output.name else []
     if data.get("type") == "tick" and output.idle_timeout_ns is not None:

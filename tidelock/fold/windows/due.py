@@ -44,7 +44,7 @@ def write_due_sql(schema: str, outputs: Sequence[Output]) -> str:
 
 
 def idle_sql(schema: str, output: Output, at: int) -> str:
-    """The tenants of an output that have something open or held, and no row for as long as its timeout."""
+    """The tenants of an output with something open or held, but no row for its idle timeout."""
     assert output.idle_timeout_ns is not None
     idle = f"last_row_at <= {literal(BIGINT, max(at - output.idle_timeout_ns, -(2**63)))}"
     table = placed(schema, WATERMARKS.name)
@@ -52,14 +52,14 @@ def idle_sql(schema: str, output: Output, at: int) -> str:
 
 
 def closes_by_arrival(output: Output) -> bool:
-    """Whether its windows end as the ledger's time goes on."""
+    """Whether its windows end as the ledger's time advances."""
     return not output.by_event_time and output.window is not None and not isinstance(output.window.frame, Count)
 
 
 def tenants_due(marks: Mapping[str, tuple[int | None, int]], column: str) -> Due:
-    """The stored rows that tenants' watermarks have reached. Those before where they came from are gone already.
+    """The stored rows that tenants' watermarks have reached. Those before the previous watermarks are already gone.
 
-    With a bound on either side Postgres looks along the index, even where it has not counted the table for long.
+    With bounds on both sides Postgres uses the index, even with stale statistics.
     """
     values = ", ".join(
         f"({literal(STRING, tenant)}, {literal(BIGINT, EARLIEST if above is None else above)}, {literal(BIGINT, mark)})"
@@ -70,7 +70,7 @@ def tenants_due(marks: Mapping[str, tuple[int | None, int]], column: str) -> Due
 
 
 def all_due(moment: int) -> Due:
-    """The windows of all tenants that end by a moment."""
+    """The windows of all tenants that end by a given time."""
     return Due(f"(VALUES ({literal(BIGINT, moment)})) AS due (moment)", "target.window_end <= due.moment")
 
 
@@ -83,7 +83,7 @@ def of_tenants(tenants: Sequence[str] | None, condition: str = "TRUE") -> Due:
 
 
 class LedgerTime:
-    """Source timestamps of a range, read when they are needed: windows by arrival go by them, whatever the events."""
+    """Source timestamps of a range, read when needed: windows by arrival follow them, whatever the events."""
 
     def __init__(self, store: Store, lo: int, hi: int) -> None:
         self._store = store
@@ -91,7 +91,7 @@ class LedgerTime:
 
     @cached_property
     def end(self) -> int:
-        """The last; nothing lies before it that is not folded."""
+        """The last one."""
         found = self._store.query(QUERIES.text("range_end").format(**self._bounds))["source_timestamp"][0].as_py()
         return 0 if found is None else int(found)
 

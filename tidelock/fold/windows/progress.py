@@ -1,4 +1,4 @@
-"""Progress as it is stored: where outputs stand for their tenants, before a range and after it."""
+"""Stored progress: the state of outputs for their tenants, before and after a range."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def standing_keys(tenants: Mapping[str, Iterable[str]]) -> pa.Table:
 
 
 def watermark_outcome(progresses: Mapping[str, tuple[Output, Progress]], stored: pa.Table) -> Outcome:
-    """Watermarks to store. Of ordered output every raise is a change, for those who follow it."""
+    """Watermarks to store. For ordered output every raise is a change, for its followers."""
     versions = [_versions(output, progress) for output, progress in progresses.values() if progress.after]
     unwatched = [output.name for output, _ in progresses.values() if not _followed(output)]
     everything = pa.concat_tables(versions) if versions else row_schema(WATERMARKS).empty_table()
@@ -47,7 +47,7 @@ def _followed(output: Output) -> bool:
 
 
 def _versions(output: Output, progress: Progress) -> pa.Table:
-    """What each tenant has after the range; and before that what every raise made of it, where that is followed."""
+    """The state of each tenant after the range, preceded by its state after every raise, if followed."""
     tenants = list(progress.after)
     states = [asdict(standing) for standing in progress.after.values()]
     rows = pa.table({name: pa.array([state[name] for state in states], pa.int64()) for name in _STATE})
@@ -66,7 +66,7 @@ def _versions(output: Output, progress: Progress) -> pa.Table:
         rows = rows.set_column(rows.column_names.index("watermark"), "watermark", watermarks)
     else:
         times = np.zeros(len(tenants), np.int64)
-        # By arrival no watermark is stored: the row is as old as its first collection.
+        # By arrival no watermark is stored: the row dates from its first collection.
         places = np.arange(len(raised)) if output.by_event_time else np.arange(len(raised))[::-1]
         times[raised[places]] = at[places]
     names = pa.array(tenants, pa.string()).take(pa.array(own))

@@ -1,9 +1,9 @@
 """Slices: large ranges, part by part, at the driver or in Spark's Python workers.
 
 Where executors are other machines, a part is cut by sequence. A first pass leaves each slice as whole columns where it
-was read, and tells the driver of its collections only; once these say which rows are late, a second pass over the
-columns makes panes of them. On one machine columns come to the driver at once: going through Python workers twice takes
-more than the kernel itself.
+was read, and reports only its collections to the driver; once these determine which rows are late, a second pass over
+the columns aggregates them into panes. On one machine columns come to the driver at once: going through Python workers
+twice takes more than the kernel itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Made = TypeVar("_Made")
 #: a part of a range
 Read: TypeAlias = "Gathered | Slices"
 
-#: rows and bytes that are put together: a column of them has one buffer
+#: rows and bytes combined into one table: a column has one buffer
 _ROWS, _BYTES = 131_072, 2**26
 _CUT = pa.schema({"collections": pa.binary(), "wrong": pa.binary(), "events": pa.binary()})
 _TOLD = ("collections", "wrong")
@@ -88,7 +88,7 @@ class Gathered:
 
     def __init__(self, prepared: DataFrame, carried: Carried) -> None:
         found = prepared.toArrow()
-        #: events that are objected to, or whose time cannot be used
+        #: events with objections, or without a usable time
         self.wrong: Sequence[pa.Table] = [_wrong(found, carried)]
         self._rows = HereRows(found, carried)
 
@@ -111,7 +111,7 @@ class Slices:
         told = self._kept.select(*_TOLD).toArrow()
         found = [read_table(data) for data in told["collections"]]
         self._collections = together(found) if found else None
-        #: events that are objected to, or whose time cannot be used
+        #: events with objections, or without a usable time
         self.wrong: Sequence[pa.Table] = [read_table(data) for data in told["wrong"]]
 
     def collections(self) -> pa.Table:
@@ -131,7 +131,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The first pass: what outputs need of a slice, as columns, and what there is to know of it first."""
+    """The first pass: what outputs need of a slice, as columns, and its summary."""
 
     carried: Carried
 
@@ -177,7 +177,7 @@ def _batch(number: int, part: str, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches as tables of many rows, none of which is too large for one column of texts."""
+    """Batches combined into large tables, none too large for one string column."""
     found: list[pa.RecordBatch] = []
     for batch in batches:
         found.append(batch)

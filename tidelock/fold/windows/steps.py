@@ -1,7 +1,7 @@
 """The steps of windows and ordered output: what a range does to them.
 
-Collections come first: they say how far time has come, and so which rows are late and what closes. Then outputs take
-their rows, where these are, and what is stored of windows and held rows is read as far as the range touches it.
+Collections come first: they determine how far time has advanced, and so which rows are late and what closes. Then
+outputs take their rows, wherever these are, and stored windows and held rows are read as far as the range touches them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class WindowSteps:
         self.outputs = outputs
 
     def outcomes(self, lo: int, hi: int, rows: Rows, others: Sequence[Outcome]) -> Iterator[Outcome]:
-        """What a range does; `others` is what it does to tables that are not only theirs."""
+        """The outcome of a range; `others` are outcomes for shared tables."""
         waiting: Waiting = {}
         yield from self.part(lo, hi, rows, others, waiting)
         yield from self.held(waiting)
@@ -109,7 +109,7 @@ class WindowSteps:
             yield watermark_outcome(progresses, stored)
 
     def passed(self, lo: int, hi: int) -> Iterator[Outcome]:
-        """What a range does that has no event of any output: time has passed, unless it has no event at all."""
+        """The outcome of a range without events of any output: time has passed, unless it has no event at all."""
         time = LedgerTime(self._store, lo, hi)
         for output in self.outputs:
             if hi > lo and closes_by_arrival(output):
@@ -143,7 +143,7 @@ class WindowSteps:
         yield from close(output, windows, stored, at, due)
 
     def _released(self, output: Output, progress: Progress, accepted: pa.Table, waiting: Waiting) -> Iterator[Outcome]:
-        """Rows that are taken one by one: held until their turn, then numbered or counted."""
+        """Rows taken one by one: held until their turn, then numbered or counted."""
         if output.held is None:
             released = at_once(accepted)
         else:
@@ -179,7 +179,9 @@ def _due(progress: Progress, moment: str) -> Due | None:
 
 
 def _errors(takings: Sequence[Taking], others: Sequence[Outcome]) -> Outcome:
-    """Error rows of windows. An event has one of a name, and what a stream or meter of that name says goes first."""
+    """Error rows of windows. An event has one per name, and the message of a stream or meter of that name
+    comes first.
+    """
     rows = pa.concat_tables([taking.errors for taking in takings])
     told = [identities(each.fresh, "tenant_id", KEY) for each in others if each.table == ERROR_ROWS]
     if rows.num_rows and told:
