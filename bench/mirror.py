@@ -24,6 +24,7 @@ from tidelock.mirror.cluster import KafkaCluster
 from tidelock.mirror.messages import LedgerPages, Message
 from tidelock.mirror.proof import MirrorProof
 from tidelock.mirror.runner import Mirror, calm_collector
+from tidelock.mirror.sender import COMPRESSION
 from tidelock.postgres.database import Database
 from tidelock.settings import Settings
 
@@ -133,7 +134,7 @@ class _BareLoops:
                 "bootstrap.servers": ",".join(kafka.brokers),
                 "enable.idempotence": True,
                 "acks": "all",
-                "compression.type": "lz4",
+                **COMPRESSION,
                 "queue.buffering.max.kbytes": kafka.queue_bytes_max >> 10,
                 **kafka.options,
             }

@@ -54,6 +54,31 @@ async def test_events_sent_out_of_order_come_back_in_one_order_both_ways(
     assert sequences(await listed(client, tenantId=tenant, order="desc")) == recorded[::-1]
 
 
+async def test_events_are_found_by_who_sent_them_and_by_what_they_belong_to(
+    client: httpx.AsyncClient, tenant: str
+) -> None:
+    one, two, three = await record(
+        client,
+        tenant,
+        {"correlationId": "c-1", "source": "sdk"},
+        {"correlationId": "c-1", "source": "batch"},
+        {"correlationId": "", "source": "sdk"},
+    )
+    for asked, found in (
+        ({"correlationId": "c-1"}, [one, two]), ({"source": "sdk"}, [one, three]), ({"correlationId": ""}, [three]),
+        ({"correlationId": "c-1", "source": "sdk"}, [one]), ({"source": "nobody"}, []),
+        ({"source": "sdk", "order": "desc", "limit": 1}, [three, one]),
+    ):  # fmt: skip
+        assert sequences(await listed(client, tenantId=tenant, **asked)) == found, asked
+
+
+@pytest.mark.parametrize("path", ["/admin/events", "/v1/causality/k", "/v1/counters", "/v1/errors", "/v1/triggers"])
+async def test_an_empty_cursor_is_the_first_page(client: httpx.AsyncClient, path: str) -> None:
+    asked = {} if path == "/v1/triggers" else {"limit": 1}
+    first, empty = [await client.get(path, params={**asked, **more}) for more in ({}, {"cursor": ""})]
+    assert (empty.status_code, empty.json()) == (200, first.json())
+
+
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 1000])
 async def test_pages_put_together_are_the_list(client: httpx.AsyncClient, tenant: str, order: str, limit: int) -> None:

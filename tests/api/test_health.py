@@ -12,6 +12,7 @@ import httpx
 import psycopg
 import pytest
 import websockets
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.budgets import HANG_S
@@ -115,6 +116,9 @@ async def test_verdicts_requests_and_commits_are_counted(start: Start) -> None:
         assert await sample(client, "tidelock_requests_total", route="none", status="404") == 1
         assert await sample(client, "tidelock_requests_total", route="/v1/causality/{key}") == 2
         assert await sample(client, "tidelock_request_seconds_count", route="/v1/events") == 2
+        for path in ("/readyz", "/healthz", "/ws"):
+            await client.get(path)
+            assert await sample(client, "tidelock_requests_total", route=path) == 1
         assert await sample(client, "tidelock_commit_seconds_count") == 1
         assert await sample(client, "tidelock_commit_events_sum") == 2
         assert await sample(client, "tidelock_head_sequence") == 2
@@ -122,6 +126,18 @@ async def test_verdicts_requests_and_commits_are_counted(start: Start) -> None:
         assert await sample(client, "tidelock_feed_lag_events") == 0
         async with websockets.connect(server.url.replace("http", "ws") + "/ws"):
             assert await sample(client, "tidelock_ws_subscribers") == 1
+
+
+async def test_metrics_are_in_openmetrics_for_who_asks_for_it(client: httpx.AsyncClient) -> None:
+    prometheus_2 = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+    asked = await client.get("/metrics", headers={"accept": prometheus_2})
+    assert asked.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = {family.name: family.type for family in openmetrics.text_string_to_metric_families(asked.text)}
+    assert (families["tidelock_events"], families["tidelock_late_dropped"]) == ("counter", "counter")
+    for accept in ("", "*/*", "text/plain", "text/html"):
+        plain = await client.get("/metrics", headers={"accept": accept})
+        assert plain.headers["content-type"].startswith("text/plain")
+        assert "# TYPE tidelock_events_total counter" in plain.text
 
 
 @asynccontextmanager

@@ -32,11 +32,15 @@ async def test_every_route_is_described_with_its_errors(client: httpx.AsyncClien
     assert set(ingest["responses"]) == {"200", "400", "401", "403", "413", "415", "429", "503"}
     listed = document["paths"]["/admin/events"]["get"]
     assert [parameter["name"] for parameter in listed["parameters"]] == [
-        "tenantId", "stream", "customerRef", "causalityKey", "from", "to", "after", "before", "order", "limit", "cursor"
+        "tenantId", "stream", "customerRef", "causalityKey", "correlationId", "source", "from", "to", "after", "before",
+        "order", "limit", "cursor",
     ]  # fmt: skip
-    for path, meant in (("/v1/usage", "Length of a period"), ("/v1/late", "Only this window")):
+    for path, name, meant in (
+        ("/v1/usage", "window", "Length of a period"), ("/v1/late", "window", "Only this window"),
+        ("/admin/events", "source", "Only those that name"), ("/v1/errors", "source", "Only errors of this stream"),
+    ):  # fmt: skip
         described = document["paths"][path]["get"]["parameters"]
-        assert next(each["description"] for each in described if each["name"] == "window").startswith(meant)
+        assert next(each["description"] for each in described if each["name"] == name).startswith(meant)
     for path in document["paths"].values():
         for operation in path.values():
             assert operation["summary"]

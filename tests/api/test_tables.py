@@ -183,7 +183,7 @@ async def test_a_page_ends_where_its_texts_are_large(start: Start) -> None:
         assert pages == [[0], [1], [2, 3]]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "ä", "YXNjOjE", "WyJjb3VudGVycyIsInQiLCJrIl0", "WyJlcnJvcl9yb3dzIiwiAA"])
+@pytest.mark.parametrize("cursor", ["x", "ä", "YXNjOjE", "WyJjb3VudGVycyIsInQiLCJrIl0", "WyJlcnJvcl9yb3dzIiwiAA"])
 async def test_a_cursor_that_the_list_has_not_given_is_400(client: httpx.AsyncClient, cursor: str) -> None:
     assert await failed(client, "/v1/errors", cursor=cursor) == (400, "invalid_request", "cursor")
 

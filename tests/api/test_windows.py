@@ -131,7 +131,7 @@ async def test_no_more_windows_are_told_of_than_allowed_and_that_is_told(
     health = (await client.get("/admin/event-health")).json()
     assert (len(health["windows"]), health["windowsCut"]) == (3, True)
     assert await sample(client, "tidelock_windows_cut") == 1
-    assert await sample(client, "tidelock_watermark_emitted_count") == 3
+    assert await sample(client, "tidelock_watermark_emitted_total") == 3
     (found,) = await windows(client, tenantId="tenant-9")
     assert found["bufferSize"] == 1
 
@@ -164,12 +164,22 @@ async def test_metrics_have_each_window_of_each_tenant(
     await folded.watermark(connection, 'ze"\\\nta', "volume", TEN)
     for name, value in (
         ("buffer_size", 3),
+        ("late_dropped_total", 2),
+        ("watermark_emitted_total", 7),
+        ("max_timestamp_seen_seconds", parse_rfc3339(ELEVEN) / 1e9),
+        # Deprecated names of the same.
         ("late_dropped_count", 2),
         ("watermark_emitted_count", 7),
         ("max_timestamp_seen", parse_rfc3339(ELEVEN) / 1e9),
     ):
         assert await sample(client, f"tidelock_{name}", window="volume", tenant="acme") == value
-    assert await sample(client, "tidelock_watermark_emitted_count", tenant='ze"\\\nta') == 1
+    assert await sample(client, "tidelock_watermark_emitted_total", tenant='ze"\\\nta') == 1
+    text = (await client.get("/metrics")).text
+    assert "# TYPE tidelock_late_dropped_total counter" in text
+    assert (
+        "# HELP tidelock_late_dropped_count Deprecated, gone in the next version: use tidelock_late_dropped_total"
+        in text
+    )
     async with away(postgres, server):
         assert await sample(client, "tidelock_buffer_size", window="volume", tenant="acme") == 3
     async with await server.ledger.database.connect() as again:

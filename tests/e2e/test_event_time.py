@@ -143,7 +143,9 @@ async def test_a_window_closes_once_and_what_comes_too_late_is_listed_with_the_r
         "lateDroppedCount": 2, "watermarkEmittedCount": 2, "maxTimestampSeen": at(115),
     }  # fmt: skip
     labels = {"window": "volume", "tenant": place.tenant}
-    for name, value in (("late_dropped_count", 2), ("watermark_emitted_count", 2), ("max_timestamp_seen", 115)):
+    for name, value in (
+        ("late_dropped_total", 2), ("watermark_emitted_total", 2), ("max_timestamp_seen_seconds", 115),
+    ):  # fmt: skip
         assert await sample(place.client, f"tidelock_{name}", **labels) == value
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.commandline import json_lines, run
 from tests.faults.servers import ROOT
+from tests.javascript import CLIENTS, need_javascript
 from tests.mirror.mirrors import consume, mirror_once
 from tests.recording import record, sequencing
 from tests.serving import Start
@@ -22,6 +23,16 @@ from tidelock.settings import Settings
 from tidelock.settings.groups import KafkaSettings
 
 pytestmark = pytest.mark.stack
+#: reads a topic from its beginning; in a process of its own, because it warns of itself
+KAFKA_PYTHON = """
+import itertools, sys
+from kafka import KafkaConsumer
+broker, topic, count = sys.argv[1:]
+consumer = KafkaConsumer(topic, bootstrap_servers=broker, auto_offset_reset="earliest")
+for message in itertools.islice(consumer, int(count)):
+    print(message.value.decode())
+consumer.close()
+"""
 PAGE = (ROOT / "docs" / "kafka.md").read_text()
 
 
@@ -110,6 +121,24 @@ def test_up_mirrors_by_itself_to_a_kafka_for_development(stack: Stack) -> None:
     assert [message.value for message in consume(settings)] == listed
     printed = [f"{event['ingressSequence']} {event['customerRef']}" for event in listed]
     assert _printed_by_the_pages_consumer(stack.kafka, f"{TOPICS}mirrored", 3) == printed
+
+
+def test_consumers_read_the_mirror_as_they_are_installed(stack: Stack) -> None:
+    """KafkaJS and kafka-python come without lz4, snappy and zstd, and refuse what is compressed so."""
+    need_javascript()
+    events = [{"stream": "installed", "data": {"text": "the same again"}} for _ in range(50)]
+    httpx.post(f"{stack.url}/v1/events", json=events).raise_for_status()
+    stack.until_caught_up("kafka")
+    listed = httpx.get(f"{stack.url}/admin/events", params={"stream": "installed"}).json()["items"]
+    topic = f"{TOPICS}installed"
+    command = ["node", str(CLIENTS / "consume.mjs"), stack.kafka, topic, "50"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert printed.returncode == 0, printed.stderr
+    assert list(map(json.loads, printed.stdout.splitlines())) == listed
+    command = [sys.executable, "-c", KAFKA_PYTHON, stack.kafka, topic, "50"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert printed.returncode == 0, printed.stderr
+    assert list(map(json.loads, printed.stdout.splitlines())) == listed
 
 
 def _printed_by_the_pages_consumer(address: str, topic: str, lines: int) -> list[str]:

@@ -38,10 +38,11 @@ def spark_times(spark: Spark, database: Database, timing: Timing, source: Source
     found = spark.session.sql(
         f"SELECT ingress_sequence, stream, {', '.join(timing.prepared())} FROM ({timing.source()})"
     )
+    told = ("time_fault", "stream", "message_stream", "time_value")
     return {
         row["ingress_sequence"]: row["event_time"]
         if row["time_fault"] is None
-        else f"{row['time_fault']}: {timing.faults().message(row['time_fault'], row['stream'], row['message_stream'])}"
+        else f"{row['time_fault']}: {timing.faults().message(*[row[name] for name in told])}"
         for row in found.toArrow().to_pylist()
     }
 

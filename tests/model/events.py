@@ -117,6 +117,13 @@ class Columns:
         number = exact(raw)
         return decimal_text(number) if fits(number, 400, 400) else raw
 
+    def sent(self, name: str) -> str | None:
+        """The text of a value as it was sent, whether it fits or not; of the envelope its text in keys."""
+        if self.is_envelope(name):
+            return self.text(name)
+        raw = self._raw(name)
+        return json_text(raw) if self._declared.get(name) != "json" or raw == "null" else raw
+
     def misfit(self) -> str | None:
         """The first declared column whose value does not fit it."""
         for name in self._declared:

@@ -48,7 +48,7 @@ def _apply_event(state: State, event: Event, definitions: Definitions, calculate
     columns = Columns(event, stream.get("columns", {}))
     # Choice: a value that does not fit stops deletes too. The first such column, as declared, is the one named.
     if (name := columns.misfit()) is not None:
-        fault = misfit(name, stream)
+        fault = misfit(name, stream, columns)
         _error(state, event, event.stream, fault.code, str(fault))
         return None
     row = stream_columns(columns, stream)

@@ -1,5 +1,6 @@
 """The reference model's event time and ordered output, by the worked cases of the contract and by example."""
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -94,7 +95,9 @@ def test_a_bad_value_of_any_type_is_an_error_row_and_moves_no_time(type_: str, v
     state = read_time(value, type_)
     (error,) = state.table("error_rows").values()
     assert (error["source"], error["code"]) == ("s", "invalid_event_time")
-    assert error["message"] == f'column "data.ts" must be an instant as {type_}'
+    sent = json.loads(value) if value.startswith('"') else value
+    told = "missing" if value == "null" else f'"{sent}"'
+    assert error["message"] == f'column "data.ts" must be an instant as {type_}; it is {told}'
     assert not released(state)
     assert not state.metrics
 
@@ -154,7 +157,10 @@ def test_a_time_that_does_not_fit_its_column_is_no_time_and_the_event_touches_no
     codes = ["invalid_event_time", "invalid_event_time", "invalid_column", "invalid_column", "invalid_event_time"]
     assert [code for _, _, code in errors(state)] == codes
     told = [row["message"] for row in state.table("error_rows").values()]
-    assert told[0] == told[1] == told[4] == 'column "ts" must be an instant as unixtimestamp_s'
+    values = ["x", str(2**63), "x"]
+    assert [told[0], told[1], told[4]] == [
+        f'column "ts" must be an instant as unixtimestamp_s; it is "{value}"' for value in values
+    ]
     assert not state.table("s")
     assert not state.table("counters")
 
@@ -172,7 +178,7 @@ def test_an_hour_ahead_of_its_arrival_is_the_most_an_event_may_be() -> None:
     state = windowed(events, ANY, late_tolerance="2h")
     (error,) = state.table("error_rows").values()
     assert (error["ingress_sequence"], error["code"]) == (2, "future_event_time")
-    assert error["message"] == 'column "ts" is more than 1 h ahead of its arrival'
+    assert error["message"] == 'column "ts" is more than 1 h ahead of its arrival; it is "3600000000006"'
     assert state.held["s_ordered", "default"] == [3, 1]
 
 
@@ -243,10 +249,11 @@ def test_an_event_of_messages_has_the_time_of_the_first_that_has_one(messages: A
 @pytest.mark.parametrize(
     ("stream", "data", "told"),
     [
-        ("typed", None, '"when" must be an instant as rfc3339'),
-        ("typed", {"when": 5}, '"when" must be an instant as rfc3339'),
-        ("deep", {"a": []}, '"data.a.b" must be an instant as unixtimestamp_us'),
-        ("deep", {"a": {"b": 1e13}}, '"data.a.b" is more than 1 h ahead of its arrival'),
+        ("typed", None, '"when" must be an instant as rfc3339; it is missing'),
+        ("typed", {"when": 5}, '"when" must be an instant as rfc3339; it is "5"'),
+        ("typed", {"when": "x" * 65}, f'"when" must be an instant as rfc3339; it is "{"x" * 64}..."'),
+        ("deep", {"a": []}, '"data.a.b" must be an instant as unixtimestamp_us; it is missing'),
+        ("deep", {"a": {"b": 10**13}}, '"data.a.b" is more than 1 h ahead of its arrival; it is "10000000000000"'),
     ],
 )
 def test_a_bad_time_of_that_message_is_the_events_error(stream: str, data: Any, told: str) -> None:

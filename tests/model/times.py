@@ -16,6 +16,10 @@ INVALID = 'column "{column}" must be an instant as {type}'
 FUTURE = 'column "{column}" is more than 1 h ahead of its arrival'
 #: goes before either where a message has the time
 IN_MESSAGE = 'in a message of stream "{stream}", '
+# Both end with the value as it was sent (of the envelope, as its text in keys), or with as much as a line has room for.
+VALUE = '; it is "{value}"'
+MISSING = "; it is missing"
+VALUE_CHARACTERS_MAX = 64
 
 #: decimals that a unit's nanoseconds have room for
 DECIMALS = {"unixtimestamp_s": 9, "unixtimestamp_ms": 6, "unixtimestamp_us": 3, "unixtimestamp_ns": 0}
@@ -48,17 +52,28 @@ def event_time(event: Event, streams: Streams) -> int:
     try:
         found = parsed(type_, columns, column)
     except Misfit:
-        raise Fault("invalid_event_time", where + INVALID.format(column=column, type=type_)) from None
+        raise Fault(
+            "invalid_event_time", where + INVALID.format(column=column, type=type_) + value(columns, column)
+        ) from None
     if found == BEYOND or found > event.received_at + AHEAD_MAX:
-        raise Fault("future_event_time", where + FUTURE.format(column=column))
+        raise Fault("future_event_time", where + FUTURE.format(column=column) + value(columns, column))
     return found
 
 
-def misfit(name: str, stream: Mapping[str, Any]) -> Fault:
+def value(columns: Columns, name: str) -> str:
+    """The end of a message: the value that is no time, or none that can be used."""
+    sent = columns.sent(name)
+    if sent is None:
+        return MISSING
+    return VALUE.format(value=sent if len(sent) <= VALUE_CHARACTERS_MAX else sent[:VALUE_CHARACTERS_MAX] + "...")
+
+
+def misfit(name: str, stream: Mapping[str, Any], columns: Columns) -> Fault:
     """What is wrong where a declared column does not fit its type. The one of the event time is no time then."""
     time = stream.get("eventtime", {})
     if time.get("column") == name:
-        return Fault("invalid_event_time", INVALID.format(column=name, type=ALIASES.get(time["type"], time["type"])))
+        message = INVALID.format(column=name, type=ALIASES.get(time["type"], time["type"]))
+        return Fault("invalid_event_time", message + value(columns, name))
     return Fault("invalid_column", f'column "{name}" must be {stream["columns"][name]}')
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.platform_collector import PlatformCollector
@@ -29,6 +30,8 @@ from tidelock.views.hub import HubState
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _EVENTS = (1, 10, 100, 500, 1_000, 2_500, 5_000, 10_000)
+F = TypeVar("F", GaugeMetricFamily, CounterMetricFamily)
+
 #: route of requests that match no route
 _NO_ROUTE = "none"
 
@@ -130,8 +133,10 @@ class Metrics:
         count.inc()
         time_taken.observe(seconds)
 
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """All of them, and the type they are in: OpenMetrics where a scraper asks for it, else Prometheus's own."""
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type
 
     def _watch(self, name: str, about: str, read: Callable[[], float]) -> None:
         Gauge(name, about, registry=self.registry).set_function(read)
@@ -143,29 +148,42 @@ class WindowMetrics(Collector):
     def __init__(self) -> None:
         self.windows = NO_WINDOWS
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield self._family("buffer_size", "Rows held in the reorder buffer", lambda state: state.buffer_size)
-        yield self._family("late_dropped_count", "Rows that arrived late", lambda state: state.late_dropped_count)
-        yield self._family(
-            "watermark_emitted_count", "Requests that raised the watermark", lambda state: state.watermark_emitted_count
+    def collect(self) -> Iterator[Metric]:
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
+        late, raised = "Rows that arrived late", "Requests that raised the watermark"
+        latest = "Latest event time seen, in seconds since 1970"
+        yield self._family(gauge, "buffer_size", "Rows held in the reorder buffer", lambda state: state.buffer_size)
+        yield self._family(counter, "late_dropped", late, lambda state: state.late_dropped_count)
+        yield self._family(counter, "watermark_emitted", raised, lambda state: state.watermark_emitted_count)
+        yield self._family(gauge, "max_timestamp_seen_seconds", latest, _latest_s)
+        # The names of version 0.1, kept for one more version.
+        old = (
+            ("late_dropped_count", "tidelock_late_dropped_total", lambda state: state.late_dropped_count),
+            (
+                "watermark_emitted_count",
+                "tidelock_watermark_emitted_total",
+                lambda state: state.watermark_emitted_count,
+            ),
+            ("max_timestamp_seen", "tidelock_max_timestamp_seen_seconds", _latest_s),
         )
-        yield self._family(
-            "max_timestamp_seen",
-            "Latest event time seen, in seconds since 1970",
-            lambda state: None if state.max_timestamp_seen is None else state.max_timestamp_seen / SECOND,
-        )
+        for name, now, value in old:
+            yield self._family(gauge, name, f"Deprecated, gone in the next version: use {now}", value)
         yield GaugeMetricFamily(
             "tidelock_windows_cut",
             "1 if there are more windows than are reported (windows_told_max)",
             value=self.windows.cut,
         )
 
-    def _family(self, name: str, about: str, value: Callable[[WindowState], float | None]) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(f"tidelock_{name}", about, labels=["window", "tenant"])
+    def _family(self, kind: type[F], name: str, about: str, value: Callable[[WindowState], float | None]) -> F:
+        family = kind(f"tidelock_{name}", about, labels=["window", "tenant"])
         for state in self.windows.states:
             if (found := value(state)) is not None:
                 family.add_metric([state.window, state.tenant_id], found)
         return family
+
+
+def _latest_s(state: WindowState) -> float | None:
+    return None if state.max_timestamp_seen is None else state.max_timestamp_seen / SECOND
 
 
 @dataclass(frozen=True, slots=True)

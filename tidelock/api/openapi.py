@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,6 +76,39 @@ _GROUPS = {
 }
 _OPEN = ("/readyz", "/healthz")
 
+#: what programs call operations by; others are named after their method and path
+_IDS = {
+    "post /v1/events": "record_events",
+    "get /admin/events": "list_events",
+    "get /v1/causality/{key}": "list_causality",
+    "get /v1/usage": "get_usage",
+    "get /v1/explain": "explain_counter",
+    "get /v1/counters": "list_counters",
+    "get /v1/adjustments": "list_adjustments",
+    "get /v1/late": "list_late_rows",
+    "get /v1/errors": "list_error_rows",
+    "get /v1/tables/{table}": "list_rows",
+    "get /v1/triggers": "list_triggers",
+    "post /v1/triggers": "create_trigger",
+    "get /v1/triggers/{name}": "get_trigger",
+    "patch /v1/triggers/{name}": "update_trigger",
+    "delete /v1/triggers/{name}": "delete_trigger",
+    "get /v1/triggers/{name}/deliveries": "list_deliveries",
+    "get /v1/triggers/{name}/deliveries/{event_id}": "get_delivery",
+    "post /v1/triggers/{name}/redeliver": "redeliver",
+    "get /graphql": "get_graphql",
+    "post /graphql": "post_graphql",
+    "get /admin/event-health": "get_event_health",
+    "get /admin/activity": "get_activity",
+    "get /admin/definitions": "get_definitions",
+    "get /admin/verify": "get_verification",
+    "post /admin/verify": "start_verification",
+    "delete /admin/verify": "stop_verification",
+    "get /metrics": "get_metrics",
+    "get /readyz": "get_readiness",
+    "get /healthz": "get_liveness",
+}
+
 _SEQUENCE = {"type": "integer", "minimum": 0, "maximum": SEQUENCE_MAX}
 _NAME = {"type": "string", "minLength": 1}
 _INSTANT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}]}
@@ -83,6 +117,7 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
     "stream": (_NAME, "Only this stream"),
     "customerRef": ({"type": "string"}, "Only this customer"),
     "causalityKey": ({"type": "string"}, "Only this run"),
+    "correlationId": ({"type": "string"}, "Only those with this correlationId"),
     "from": (
         _INSTANT,
         "At or after this instant (of occurredAt, event time or period): RFC 3339, or integer epoch milliseconds",
@@ -209,11 +244,16 @@ def _grouped(paths: Json) -> Json:
     """The paths in the order of the groups. A path in no group is an error."""
     group_of = {path: group for group, listed in _GROUPS.items() for path in listed}
     for path, operations in paths.items():
-        for described in operations.values():
+        for method, described in operations.items():
             described["tags"] = [group_of[path]]
+            described["operationId"] = _IDS.get(f"{method} {path}") or _words(f"{method} {path}")
             if path in _OPEN:
                 described["security"] = []
     return {path: paths[path] for path in group_of}
+
+
+def _words(text: str) -> str:
+    return "_".join(re.findall(r"[a-z0-9]+", text.replace("/v1/", " ").replace("/admin/", " ").lower()))
 
 
 def answer(about: str, schema: str) -> Json:
@@ -227,21 +267,14 @@ def error(status: int) -> Json:
 
 
 def _ingest() -> Json:
-    events = {"type": "array", "items": ref("Event")}
-    wrapper = {
-        "type": "object",
-        "required": ["events"],
-        "additionalProperties": False,
-        "properties": {"events": events},
-    }
+    # Generated clients fail where a body is either an array or an object, so the description names the other forms.
     lines = {"type": "string", "description": "One JSON event per line"}
+    batch = {"type": "string", "description": "A JSON array of CloudEvents"}
     return {
         "summary": "Record events",
-        "description": "One verdict per event, in the same order, once the accepted events are durable. A "
-        "CloudEvent in "
-        "binary mode is accepted too: with a `ce-specversion` header, the `ce-*` headers are its attributes and the "
-        "body is its data.",
-        "operationId": "record_events",
+        "description": "One verdict per event, in the same order, once the accepted events are durable. A JSON body "
+        "may also be a bare array of events. A CloudEvent in binary mode is accepted too: with a `ce-specversion` "
+        "header, the `ce-*` headers are its attributes and the body is its data.",
         "parameters": [
             {
                 "in": "header",
@@ -259,10 +292,10 @@ def _ingest() -> Json:
         "requestBody": {
             "required": True,
             "content": {
-                JSON: {"schema": {"anyOf": [wrapper, events, ref("Event")]}},
+                JSON: {"schema": {"anyOf": [ref("EventBatch"), ref("Event")]}},
                 NDJSON: {"schema": lines},
                 CLOUDEVENT: {"schema": ref("CloudEvent")},
-                CLOUDEVENTS: {"schema": {"type": "array", "items": ref("CloudEvent")}},
+                CLOUDEVENTS: {"schema": batch},
             },
         },
         "responses": {
@@ -307,7 +340,14 @@ def components() -> Json:
     """Every named schema: those of responses come from the types they are encoded from."""
     types = [Answer, EventPage, CausalityPage, RowPage, Usage, Explanation, ErrorBody, Health, EventHealth, Alive]
     _, answers = msgspec.json.schema_components(types, ref_template=_REF)
-    sent = {"Event": _event(), "CloudEvent": _cloudevent(), "GraphQLRequest": _graphql_request()}
+    batch = {
+        "type": "object",
+        "description": "Events that are recorded together, in this order.",
+        "required": ["events"],
+        "additionalProperties": False,
+        "properties": {"events": {"type": "array", "items": ref("Event")}},
+    }
+    sent = {"Event": _event(), "EventBatch": batch, "CloudEvent": _cloudevent(), "GraphQLRequest": _graphql_request()}
     return {**answers, **sent, "GraphQLAnswer": _graphql_answer()}
 
 
@@ -399,10 +439,12 @@ def _graphql_request() -> Json:
 
 def _graphql_answer() -> Json:
     extensions = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
+    place = {"type": "object", "properties": {"line": {"type": "integer"}, "column": {"type": "integer"}}}
+    locations = {"type": "array", "items": place}
     error = {
         "type": "object",
         "required": ["message", "extensions"],
-        "properties": {"message": {"type": "string"}, "locations": {"type": "array"}, "extensions": extensions},
+        "properties": {"message": {"type": "string"}, "locations": locations, "extensions": extensions},
     }
     return {
         "type": "object",

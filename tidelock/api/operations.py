@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import psycopg
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -104,7 +103,8 @@ class HealthRoutes:
                 await self._connections.ask(measure)
         except TidelockError:
             pass  # these metrics are needed most when the database is unavailable
-        return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+        content, content_type = self._metrics.text(request.headers.get("accept", ""))
+        return Response(content, headers={"content-type": content_type, "vary": "accept"})
 
     def _not_ready(self, health: Health) -> Response:
         retry = {"retry-after": str(self._settings.retry_after_s)}

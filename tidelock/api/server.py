@@ -92,6 +92,14 @@ class Console(Protocol):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
+class _CountedRoute(Route):
+    """One that metrics know by its path, as they do those of the framework."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self
+        await super().handle(scope, receive, send)
+
+
 class _AnyKey(Convertor[str]):
     """The rest of the path, whatever a key contains: slashes and line ends too."""
 
@@ -124,11 +132,11 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     health = HealthRoutes(parts.short, access, metrics, settings, probes=parts.probes, measures=[watched.look])
     app.router.routes[:0] = [
         # For probes: HEAD too, which the document need not repeat.
-        Route("/healthz", health.alive, include_in_schema=False),
-        Route("/readyz", health.ready, include_in_schema=False),
+        _CountedRoute("/healthz", health.alive, include_in_schema=False),
+        _CountedRoute("/readyz", health.ready, include_in_schema=False),
         Route(IngestBypass.path, ingest, methods=["POST"], include_in_schema=False),
         WebSocketRoute("/ws", tail),
-        Route("/ws", _websocket_only, include_in_schema=False),
+        _CountedRoute("/ws", _websocket_only, include_in_schema=False),
     ]
     admin = TriggerAdmin(parts.sequencer, parts.database, parts.reads, settings)
     _add_graphql(app, parts, access, places, admin)
@@ -162,12 +170,14 @@ def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: ClientSlots
 
 def _add_lists(app: FastAPI, lists: EventLists) -> None:
     key = {"name": "key", "schema": {"type": "string", "minLength": 1}, "description": "The causalityKey"}
-    _add(
-        app,
-        "/admin/events",
-        lists.events,
-        operation("Events in ledger order", "EventPage", parameters=EVENTS, errors=_READ_ERRORS),
+    events = operation(
+        "Events in ledger order",
+        "EventPage",
+        parameters=EVENTS,
+        errors=_READ_ERRORS,
+        otherwise={"source": "Only those that name this source, their sender"},
     )
+    _add(app, "/admin/events", lists.events, events)
     _add(
         app,
         "/v1/causality/{key:anykey}",
@@ -226,7 +236,9 @@ def _add_health(app: FastAPI, routes: HealthRoutes) -> None:
     ready = operation("Ready for events", "Health")
     ready["responses"][503] = {**ready["responses"][200], "description": "Not ready"}
     measured = operation("Metrics", "Alive", errors=(401, 403, 503))
-    measured["responses"][200] = {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    text = {"schema": {"type": "string"}}
+    content = {"text/plain": text, "application/openmetrics-text": text}
+    measured["responses"][200] = {"description": "Metrics", "content": content}
     health = operation("Progress of readers and windows", "EventHealth", parameters=HEALTH, errors=_READ_ERRORS)
     _add(app, "/healthz", routes.alive, operation("The process is alive", "Alive"))
     _add(app, "/readyz", routes.ready, ready)

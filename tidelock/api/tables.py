@@ -162,7 +162,7 @@ def _cursor_name(table: str, parameters: Parameters) -> str:
 
 
 def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: str | None) -> RowSelection:
-    where, cursor = parameters.text("where"), parameters.text("cursor")
+    where, cursor = parameters.text("where"), parameters.cursor()
     asked = {column: parameters.text(name) for name, column in listed.equal.items()}
     return RowSelection(
         table,

@@ -51,7 +51,7 @@ class Triggers:
     async def all(self, request: Request) -> Response:
         grant = await self._grant(request)
         parameters = Parameters(request.scope["query_string"], LIST)
-        limit, cursor = read_limit(parameters, self._settings), parameters.text("cursor")
+        limit, cursor = read_limit(parameters, self._settings), parameters.cursor()
         after = "" if cursor is None else read_key_cursor(cursor, "triggers")[1]
         found = await self._admin.page(grant.reads(parameters.name("tenantId")), limit + 1, after)
         following = key_cursor("triggers", "", found[limit - 1].trigger.name) if len(found) > limit else None
@@ -74,7 +74,7 @@ class Triggers:
     async def deliveries(self, request: Request) -> Response:
         grant = await self._grant(request)
         parameters = Parameters(request.scope["query_string"], DELIVERIES)
-        limit, cursor = read_limit(parameters, self._settings), parameters.text("cursor")
+        limit, cursor = read_limit(parameters, self._settings), parameters.cursor()
         name = request.path_params["name"]
         found = await self._admin.deliveries(
             name,

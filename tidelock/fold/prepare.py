@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 #: columns of an event that every step has
 EVENT = ("ingress_sequence", "source_timestamp", "tenant_id", "stream", "customer_ref", "occurred_at", "deleted")
 #: what is wrong with it
-FAULTS = ("objection", "time_fault", "message_stream")
+FAULTS = ("objection", "time_fault", "message_stream", "time_value")
 #: what a reused plan must not contain: its result would be that of the first time
 _REMEMBERED = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan")
 

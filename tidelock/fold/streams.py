@@ -60,6 +60,10 @@ class Member:
 
 #: the data as it was sent
 WHOLE = Member((), raw=True)
+#: so much of a value is told
+VALUE_CHARACTERS_MAX = 64
+#: what a message ends with that names the value, as Postgres matches it
+VALUE_TOLD = '; it is (missing|".*")$'
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +270,21 @@ class Reading:
             return no_instant(declared)
         return f'column "{column}" must be {type_}'
 
+    def no_time(self) -> str:
+        """Whether the column of the event's time does not fit its type, and is objected to for that."""
+        declared = self.stream.eventtime
+        type_ = None if declared is None else self.stream.columns.get(declared.column)
+        if declared is None or type_ is None or type_.name in _TEXTS:
+            return "FALSE"
+        return f"({self.source(declared.column)} IS NOT NULL AND {self.typed(declared.column)} IS NULL)"
+
+    def time_value(self) -> str:
+        """What is sent as the event's time, as a text; a character more than is told of it."""
+        assert self.stream.eventtime is not None
+        column = self.stream.eventtime.column
+        value = self.text(column) if member_of(self.stream, column) is None else self.source(column)
+        return f"substr({value}, 1, {VALUE_CHARACTERS_MAX + 1})"
+
     def _long_key(self) -> list[tuple[str, str]]:
         """Ingest refuses such keys, which do not fit an index; the ledger may have some from before the stream had a
         key.
@@ -317,6 +336,14 @@ def by_stream(expressions: dict[str, str], type_: str) -> str:
 def no_instant(declared: EventTime) -> str:
     """The error of a column that should have an event's time but has none."""
     return f'column "{declared.column}" must be an instant as {declared.type}'
+
+
+def with_value(message: str, value: str | None) -> str:
+    """A message about an event's time that names the value, or as much of it as a line has room for."""
+    if value is None:
+        return f"{message}; it is missing"
+    cut = value if len(value) <= VALUE_CHARACTERS_MAX else value[:VALUE_CHARACTERS_MAX] + "..."
+    return f'{message}; it is "{cut}"'
 
 
 def sql_text(text: str) -> str:

@@ -17,12 +17,24 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
+from tidelock.columns import ENVELOPE
 from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
 from tidelock.eventtimes import BuiltIn, EventtimeTypeRegistry, Parser, eventtime_types, stream_parser
 from tidelock.fold.kernel.entries import FUTURE, INVALID, TimeFaults
 from tidelock.fold.source import single_partition
-from tidelock.fold.streams import AHEAD_MAX_NS, Reading, Slots, by_stream, decoded_sql, no_instant, readings, sql_text
+from tidelock.fold.streams import (
+    AHEAD_MAX_NS,
+    VALUE_CHARACTERS_MAX,
+    Reading,
+    Slots,
+    by_stream,
+    decoded_sql,
+    no_instant,
+    readings,
+    sql_text,
+    time_member,
+)
 from tidelock.instants import EARLIEST, LATEST
 from tidelock.spark import casts
 from tidelock.spark.runtime import reason
@@ -65,12 +77,13 @@ class Timing:
         return f"SELECT *, {self._instant} AS instant FROM ({decoded})" if self._own else decoded
 
     def prepared(self) -> list[str]:
-        """The event time, null if it is not usable; the reason; and the stream of its message.
+        """The event time, null if it is not usable; the reason; the stream of its message; and the value that is
+        not usable.
 
         Events with objections have one too; they are in no window.
         """
         if not self._own:
-            types = {"event_time": "BIGINT", "time_fault": "STRING", "message_stream": "STRING"}
+            types = {"event_time": "BIGINT", "time_fault": "STRING", "message_stream": "STRING", "time_value": "STRING"}
             return [f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items()]
         judged = f"NOT deleted AND stream IN ({_texts(self._own)})"
         legal = f"instant >= {EARLIEST}L"
@@ -81,6 +94,7 @@ class Timing:
             f"CASE WHEN {judged} AND {legal} AND {early} THEN instant END AS event_time",
             f"CASE WHEN {judged} THEN {fault} END AS time_fault",
             "message_stream",
+            f"{self._value_sql(f'{judged} AND NOT coalesce({legal} AND {early}, FALSE)')} AS time_value",
         ]
 
     def faults(self) -> TimeFaults:
@@ -96,6 +110,21 @@ class Timing:
             others.setdefault(self._of_message(stream), []).append(name)
         cases = [f"WHEN message_stream IN ({_texts(streams)}) THEN {sql}" for sql, streams in others.items()]
         return f"CASE WHEN message_stream IS NULL THEN {by_stream(own, 'BIGINT')} {' '.join(cases)} END"
+
+    def _value_sql(self, faulty: str) -> str:
+        """What stands where the time should; null in the other events. What columns are objected to for goes first."""
+        own = {name: reading for name, reading in readings(self._slots).items() if name in self._own}
+        misfit = by_stream({name: reading.no_time() for name, reading in own.items()}, "BOOLEAN")
+        value = by_stream({name: reading.time_value() for name, reading in own.items()}, "STRING")
+        cut = f"substr({_TEXT}, 1, {VALUE_CHARACTERS_MAX + 1})"
+        arrived = [name for name, stream in self._slots.timed.items() if time_member(stream) is None]
+        if arrived:
+            occurred = casts.canonical(ENVELOPE["occurred_at"], "occurred_at")
+            cut = f"CASE WHEN message_stream IN ({_texts(arrived)}) THEN {occurred} ELSE {cut} END"
+        return (
+            f"CASE WHEN {misfit} THEN {value} "
+            f"WHEN {faulty} THEN CASE WHEN message_stream IS NULL THEN {value} ELSE {cut} END END"
+        )
 
     def _of_event(self, reading: Reading) -> str:
         """The instant in an event's own column, if valid; otherwise the event has an objection anyway."""

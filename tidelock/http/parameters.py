@@ -54,6 +54,10 @@ class Parameters:
             raise RequestError(f"{name} is empty; omit it for all", field=name)
         return value
 
+    def cursor(self) -> str | None:
+        """The cursor to go on from; an empty one is none, as clients that keep it in a variable send it first."""
+        return self._values.get("cursor") or None
+
     def sequence(self, name: str, *, minimum: int = 0) -> int | None:
         return self._integer(name, minimum, SEQUENCE_MAX)
 
@@ -140,7 +144,7 @@ def read_limit(parameters: Parameters, settings: Settings) -> int:
 def read_paging(parameters: Parameters, settings: Settings, *, order: str | None = "asc") -> Paging:
     """Without an order, a cursor keeps its own."""
     limit = read_limit(parameters, settings)
-    cursor = parameters.text("cursor")
+    cursor = parameters.cursor()
     if cursor is None:
         return Paging(limit, order == "desc", None)
     began, position = _read_cursor(cursor)

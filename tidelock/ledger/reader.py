@@ -55,6 +55,8 @@ class Slice:
     stream: str | tuple[str, ...] | None = None
     customer_ref: str | tuple[str, ...] | None = None
     causality_key: str | tuple[str, ...] | None = None
+    correlation_id: str | tuple[str, ...] | None = None
+    source: str | tuple[str, ...] | None = None
     #: occurred_at, half-open
     occurred_from: int | None = None
     occurred_to: int | None = None
@@ -65,7 +67,7 @@ class Slice:
     sequences: list[int] | None = None
 
 
-_NAMES = ("tenant_id", "stream", "customer_ref", "causality_key")
+_NAMES = ("tenant_id", "stream", "customer_ref", "causality_key", "correlation_id", "source")
 
 
 _BOUNDS = {

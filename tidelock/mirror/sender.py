@@ -22,6 +22,10 @@ _MESSAGE_BYTES_MAX = 1_000_000_000
 #: a queue is full by its bytes; this many messages are no more than a few batches
 _QUEUE_MESSAGES = 1_000_000
 
+#: what every consumer reads as it is installed: for anything else KafkaJS and kafka-python need further packages
+COMPRESSION: dict[str, Any] = {"compression.type": "gzip", "compression.level": 1}
+_COMPRESSION = ("compression.type", "compression.codec", "compression.level")
+
 _Topics = Mapping[str, tuple[str, int]]
 _Report = Callable[[KafkaError | None, Any], None]
 
@@ -50,7 +54,9 @@ class KafkaSender:
             "queue.buffering.max.messages": _QUEUE_MESSAGES,
             "error_cb": self._complain,
         }
-        usual = {"compression.type": "lz4", "linger.ms": 5}
+        usual: dict[str, Any] = {"linger.ms": 5}
+        if kafka.options.keys().isdisjoint(_COMPRESSION):
+            usual |= COMPRESSION
         given = {name: value for name, value in usual.items() if name not in kafka.options}
         self._producer: Producer = open_client(Producer, kafka, {**given, **own})
 

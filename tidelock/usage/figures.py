@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tidelock.definitions import Definitions, Meter, Stream
 from tidelock.fold.meters import missing_quantity
-from tidelock.fold.streams import Reading, no_instant, slots_of, sql_text
+from tidelock.fold.streams import VALUE_CHARACTERS_MAX, Reading, no_instant, slots_of, sql_text
 from tidelock.periods import period_end
 from tidelock.usage import casts
 from tidelock.usage.casts import average
@@ -81,12 +81,14 @@ class Counted:
             SELECT ingress_sequence, occurred_at, aside, CASE WHEN aside IS NULL THEN quantity END AS quantity,
                 CASE WHEN objection IS NULL THEN group_key END AS group_key,
                 CASE WHEN aside = 'error' THEN {self._code_sql()} END AS code,
-                CASE WHEN aside = 'error' THEN coalesce(objection, {sql_text(missing_quantity(meter))}) END AS message
+                CASE WHEN aside = 'error'
+                    THEN coalesce(objection{self._value_sql()}, {sql_text(missing_quantity(meter))}) END AS message
             FROM (
                 SELECT *, CASE WHEN objection IS NOT NULL THEN 'error' WHEN deleted THEN 'deleted'
                     WHEN NOT matches THEN 'filtered' {self._missing_sql()} END AS aside
                 FROM (
                     SELECT ingress_sequence, occurred_at, deleted, {reading.objection() or "NULL::text"} AS objection,
+                        {reading.time_value() if self._times() else "NULL::text"} AS time_value,
                         coalesce({matches}, FALSE) AS matches, {reading.quantity(meter.value)} AS quantity,
                         ({group}) COLLATE "C" AS group_key
                     FROM (
@@ -118,6 +120,19 @@ class Counted:
 
     def _missing_sql(self) -> str:
         return "" if self.meter.aggregation == "count" else "WHEN quantity IS NULL THEN 'error'"
+
+    def _times(self) -> bool:
+        """Whether an event can be objected to for its time: a declared column has it."""
+        return self.stream.eventtime is not None and self.stream.eventtime.column in self.stream.columns
+
+    def _value_sql(self) -> str:
+        """What the fold's error rows add to an objection to an event's time: the value."""
+        if not self._times() or self.stream.eventtime is None:
+            return ""
+        told = sql_text(no_instant(self.stream.eventtime))
+        cut = f"left(time_value, {VALUE_CHARACTERS_MAX})"
+        more = f"CASE WHEN length(time_value) > {VALUE_CHARACTERS_MAX} THEN '...' ELSE '' END"
+        return f""" || CASE objection WHEN {told} THEN '; it is "' || {cut} || {more} || '"' ELSE '' END"""
 
     def _code_sql(self) -> str:
         """A column that has the event's time is objected to as that, as in the fold's error rows."""

@@ -17,7 +17,7 @@ from tidelock.definitions.eventtimes import EventTime
 from tidelock.fold.kernel.amounts import DECIMAL
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.keys import joined, json_strings, number_strings
-from tidelock.fold.streams import no_instant
+from tidelock.fold.streams import no_instant, with_value
 from tidelock.tables import KEY
 
 #: error codes of an event time
@@ -53,13 +53,12 @@ class TimeFaults:
     #: messages for events whose time column does not fit its type
     objections: tuple[str, ...]
 
-    def message(self, code: str, stream: str, message_stream: str | None) -> str:
+    def message(self, code: str, stream: str, message_stream: str | None, value: str | None) -> str:
         """What is wrong with the time of an event, or of a message in it."""
         declared = self.timed[message_stream or stream]
         where = "" if message_stream is None else f'in a message of stream "{message_stream}", '
-        if code == FUTURE:
-            return f'{where}column "{declared.column}" is more than 1 h ahead of its arrival'
-        return where + no_instant(declared)
+        ahead = f'column "{declared.column}" is more than 1 h ahead of its arrival'
+        return with_value(where + (ahead if code == FUTURE else no_instant(declared)), value)
 
 
 def error_rows(prepared: pa.Table, meters: Meters | None, faults: TimeFaults) -> pa.Table:
@@ -77,13 +76,15 @@ def _of_streams(prepared: pa.Table, time_objections: Sequence[str]) -> pa.Table:
     wrong = prepared.filter(pc.is_valid(prepared["objection"]))
     of_time = pc.is_in(wrong["objection"], pa.array(time_objections, pa.string()))
     codes = pc.if_else(of_time, INVALID, "invalid_column")
-    return _rows(wrong, wrong["stream"], codes, wrong["objection"])
+    values = map(with_value, wrong["objection"].to_pylist(), wrong["time_value"].to_pylist())
+    messages = pc.if_else(of_time, pa.array(values, pa.string()), wrong["objection"])
+    return _rows(wrong, wrong["stream"], codes, messages)
 
 
 def _of_times(prepared: pa.Table, faults: TimeFaults) -> pa.Table:
     """An event has one error row of its stream: objections to its columns come first."""
     wrong = prepared.filter(pc.and_(pc.is_null(prepared["objection"]), pc.is_valid(prepared["time_fault"])))
-    given = (wrong[name].to_pylist() for name in ("time_fault", "stream", "message_stream"))
+    given = (wrong[name].to_pylist() for name in ("time_fault", "stream", "message_stream", "time_value"))
     messages = pa.array(map(faults.message, *given), pa.string())
     return _rows(wrong, wrong["stream"], wrong["time_fault"], messages)
 

@@ -12,15 +12,17 @@ import psycopg
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import statements
+from tidelock.fold.kernel.entries import FUTURE, INVALID
 from tidelock.fold.redefine.catalog import Catalog, read_catalog
 from tidelock.fold.redefine.replay import paths
 from tidelock.fold.redefine.shadow import Place, Plan, Shadow, scopes
 from tidelock.fold.runner import CURSOR
 from tidelock.fold.store import Store
+from tidelock.fold.streams import VALUE_TOLD, sql_text
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
-from tidelock.tables import KEY, SCHEMA, Table
+from tidelock.tables import ERROR_ROWS, KEY, SCHEMA, Table
 
 CHECK = Place("tidelock_check", "fold:check:")
 #: differing rows reported per table
@@ -199,7 +201,7 @@ def _remove(connection: psycopg.Connection[Any]) -> None:
 
 def _compare(connection: psycopg.Connection[Any], table: Table, scope: str) -> _Compared:
     """Every column and the state. Not the source timestamps: they also reflect when definitions changed a row."""
-    values = ", ".join(f"{statements.quoted(name)}::text" for name in table.stored)
+    values = ", ".join(_value_sql(table, name) for name in table.stored)
     key = statements.quoted(KEY)
     sides = [
         f"SELECT tenant_id, {key} AS key, ARRAY[{values}] AS texts FROM {statements.placed(schema, table.name)} "
@@ -220,6 +222,14 @@ def _compare(connection: psycopg.Connection[Any], table: Table, scope: str) -> _
         rows, differing = row
         found = connection.execute(first.encode()).fetchall() if differing else []
     return _Compared(rows, differing, [finding for row in found for finding in _findings(table, *row)])
+
+
+def _value_sql(table: Table, name: str) -> str:
+    """A column's value as text. Error rows of versions before 0.2 do not name the value that is no time."""
+    if table.name == ERROR_ROWS.name and name == "message":
+        codes = f"code IN ({sql_text(INVALID)}, {sql_text(FUTURE)})"
+        return f"CASE WHEN {codes} THEN regexp_replace(message, {sql_text(VALUE_TOLD)}, '') ELSE message END"
+    return f"{statements.quoted(name)}::text"
 
 
 def _findings(
