@@ -14,6 +14,7 @@ import pytest
 from tidelock.errors import CursorMoved, Difference, SettingsError, Unreachable
 from tidelock.postgres.course import IDLE, MORE, Action, Course, Do, Failure, Turn, failure_of
 from tidelock.postgres.database import Database
+from tidelock.postgres.listener import Listener
 from tidelock.postgres.loop import Reader, ReaderLoop, Saying
 from tidelock.postgres.reconnect import Away
 
@@ -242,11 +243,21 @@ def test_one_reader_that_pauses_holds_up_no_other() -> None:
     assert said == ["its store is away"]
 
 
+def test_an_announcement_that_the_driver_has_read_already_is_heard_although_no_socket_says_so() -> None:
+    connection, heard = _Silent(), list[str]()
+    kept = [SimpleNamespace(relname=b"channel", extra=b"payload", be_pid=1)]
+    connection.pgconn = SimpleNamespace(notifies=lambda: kept.pop() if kept else None)
+    listener = Listener(cast(Any, connection), lambda notification: heard.append(notification.payload))
+    listener.read()
+    assert heard == ["payload"]
+    connection.close()
+
+
 class _Silent:
     """A connection on which nothing is ever announced."""
 
     closed = False
-    info = SimpleNamespace(transaction_status=psycopg.pq.TransactionStatus.IDLE)
+    info = SimpleNamespace(transaction_status=psycopg.pq.TransactionStatus.IDLE, encoding="utf-8")
     pgconn = SimpleNamespace(notifies=lambda: None)
 
     def __init__(self) -> None:

@@ -247,29 +247,6 @@ def test_what_is_announced_while_it_works_is_heard_together(database: Database) 
     assert before - 32 <= 3, "thirty announcements do not make thirty looks"
 
 
-async def test_an_announcement_that_arrives_with_an_answer_is_not_left_in_a_buffer(database: Database) -> None:
-    """It is in the driver's memory by then: no socket says so."""
-    heard: list[str] = []
-    prepare(database)
-
-    async def opened(connection: psycopg.AsyncConnection[Any]) -> None:
-        await connection.execute("SELECT pg_notify(%s, 'own')", (LEDGER_CHANNEL,))
-
-    async def turn() -> Turn:
-        return IDLE
-
-    loop = AsyncReaderLoop(
-        turn, what="hearing", poll_s=600, database=database, name=NAME, channels=[LEDGER_CHANNEL], opened=opened,
-        heard=lambda notification: heard.append(notification.payload) is not None,  # type: ignore[func-returns-value]
-    )  # fmt: skip
-    task = asyncio.create_task(loop.run())
-    async with asyncio.timeout(HANG_S):
-        while heard != ["own"]:  # noqa: ASYNC110  # a test may poll
-            await asyncio.sleep(0.002)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 # Connections that drop
 
 
@@ -319,6 +296,21 @@ def test_a_connection_that_is_lost_while_nothing_happens_is_made_again(database:
         until(lambda: reader.begun == 4)
         put(database, 1)
         until(lambda: reader.position == 1)
+
+
+def test_one_that_is_never_idle_notices_that_its_lease_is_lost(database: Database) -> None:
+    class Busy(Copying):
+        def turn(self) -> Turn:
+            super().turn()
+            return MORE
+
+    prepare(database)
+    reader = Busy(database)
+    with running(database, reader):
+        for begun in range(1, 4):
+            until(lambda begun=begun: reader.begun == begun)  # type: ignore[misc]
+            assert end(database) == 1
+        until(lambda: reader.begun == 4)
 
 
 async def test_one_on_the_event_loop_notices_a_lost_connection_while_it_waits(database: Database) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -73,8 +72,3 @@ class Listener:
         while (found := self._connection.pgconn.notifies()) is not None:
             encoding = self._connection.info.encoding
             self._heard(psycopg.Notify(found.relname.decode(encoding), found.extra.decode(encoding), found.be_pid))
-
-    def close(self) -> None:
-        """Hear nothing more. The connection is its owner's to close."""
-        with suppress(ValueError):
-            self._connection.remove_notify_handler(self._heard)
