@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from tests.model import filters
+from tests.model.closing import close, is_closed
 from tests.model.events import Columns, Event, group_key, names_of, row_key, stream_columns
 from tests.model.meters import Counter, duration, period_start, quantity_of
 from tests.model.progress import CONTROL, Entering, advance
@@ -35,8 +36,11 @@ def apply(
     """One step: the events that share a source timestamp."""
     at = collection[0].source_timestamp
     with localcontext(EXACT):
-        # Control events are for event time and definitions; no stream or meter reads them.
+        # Control events are for event time, definitions and closes; no stream reads them.
         applied = [_apply_event(state, e, definitions, calculated or {}) for e in collection if e.stream != CONTROL]
+        for event in collection:
+            if event.stream == CONTROL:
+                close(state, event, definitions)
         entering = [found for found in applied if found is not None]
         advance(state, at, collection, entering, definitions)
         state.close_collection(at)
@@ -141,18 +145,22 @@ def _count(
     key_texts = [name, event.customer_ref, instant_text(start)]
 
     counter = state.counters.setdefault((event.tenant_id, *key_texts), Counter())
-    late = counter.is_late(event.occurred_at, lateness)
+    reason = None
+    if is_closed(state, event.tenant_id, name, meter, start):
+        reason = "closed"
+    elif counter.is_late(event.occurred_at, lateness):
+        reason = "late"
+    late = reason is not None
     before = counter.together.value(aggregation)
     counter.take(quantity, event.occurred_at, event.ingress_sequence, late=late)
     row = key | counter.columns(aggregation)
     state.put("counters", event.tenant_id, key_text(key_texts), row, live=live)
 
-    if late:
-        # A late event meets a counter that has folded one, so there is a value without it.
+    if reason is not None:
+        # Choice: where there is no value without it, as in a counter that begins behind a close, the amount is all.
         after = counter.together.value(aggregation)
-        assert before is not None
         assert after is not None
-        _adjust(state, event, key, quantity, after - before, live=live)
+        _adjust(state, event, key, quantity, after - (before or 0), reason, live=live)
 
     if group_by := meter.get("group_by"):
         # A group inherits the counter's decision; one that has late events only has a row, for its total.
@@ -164,14 +172,21 @@ def _count(
 
 
 def _adjust(
-    state: State, event: Event, key: Mapping[str, Any], quantity: Decimal | None, amount: Decimal, *, live: bool
+    state: State,
+    event: Event,
+    key: Mapping[str, Any],
+    quantity: Decimal | None,
+    amount: Decimal,
+    reason: str,
+    *,
+    live: bool,
 ) -> None:
     row = {
         **key,
         "ingress_sequence": event.ingress_sequence,
         "quantity": quantity,
         "amount": amount,
-        "reason": "late",
+        "reason": reason,
         "occurred_at": event.occurred_at,
     }
     identity = key_text([key["metric"], str(event.ingress_sequence)])

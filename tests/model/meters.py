@@ -129,6 +129,18 @@ def period_start(period: str, occurred_at: int) -> int:
     return nanoseconds(starts[period])
 
 
+def period_end(period: str, start: int) -> int:
+    """Where the period that starts there ends."""
+    moment = moment_of(start)
+    ends = {
+        "hour": moment + timedelta(hours=1),
+        "day": moment + timedelta(days=1),
+        "week": moment + timedelta(days=7),
+        "month": (moment + timedelta(days=31)).replace(day=1),
+    }
+    return nanoseconds(ends[period])
+
+
 def duration(text: str) -> int:
     digits = text.rstrip("nusmhd")
     return int(digits) * UNITS[text[len(digits) :]]

@@ -41,6 +41,8 @@ class State:
     #: what the meters keep, adjusted events too
     counters: dict[tuple[str, ...], Counter] = field(default_factory=dict)
     groups: dict[tuple[str | None, ...], Counter] = field(default_factory=dict)
+    #: meter and tenant, None being all of them -> the end through which it is closed
+    closed: dict[tuple[str, str | None], int] = field(default_factory=dict)
     #: window or `<stream>_ordered`, and tenant
     operators: dict[tuple[str, str], Operator] = field(default_factory=dict)
     #: rows as they were before the collection that is being applied
