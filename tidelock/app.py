@@ -53,6 +53,7 @@ from tidelock.settings import Settings
 from tidelock.sinks.stores import check_stores, configured, lake_ranges
 from tidelock.spark.java import check_java
 from tidelock.triggers.delivery import TriggerWorkers
+from tidelock.usage.closing import decide_due
 from tidelock.views.hub import Hub
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ async def open_server(
         stack.push_async_callback(ledger.sequencer.close)
         await stack.enter_async_context(_background(anchor.run()))
         await stack.enter_async_context(_background(keep_partitions(ledger.database, settings.partition_events)))
-        await stack.enter_async_context(_background(Ticker(ledger.database, ledger.sequencer, clock).run()))
+        await stack.enter_async_context(
+            _background(Ticker(ledger.database, ledger.sequencer, clock, closing=decide_due).run())
+        )
         workers = TriggerWorkers(settings, ledger.database, ledger.sequencer)
         await workers.start()
         stack.push_async_callback(workers.close)
@@ -320,6 +323,31 @@ def recompute(
         return recomputation.recompute(
             spark, database, names, range_events_max=settings.fold.range_events_max, stop=stop, progress=progress
         )
+
+
+@contextmanager
+def counters_as_of(
+    settings: Settings,
+    database: Database,
+    metrics: Sequence[str],
+    sequence: int,
+    *,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> Iterator[str | None]:
+    """The schema that has the counters of all customers as of a sequence, for the time of the block."""
+    from tidelock.fold.redefine import past
+
+    catalog = past.read_past(database, sequence)
+    events_max = settings.fold.range_events_max
+    with (
+        started_spark(settings, tell) as spark,
+        past.counters_as_of(
+            spark, database, catalog, metrics, sequence, range_events_max=events_max, stop=stop, progress=progress
+        ) as schema,
+    ):
+        yield schema
 
 
 @contextmanager

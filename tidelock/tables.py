@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidelock.columns import AMOUNT, BIGINT, DOUBLE, STRING, TIMESTAMP, ColumnType, parse_column_type, table_column
@@ -29,6 +29,8 @@ _AGGREGATES = {
 }
 _COUNTER = {"metric": STRING, "customer_ref": STRING, "period_start": TIMESTAMP}
 _ADJUSTED = {"last_at": TIMESTAMP, "adj_sum": AMOUNT, "adj_count": BIGINT, "adj_max": AMOUNT, "adj_min": AMOUNT}
+#: what came for a counter after it was closed may be its last; what was only late never is
+_CLOSED = {"closed_last": AMOUNT, "closed_last_at": TIMESTAMP}
 #: columns of a keyed stream's table next to its key if none are declared: what the producer sent
 UNDECLARED = {
     "customer_ref": STRING,
@@ -86,7 +88,9 @@ class Table:
         return form | {"internal": True} if self.internal else form
 
 
-COUNTERS = Table("counters", {**_COUNTER, **_AGGREGATES}, tuple(_COUNTER), _ADJUSTED)
+COUNTERS = Table("counters", {**_COUNTER, **_AGGREGATES}, tuple(_COUNTER), {**_ADJUSTED, **_CLOSED})
+#: the same while no meter was ever closed
+OPEN_COUNTERS = replace(COUNTERS, state=_ADJUSTED)
 COUNTER_GROUPS = Table(
     "counter_groups",
     {**_COUNTER, "group_key": STRING, **_AGGREGATES},
@@ -104,6 +108,28 @@ ADJUSTMENTS = Table(
         "occurred_at": TIMESTAMP,
     },
     ("metric", "ingress_sequence"),
+)
+#: what a counter was when its period was closed
+STATEMENTS = Table(
+    "statements",
+    {
+        **_COUNTER,
+        "period_end": TIMESTAMP,
+        "value": AMOUNT,
+        "total": AMOUNT,
+        "event_count": BIGINT,
+        "closed_sequence": BIGINT,
+        "definition": STRING,
+    },
+    tuple(_COUNTER),
+    appended=True,
+)
+#: the ends through which meters were closed, for a tenant or for all, each later than the one before
+CLOSED_METERS = Table(
+    "meters$closed",
+    {"metric": STRING, "closed_sequence": BIGINT, "through": TIMESTAMP},
+    ("metric", "closed_sequence"),
+    internal=True,
 )
 ERROR_ROWS = Table(
     "error_rows",
@@ -131,7 +157,19 @@ WATERMARKS = Table(
     internal=True,
 )
 #: tables that exist without any definition
-ALWAYS = {table.name: table for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS, ERROR_ROWS, LATE_ROWS, WATERMARKS)}
+ALWAYS = {
+    table.name: table
+    for table in (
+        COUNTERS,
+        COUNTER_GROUPS,
+        ADJUSTMENTS,
+        STATEMENTS,
+        ERROR_ROWS,
+        LATE_ROWS,
+        WATERMARKS,
+        CLOSED_METERS,
+    )
+}
 
 
 def latest_table(stream: Stream, calculated: Mapping[str, ColumnType]) -> Table:

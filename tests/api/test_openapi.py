@@ -13,7 +13,7 @@ from tidelock.http.problems import install_problems
 
 Json = dict[str, Any]
 
-PATHS = {
+PATHS = {"/v1/periods", "/v1/periods/close", "/v1/statements",
     "/v1/events", "/admin/events", "/v1/causality/{key}", "/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late",
     "/v1/errors", "/v1/tables/{table}", "/graphql", "/healthz", "/readyz", "/admin/event-health", "/metrics",
     "/v1/explain",
@@ -86,8 +86,10 @@ async def test_what_the_framework_validates_has_the_same_form() -> None:
     assert response.json()["error"]["field"] == "count"
 
 
-@pytest.mark.parametrize(
-    "path", sorted(path for path in PATHS - {"/v1/events", "/v1/usage", "/v1/explain", "/graphql"} if "{" not in path)
-)
+#: what is written to, or needs parameters
+NOT_READ = {"/v1/events", "/v1/usage", "/v1/explain", "/v1/periods/close", "/graphql"}
+
+
+@pytest.mark.parametrize("path", sorted(path for path in PATHS - NOT_READ if "{" not in path))
 async def test_what_is_described_is_there(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code == 200

@@ -216,7 +216,9 @@ def test_changes_that_are_not_kept_any_more_are_told_of(changed: Database) -> No
 def test_a_table_that_there_is_not_is_named_with_those_there_are(changed: Database) -> None:
     failed = run(changed, "changes", "trade")
     assert failed.exit_code == 2
-    assert "available: counters, counter_groups, adjustments, error_rows, late_rows, trades" in failed.stderr
+    assert (
+        "available: counters, counter_groups, adjustments, statements, error_rows, late_rows, trades" in failed.stderr
+    )
     assert run(changed, "changes", "trades", "--after", "-1").exit_code == 2
     assert json_lines(run(changed, "changes", "counters", "--json")) == []
 

@@ -14,9 +14,10 @@ _PART: dict[str, Any] = {
 }  # fmt: skip
 _PLAIN = (
     "metric", "customerRef", "aggregation", "period", "definition", "why", "periodStart", "periodEnd", "group",
-    "value", "adjustment", "total", "watermark", "throughSequence", "filtered", "deleted", "pending", "agrees", "next",
+    "value", "adjustment", "total", "watermark", "closedSequence",
+    "throughSequence", "filtered", "deleted", "pending", "agrees", "next",
 )  # fmt: skip
-_TOLD = ("occurredAt", "part", "counted", "change", "total", "group", "code", "message")
+_TOLD = ("occurredAt", "part", "adjustedReason", "counted", "change", "total", "group", "code", "message")
 
 
 async def test_the_data_of_an_explained_event_has_every_digit_that_was_sent() -> None:

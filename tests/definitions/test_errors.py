@@ -214,7 +214,9 @@ def test_an_ordered_streams_name_leaves_room_for_its_suffix() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["counters", "counter_groups", "adjustments", "late_rows", "error_rows", "triggers"])
+@pytest.mark.parametrize(
+    "name", ["counters", "counter_groups", "adjustments", "statements", "late_rows", "error_rows", "triggers"]
+)
 def test_tables_that_are_always_there_are_not_declared_again(name: str) -> None:
     check({"streams": {name: TRADES}}, f"streams.{name}", "built-in")
     check({"streams": {"trades": TRADES}, "windows": {name: WINDOW}}, f"windows.{name}", "built-in")

@@ -116,6 +116,7 @@ LOCKS = {
     "tidemend",
     "tidemirr",
     "tideoutb",
+    "tidepast",
     "tideread",
     "tiderply",
     "tideshad",
@@ -222,9 +223,11 @@ FOLDED = {
         "metric customer_ref period_start group_key agg_sum agg_count agg_max agg_min agg_last watermark_ts value total"
     ),
     "adjustments": "metric customer_ref period_start ingress_sequence quantity amount reason occurred_at",
+    "statements": "metric customer_ref period_start period_end value total event_count closed_sequence definition",
     "error_rows": "source ingress_sequence code message",
     "late_rows": "window ingress_sequence event_time watermark reason",
     "watermarks": "window watermark",
+    "meters$closed": "metric closed_sequence through",
 }
 
 

@@ -18,8 +18,9 @@ import pytest
 
 from tests.conftest import Databases
 from tests.fold.folding import Folding, Picture, differences, expected
+from tests.law.closings import closes, moved_after_close
 from tests.law.ledgers import COMPUTED, Ledger, Toml
-from tests.law.packs import Pack, drawn, pack
+from tests.law.packs import Pack, drawn, pack, tenant_of
 from tests.law.timelines import controls, timed_definitions, timed_ledgers
 from tests.ledgers import write_ledger
 from tests.model import fold
@@ -108,6 +109,7 @@ def prove_pack(
         for way in ways:
             cut = way.ranges(packed, chance)
             found = folded(spark, database, toml, cut, way)
+            assert not moved_after_close(packed.events, toml, found.changes), "after a close no event moves a value"
             if different := differences(found, wanted):
                 tenant, difference = next(iter(different.items()))
                 why = explained(spark, databases, toml, packed, tenant=tenant, way=way)
@@ -150,7 +152,9 @@ def partitions(spark: Spark, count: int) -> Iterator[None]:
 
 
 def packed_for(toml: Toml, some: Sequence[Ledger], chance: Random) -> Pack:
-    return pack(some, chance, controls=controls(toml), scattered=2)
+    tenants = [tenant_of(number, {"tenant_id": own}) for number in range(len(some)) for own in (0, 1)]
+    said = controls(toml)
+    return pack(some, chance, controls=[*said, *closes(toml, tenants, chance, len(said))], scattered=4)
 
 
 def explained(spark: Spark, databases: Databases, toml: Toml, packed: Pack, tenant: str, way: Way) -> str:

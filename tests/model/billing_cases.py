@@ -26,15 +26,13 @@ def closing(
     return {"type": "close", "tenantId": tenant, "meters": named}
 
 
-def case_events(
-    case: Mapping[str, Any], meter: Mapping[str, Any], stream: str = "s", *, after: int = 0
-) -> list[Event]:
+def case_events(case: Mapping[str, Any], meter: Mapping[str, Any], stream: str = "s", *, after: int = 0) -> list[Event]:
     """Each step a request of its own, the first sequence being the one behind `after`."""
     events = []
     for sequence, step in enumerate(case["steps"], start=after + 1):
         if "close" in step:
             data = json.dumps(closing({stream: meter}, step["close"], step["tenantId"]))
-            given = {"tenant_id": CONTROL, "data": data, "occurred_at": 0}
+            given: dict[str, Any] = {"tenant_id": CONTROL, "data": data, "occurred_at": 0}
         else:
             given = {
                 "tenant_id": step["tenantId"],

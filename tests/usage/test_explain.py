@@ -133,7 +133,7 @@ async def test_an_item_is_the_event_as_every_list_has_it(
 ) -> None:
     events = (await client.get("/admin/events", params={"tenantId": tenant, "stream": "calls"})).json()["items"]
     items = (await explain(client, tenant))["items"]
-    more = {"part", "counted", "total", "change", "group", "code", "message"}
+    more = {"part", "adjustedReason", "counted", "total", "change", "group", "code", "message"}
     assert [{name: value for name, value in item.items() if name not in more} for item in items] == events
 
 

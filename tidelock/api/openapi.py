@@ -18,6 +18,7 @@ from tidelock.ingest.wire import KEY_BYTES_MAX, NAME_CHARACTERS_MAX, OPS
 from tidelock.ledger.reader import Caused
 from tidelock.model import Answer, Recorded
 from tidelock.usage.explain import Explanation
+from tidelock.usage.exports import UsagePage
 from tidelock.usage.usage import Usage
 
 _ABOUT = """One ordered ledger for retried, late, out-of-order events.
@@ -52,6 +53,9 @@ _GROUPS = {
         "/v1/explain",
         "/v1/counters",
         "/v1/adjustments",
+        "/v1/periods",
+        "/v1/periods/close",
+        "/v1/statements",
         "/v1/late",
         "/v1/errors",
         "/v1/tables/{table}",
@@ -338,7 +342,19 @@ def ref(name: str) -> Json:
 
 def components() -> Json:
     """Every named schema: those of responses come from the types they are encoded from."""
-    types = [Answer, EventPage, CausalityPage, RowPage, Usage, Explanation, ErrorBody, Health, EventHealth, Alive]
+    types = [
+        Answer,
+        EventPage,
+        CausalityPage,
+        RowPage,
+        Usage,
+        UsagePage,
+        Explanation,
+        ErrorBody,
+        Health,
+        EventHealth,
+        Alive,
+    ]
     _, answers = msgspec.json.schema_components(types, ref_template=_REF)
     batch = {
         "type": "object",
@@ -348,6 +364,7 @@ def components() -> Json:
         "properties": {"events": {"type": "array", "items": ref("Event")}},
     }
     sent = {"Event": _event(), "EventBatch": batch, "CloudEvent": _cloudevent(), "GraphQLRequest": _graphql_request()}
+    sent["UsageAnswer"] = {"anyOf": [ref("Usage"), ref("UsagePage")]}
     return {**answers, **sent, "GraphQLAnswer": _graphql_answer()}
 
 

@@ -24,6 +24,7 @@ from tidelock.api.ingest import IngestBypass, IngestRoute
 from tidelock.api.metrics import LiveState, Measured, Metrics, TriggerMetrics
 from tidelock.api.openapi import describe, graphql_operations, operation
 from tidelock.api.operations import HEALTH, AdminRoutes, HealthRoutes, admin_operations, admin_schemas
+from tidelock.api.periods import PeriodRoutes, period_operations, period_schemas
 from tidelock.api.tables import (
     ADJUSTMENT_LIST,
     ANY_TABLE,
@@ -142,6 +143,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     _add_graphql(app, parts, access, places, admin)
     _add_lists(app, EventLists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, parts.explains, access, settings), Explain(parts.explains, access, settings))
+    _add_periods(app, PeriodRoutes(parts.sequencer, parts.reads, access, settings))
     _add_triggers(app, Triggers(admin, access, settings))
     _add_health(app, health)
     _add_admin(app, AdminRoutes(parts.short, access, settings, activity, parts.verifying))
@@ -149,7 +151,7 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
         console.attach(app, access)
     install_docs(app, console)
     install_problems(app, settings.retry_after_s)
-    describe(app, {**trigger_schemas(), **admin_schemas()})
+    describe(app, {**period_schemas(), **trigger_schemas(), **admin_schemas()})
     app.router.default = console or _nothing_here
     inside = IngestBypass(app, ingest, settings.retry_after_s)
     return Measured(Origins(inside, access, settings.cors_origins, settings.retry_after_s), metrics)
@@ -189,12 +191,16 @@ def _add_lists(app: FastAPI, lists: EventLists) -> None:
 def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
     name = {"name": "table", "schema": {"type": "string", "minLength": 1}, "description": "The table"}
     usage = operation(
-        "Usage of a customer",
-        "Usage",
+        "Usage of a customer, or of all of them page by page; as CSV too",
+        "UsageAnswer",
         parameters=USAGE,
-        needed=("metric", "customerRef"),
+        needed=("metric",),
         errors=(*_READ_ERRORS, 404),
-        otherwise={"window": "Length of a period; it must be the meter's own: hour, day, week or month"},
+        otherwise={
+            "window": "Length of a period; it must be the meter's own: hour, day, week or month",
+            "customerRef": "Only this customer; absent: all, by customer, period and group, in pages",
+            "asOf": "Of one customer: as it was when the fold had come to this sequence, by the current definitions",
+        },
     )
     _add(app, "/v1/usage", tables.usage, usage)
     explained = operation(
@@ -220,6 +226,11 @@ def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
         _add(app, path, handler, described)
     rows = operation("Rows of a table", "RowPage", parameters=ANY_TABLE, path=name, errors=(*_READ_ERRORS, 404, 422))
     _add(app, "/v1/tables/{table}", tables.table, rows)
+
+
+def _add_periods(app: FastAPI, routes: PeriodRoutes) -> None:
+    for path, method, handler, described in period_operations():
+        _add(app, path, getattr(routes, handler), described, method=method)
 
 
 def _add_triggers(app: FastAPI, triggers: Triggers) -> None:

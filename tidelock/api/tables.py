@@ -15,6 +15,7 @@ from starlette.responses import Response
 from tidelock.columns import STRING
 from tidelock.errors import RequestError
 from tidelock.http.access import Access
+from tidelock.http.csvpages import csv_response, wants_csv
 from tidelock.http.parameters import (
     Parameters,
     key_cursor,
@@ -28,8 +29,9 @@ from tidelock.ledger.reader import Page
 from tidelock.model import DEFAULT_TENANT
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
-from tidelock.tables import ADJUSTMENTS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
+from tidelock.tables import ADJUSTMENTS, ALWAYS, COUNTERS, ERROR_ROWS, LATE_ROWS, Table
 from tidelock.usage.explain import Asked, Explaining, ExplainLimits, parse_period
+from tidelock.usage.exports import Position, read_all_usage
 from tidelock.usage.usage import Wanted, read_usage
 from tidelock.views.catalog import CatalogReader
 from tidelock.views.openwindows import read_open_rows
@@ -37,7 +39,11 @@ from tidelock.views.rows import RowSelection, SelectedRows, read_rows
 from tidelock.where import TRUE, parse_where
 
 _OF_EVERY_TABLE = ("where", "tenantId", "limit", "cursor")
-USAGE = ("metric", "customerRef", "from", "to", "window", "groupBy", "asOf", "tenantId")
+USAGE = ("metric", "customerRef", "from", "to", "window", "groupBy", "asOf", "tenantId", "limit", "cursor")
+
+_USAGE_COLUMNS = (
+    "customerRef", "periodStart", "periodEnd", "group", "value", "adjustment", "total", "watermark",
+)  # fmt: skip
 
 _BY_CUSTOMER = {"metric": "metric", "customerRef": "customer_ref"}
 
@@ -53,14 +59,16 @@ class Listed:
     equal: Mapping[str, str] = field(default_factory=dict)
     #: the timestamp that `from` and `to` are about
     time: str | None = None
+    #: whether it is given as CSV too
+    as_csv: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
         return (*self.equal, *(("from", "to") if self.time else ()), *_OF_EVERY_TABLE)
 
 
-COUNTER_LIST = Listed(COUNTERS.name, _BY_CUSTOMER, "period_start")
-ADJUSTMENT_LIST = Listed(ADJUSTMENTS.name, _BY_CUSTOMER, "period_start")
+COUNTER_LIST = Listed(COUNTERS.name, _BY_CUSTOMER, "period_start", as_csv=True)
+ADJUSTMENT_LIST = Listed(ADJUSTMENTS.name, _BY_CUSTOMER, "period_start", as_csv=True)
 ERROR_LIST = Listed(ERROR_ROWS.name, {"source": "source", "code": "code"})
 LATE_LIST = Listed(LATE_ROWS.name, {"window": "window", "reason": "reason"}, "event_time")
 ANY_TABLE = (*Listed("").parameters, "open")
@@ -98,7 +106,7 @@ class Tables:
         wanted = Wanted(
             tenant_id=grant.reads(parameters.name("tenantId")) or DEFAULT_TENANT,
             metric=required("metric", parameters.name("metric")),
-            customer_ref=required("customerRef", parameters.text("customerRef")),
+            customer_ref=parameters.text("customerRef") or "",
             since=parameters.instant("from"),
             until=parameters.instant("to"),
             window=parameters.name("window"),
@@ -106,6 +114,12 @@ class Tables:
             as_of=parameters.sequence("asOf", minimum=1),
         )
         settings = self._settings
+        if parameters.text("customerRef") is None:
+            return await self._everybody(request, parameters, wanted)
+        if (
+            paged := next((name for name in ("limit", "cursor") if parameters.text(name) is not None), None)
+        ) is not None:
+            raise RequestError(f"{paged} is for pages of all customers: leave out customerRef", field=paged)
         connections = self._connections if wanted.as_of is None else self._explains
         async with connections.lend() as connection:
             usage = await read_usage(
@@ -115,7 +129,32 @@ class Tables:
                 items_max=settings.usage_items_max,
                 timeout_ns=settings.explain_timeout,
             )
+        if wants_csv(request):
+            told = [{"customerRef": usage.customer_ref, **msgspec.to_builtins(item)} for item in usage.items]
+            return csv_response(request, _USAGE_COLUMNS, told, None)
         return Response(msgspec.json.encode(usage), media_type=JSON)
+
+    async def _everybody(self, request: Request, parameters: Parameters, wanted: Wanted) -> Response:
+        if wanted.as_of is not None:
+            raise RequestError(
+                "asOf is answered for one customer, from the ledger's slice of it; for all customers there is "
+                "`tidelock usage --as-of`",
+                field="asOf",
+            )
+        limit, cursor = read_limit(parameters, self._settings), parameters.text("cursor")
+        async with self._connections.lend() as connection:
+            page, last = await read_all_usage(
+                connection,
+                self._catalogs,
+                wanted,
+                limit=limit,
+                after=None if cursor is None else _read_position(cursor),
+                timeout_ns=self._settings.explain_timeout,
+            )
+        following = None if last is None else key_cursor("usage", *_position(last))
+        if wants_csv(request):
+            return csv_response(request, _USAGE_COLUMNS, map(msgspec.to_builtins, page.items), following)
+        return Response(msgspec.json.encode(replace(page, next=following)), media_type=JSON)
 
     async def _list(self, request: Request, listed: Listed, known: Sequence[str] | None = None) -> Response:
         grant = await self._access.reader(request.scope)
@@ -125,6 +164,9 @@ class Tables:
         async with self._connections.lend() as connection:
             page = await self._read(connection, listed, parameters, tenant_id, limit)
         following = None if page.last is None else key_cursor(_cursor_name(listed.table, parameters), *page.last)
+        if listed.as_csv and wants_csv(request):
+            columns = ALWAYS[listed.table].columns
+            return csv_response(request, ["tenant_id", *columns], page.items, following)
         return Response(msgspec.json.encode({"items": page.items, "next": following}), media_type=JSON)
 
     async def _read(
@@ -159,6 +201,19 @@ def _open(parameters: Parameters) -> bool:
 def _cursor_name(table: str, parameters: Parameters) -> str:
     """What a cursor is of: open windows are another list than closed ones."""
     return f"{table}?open" if _open(parameters) else table
+
+
+def _position(last: Position) -> tuple[str, str]:
+    """As a cursor has it: customer, and the rest as JSON."""
+    return last.customer_ref, msgspec.json.encode([last.period_start, last.group]).decode()
+
+
+def _read_position(cursor: str) -> Position:
+    customer_ref, rest = read_key_cursor(cursor, "usage")
+    try:
+        return Position(customer_ref, *msgspec.json.decode(rest, type=tuple[int, str | None]))
+    except msgspec.MsgspecError:
+        raise RequestError("this is not a cursor that this list has given", field="cursor") from None
 
 
 def _selection(table: Table, listed: Listed, parameters: Parameters, tenant_id: str | None) -> RowSelection:

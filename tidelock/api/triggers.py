@@ -45,7 +45,7 @@ class Triggers:
 
     async def create(self, request: Request) -> Response:
         grant = await self._grant(request)
-        draft: Draft = read_body(await _body(request), Draft)
+        draft: Draft = read_body(await request_body(request), Draft)
         return _answer(await self._admin.make(draft, grant.reads(draft.tenant_id)), 201)
 
     async def all(self, request: Request) -> Response:
@@ -63,7 +63,7 @@ class Triggers:
 
     async def change(self, request: Request) -> Response:
         grant = await self._grant(request)
-        patch: Patch = read_body(await _body(request), Patch)
+        patch: Patch = read_body(await request_body(request), Patch)
         return _answer((await self._admin.change(request.path_params["name"], patch, grant.reads(None))).form())
 
     async def delete(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class Triggers:
 
     async def redeliver(self, request: Request) -> Response:
         grant = await self._grant(request)
-        body = await _body(request)
+        body = await request_body(request)
         wanted: Redelivery = read_body(body, Redelivery) if body.strip() else Redelivery()
         queued = await self._admin.redeliver(request.path_params["name"], grant.reads(None), wanted.event_ids)
         return _answer({"queued": queued})
@@ -149,7 +149,8 @@ def _answer(form: dict[str, Any], status: int = 200) -> Response:
     return Response(msgspec.json.encode(form), status, media_type=JSON)
 
 
-async def _body(request: Request) -> bytes:
+async def request_body(request: Request) -> bytes:
+    """A body of JSON, which is not large."""
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media_type not in (JSON, ""):
         raise UnsupportedMedia(f"send {JSON}")

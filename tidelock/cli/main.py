@@ -20,12 +20,14 @@ from tidelock.cli import (
     files,
     fold,
     keys,
+    periods,
     salts,
     serve,
     tables,
     tail,
     terminal,
     triggers,
+    usage,
 )
 from tidelock.errors import TidelockError
 
@@ -88,7 +90,7 @@ def tidelock(
 
 
 # In this order the help shows its panels: run, events, tables, look after.
-for commands in (serve, files, backfill, tables, fold, copies, tail, checks):
+for commands in (serve, files, backfill, usage, tables, periods, fold, copies, tail, checks):
     app.add_typer(commands.app)
 app.add_typer(connect.app, name="connect", rich_help_panel="Events")
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")

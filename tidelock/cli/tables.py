@@ -1,4 +1,4 @@
-"""Commands about what is derived: `usage`, `changes`, `explain`, `drain`."""
+"""Commands about what is derived: `changes`, `explain`, `drain`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from tidelock.cli import terminal
-from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, Tenant, check_texts, read_settings, slice_of
+from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, Tenant, check_texts, read_settings
 from tidelock.cli.session import found_ledger, read_catalog
 from tidelock.columns import ColumnType
 from tidelock.errors import Difference, SettingsError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tidelock.postgres.database import Database
     from tidelock.settings import Settings
     from tidelock.usage.explain import Asked, ExplainedEvent, Explanation
-    from tidelock.usage.usage import Usage, Wanted
 
 app = typer.Typer()
 
@@ -41,42 +40,6 @@ _EVENTS_MAX = 1_000
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
 _OPERATIONS = {"insert": "green", "update": "yellow", "delete": "red"}
 _PARTS = {"folded": "green", "adjusted": "yellow", "error": "red"}
-
-
-@app.command(rich_help_panel="Tables")
-def usage(
-    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Name of a meter.")],
-    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="customerRef of the customer.")],
-    since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Periods that end after: RFC 3339 or epoch ms.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Periods that start before: RFC 3339 or epoch ms.")
-    ] = None,
-    groups: Annotated[bool, typer.Option("--groups", help="Break the usage down by the meter's groups.")] = False,
-    as_of: AsOf = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant of the customer.")] = DEFAULT_TENANT,
-    config: Config = None,
-    data: Data = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
-) -> None:
-    """Show what a customer used, period by period.
-
-    [dim]tidelock usage api_calls cus_1 --from 2026-01-01T00:00:00Z[/]
-    [dim]tidelock usage api_calls cus_1 --as-of 41[/]
-    """
-    from tidelock.usage.usage import Wanted
-
-    settings = read_settings(config, data=data, database_url=database_url)
-    asked = slice_of(tenant, metric, customer, occurred_from=since, occurred_to=until)
-    wanted = Wanted(tenant, metric, customer, asked.occurred_from, asked.occurred_to, grouped=groups, as_of=as_of)
-    with found_ledger(settings) as database:
-        found = asyncio.run(_usage(database, settings, wanted))
-    if json:
-        terminal.write_json(found)
-    else:
-        _show_usage(found, groups=groups)
 
 
 @app.command(rich_help_panel="Tables")
@@ -210,41 +173,6 @@ def drain(
         f"source timestamp {recorded.source_timestamp}.\n"
         f"When the fold reaches it, the open windows of {escape(', '.join(windows))} close and held rows are "
         "released, with that source timestamp. `tidelock status` shows how far the fold is."
-    )
-
-
-async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usage:
-    from tidelock.usage.usage import read_usage
-    from tidelock.views.catalog import CatalogReader
-
-    async with await database.connect(name="tidelock usage") as connection:
-        catalogs = CatalogReader(settings.definitions)
-        return await read_usage(
-            connection, catalogs, wanted, items_max=settings.usage_items_max, timeout_ns=settings.explain_timeout
-        )
-
-
-def _show_usage(found: Usage, *, groups: bool) -> None:
-    what = f"[bold]{escape(found.metric)}[/] of [bold]{escape(found.customer_ref)}[/]"
-    through = f"through sequence {found.through_sequence:,}"
-    terminal.show(f"{what}: {found.aggregation} by {found.period}, {through}")
-    if not found.items:
-        terminal.say("No usage in that time.")
-        return
-    terminal.show_table(
-        ["from", "to", *(["group"] if groups else []), "value#", "adjustment#", "total#", "watermark"],
-        [
-            (
-                item.period_start,
-                item.period_end,
-                *([_cell(item.group)] if groups else []),
-                _cell(item.value),
-                _cell(item.adjustment),
-                f"[bold]{_cell(item.total)}[/]",
-                _cell(item.watermark),
-            )
-            for item in found.items
-        ],
     )
 
 

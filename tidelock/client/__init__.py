@@ -12,13 +12,14 @@ from tidelock.client.errors import NoAnswer, Refused
 from tidelock.client.explained import ExplainedEvent, Explanation, Part
 from tidelock.client.following import Update
 from tidelock.client.http import AsyncClient, Client
-from tidelock.client.values import Usage, UsagePeriod, Verdict
+from tidelock.client.values import CustomerUsage, Usage, UsagePeriod, Verdict
 from tidelock.triggers.signatures import InvalidSignature
 from tidelock.triggers.signatures import verify as verify_webhook
 
 __all__ = [
     "AsyncClient",
     "Client",
+    "CustomerUsage",
     "ExplainedEvent",
     "Explanation",
     "InvalidSignature",

@@ -19,6 +19,8 @@ class ExplainedEvent:
     occurred_at: str
     #: folded, adjusted, error, filtered or deleted
     part: str
+    #: of one that is adjusted: late, or closed
+    adjusted_reason: str | None
     #: the quantity used by the meter
     counted: Decimal | None
     #: by how much it changed the total, and the new total
@@ -63,6 +65,8 @@ class Explanation:
     adjustment: Decimal | None
     total: Decimal | None
     watermark: str | None
+    #: the close after which no event moves `value`; None: the period is open
+    closed_sequence: int | None
     #: every event up to this one is explained
     through_sequence: int
     #: counted in time, and late
@@ -102,7 +106,7 @@ def explain_query(
 def read_explanation(answer: Mapping[str, Any]) -> Explanation:
     plain = (
         "metric", "customerRef", "aggregation", "period", "definition", "why", "periodStart", "periodEnd", "group",
-        "watermark", "throughSequence", "filtered", "deleted", "pending", "agrees", "next",
+        "watermark", "closedSequence", "throughSequence", "filtered", "deleted", "pending", "agrees", "next",
     )  # fmt: skip
     return Explanation(
         **{_snake(name): answer[name] for name in plain},
@@ -129,11 +133,12 @@ def _part(said: Mapping[str, Any]) -> Part:
 
 
 def _event(item: Mapping[str, Any]) -> ExplainedEvent:
-    told = ("part", "counted", "change", "total", "group", "code", "message")
+    told = ("part", "adjustedReason", "counted", "change", "total", "group", "code", "message")
     return ExplainedEvent(
         ingress_sequence=item["ingressSequence"],
         occurred_at=item["occurredAt"],
         part=item["part"],
+        adjusted_reason=item["adjustedReason"],
         counted=decimal(item["counted"]),
         change=decimal(item["change"]),
         total=decimal(item["total"]),

@@ -19,6 +19,7 @@ from tidelock.client.errors import AGAIN, PAUSE_S_MAX, NoAnswer, Refused, asked_
 from tidelock.client.explained import Explanation, explain_query, read_explanation
 from tidelock.client.following import Following, Update, messages, read_shape, shape_request
 from tidelock.client.values import (
+    CustomerUsage,
     Event,
     Usage,
     Verdict,
@@ -26,12 +27,15 @@ from tidelock.client.values import (
     filter_text,
     instant,
     prepared,
+    read_customers,
     read_usage,
     read_verdicts,
 )
 
 #: events of one request; each request is recorded as one collection
 BATCH = 1_000
+#: rows of one page of an export
+PAGE = 1_000
 TRIES = 8
 _TIMEOUT_S = 30.0
 # How long an abandoned subscription may take to end.
@@ -46,7 +50,7 @@ def _options(url: str, key: str | None, timeout_s: float) -> dict[str, Any]:
 
 
 def _usage_query(
-    metric: str, customer_ref: str, start: datetime | str | None, end: datetime | str | None, *, groups: bool,
+    metric: str, customer_ref: str | None, start: datetime | str | None, end: datetime | str | None, *, groups: bool,
     as_of: int | None, tenant: str | None,
 ) -> dict[str, str]:  # fmt: skip
     given = {
@@ -58,6 +62,18 @@ def _usage_query(
         "asOf": None if as_of is None else str(as_of),
         "tenantId": tenant,
     }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _close_body(through: datetime | date | str, metric: str | None, tenant: str | None) -> dict[str, str]:
+    text = through if isinstance(through, str) else through.isoformat()
+    given = {"through": instant(through) if isinstance(through, datetime) else text, "metric": metric,
+             "tenantId": tenant}  # fmt: skip
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _statements_query(metric: str | None, period: str | None, tenant: str | None) -> dict[str, str]:
+    given = {"metric": metric, "period": period, "tenantId": tenant, "limit": str(PAGE)}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -109,6 +125,41 @@ class Client:
         """Usage of a customer, from `start` until before `end`; `as_of`: as of that sequence."""
         query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
         return read_usage(self._asked("GET", "/v1/usage", params=query))
+
+    def usage_of_all(
+        self, metric: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
+        groups: bool = False, tenant: str | None = None,
+    ) -> Iterator[CustomerUsage]:  # fmt: skip
+        """What every customer used, from `start` to before `end`, page by page: by customer, period and group."""
+        query = _usage_query(metric, None, start, end, groups=groups, as_of=None, tenant=tenant) | {"limit": str(PAGE)}
+        while True:
+            page = self._asked("GET", "/v1/usage", params=query)
+            yield from read_customers(page)
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
+
+    def close_periods(
+        self, through: datetime | date | str, *, metric: str | None = None, tenant: str | None = None
+    ) -> int | None:
+        """Close every period that ends by then, for ever; the sequence of the close, or None: all of that was closed.
+
+        Without a tenant of all of them, also of those that come later."""
+        body = _close_body(through, metric, tenant)
+        sequence: int | None = self._asked("POST", "/v1/periods/close", json=body)["ingressSequence"]
+        return sequence
+
+    def statements(
+        self, *, metric: str | None = None, period: str | None = None, tenant: str | None = None
+    ) -> Iterator[Mapping[str, Any]]:
+        """What counters were when they were closed, and what has come since, page by page; `period` such as 2026-10."""
+        query = _statements_query(metric, period, tenant)
+        while True:
+            page = self._asked("GET", "/v1/statements", params=query)
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
 
     def explain(
         self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,
@@ -196,6 +247,41 @@ class AsyncClient:
         """As `Client.usage`."""
         query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
         return read_usage(await self._asked("GET", "/v1/usage", params=query))
+
+    async def usage_of_all(
+        self, metric: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
+        groups: bool = False, tenant: str | None = None,
+    ) -> AsyncGenerator[CustomerUsage, None]:  # fmt: skip
+        """As `Client.usage_of_all`."""
+        query = _usage_query(metric, None, start, end, groups=groups, as_of=None, tenant=tenant) | {"limit": str(PAGE)}
+        while True:
+            page = await self._asked("GET", "/v1/usage", params=query)
+            for each in read_customers(page):
+                yield each
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
+
+    async def close_periods(
+        self, through: datetime | date | str, *, metric: str | None = None, tenant: str | None = None
+    ) -> int | None:
+        """As `Client.close_periods`."""
+        body = _close_body(through, metric, tenant)
+        sequence: int | None = (await self._asked("POST", "/v1/periods/close", json=body))["ingressSequence"]
+        return sequence
+
+    async def statements(
+        self, *, metric: str | None = None, period: str | None = None, tenant: str | None = None
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """As `Client.statements`."""
+        query = _statements_query(metric, period, tenant)
+        while True:
+            page = await self._asked("GET", "/v1/statements", params=query)
+            for each in page["items"]:
+                yield each
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
 
     async def explain(
         self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,

@@ -83,6 +83,34 @@ def read_verdicts(answer: Mapping[str, Any]) -> list[Verdict]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class CustomerUsage:
+    """What a customer used in a period."""
+
+    customer_ref: str
+    period_start: str
+    period_end: str
+    group: str | None
+    value: Decimal | None
+    adjustment: Decimal | None
+    total: Decimal | None
+    watermark: str | None
+
+
+def read_customers(answer: Mapping[str, Any]) -> Iterator[CustomerUsage]:
+    for each in answer["items"]:
+        yield CustomerUsage(
+            customer_ref=each["customerRef"],
+            period_start=each["periodStart"],
+            period_end=each["periodEnd"],
+            group=each["group"],
+            value=decimal(each["value"]),
+            adjustment=decimal(each["adjustment"]),
+            total=decimal(each["total"]),
+            watermark=each["watermark"],
+        )
+
+
 def read_usage(answer: Mapping[str, Any]) -> Usage:
     items = [
         UsagePeriod(

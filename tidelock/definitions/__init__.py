@@ -38,7 +38,16 @@ __all__ = [
 ]
 
 #: built-in tables, and names that GraphQL reserves
-RESERVED_TABLES = ("counters", "counter_groups", "adjustments", "late_rows", "error_rows", "watermarks", "triggers")
+RESERVED_TABLES = (
+    "counters",
+    "counter_groups",
+    "adjustments",
+    "statements",
+    "late_rows",
+    "error_rows",
+    "watermarks",
+    "triggers",
+)
 #: limit for names of tables that hold or aggregate rows: the fold keeps internal tables next to them, NAME$open
 GATHERING_NAME_LENGTH_MAX = IDENTIFIER_LENGTH_MAX - 6
 NAME_LENGTH_MAX = 255

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -28,6 +28,9 @@ METER_KEYS = {
     "value": "The column to aggregate. Default `quantity`.",
     "where": "Filter on columns, as a table or JSON text: only matching events count.",
     "group_by": "Columns to break counters down by, in `counter_groups`.",
+    "close": "How long after its end a period is closed: from then on no event moves the `value` of its counters. "
+    "Default: it stays open.",
+    "statements": "State what each counter is when its period is closed, in `statements`. Default `true`.",
     "live": "Record changes, for subscriptions and triggers. Default `true`.",
 }
 
@@ -52,6 +55,14 @@ class Meter:
     group_by: tuple[str, ...] = ()
     #: whether changes are recorded
     live: bool = True
+    #: how long after its end a period is closed by itself; None: never
+    close_ns: int | None = None
+    #: whether a close states its counters
+    statements: bool = True
+
+    def counting(self) -> Meter:
+        """All that decides what its counters are: not who may watch them, nor when they are closed."""
+        return replace(self, live=True, close_ns=None, statements=True)
 
     def canonical(self) -> dict[str, object]:
         """Plain JSON, in the form of its table in tidelock.toml. The filter is a string: JSON numbers would become
@@ -66,7 +77,11 @@ class Meter:
             "group_by": list(self.group_by),
             "live": self.live,
         }
-        return form if self.where is None else form | {"where": self.where.text}
+        if self.where is not None:
+            form["where"] = self.where.text
+        if self.close_ns is not None:
+            form["close"] = format_duration(self.close_ns)
+        return form if self.statements else form | {"statements": False}
 
     def hash(self) -> str:
         return canonical_hash({"meter": self.name, "definition": self.canonical()})
@@ -88,6 +103,8 @@ def read_meter(name: str, section: Section, lateness_ns: int, stream_named: Call
         where=_read_where(section, stream),
         group_by=read_group_by(section, stream),
         live=section.flag("live", True),
+        close_ns=section.duration_ns("close"),
+        statements=section.flag("statements", True),
     )
 
 

@@ -5,12 +5,12 @@ The steps are the same for small and large ranges, which differ in who reads the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from tidelock.definitions import Definitions
 from tidelock.fold import executors
+from tidelock.fold.closing import Closings
 from tidelock.fold.executors import Task
 from tidelock.fold.kernel.counters import count
 from tidelock.fold.kernel.entries import entries, error_rows
@@ -86,6 +87,7 @@ class Folder:
         #: rows stored by the last range
         self._stored = _MANY_ROWS
         self._meters = MeterSteps(definitions, slots)
+        self._closings = Closings(store, definitions, due=changes and store.log is None)
         self._latest = LatestSteps(slots, calculated)
         #: streams whose events are counted or kept, and objected to there; and the others
         self._told = {*self._meters.streams, *self._latest.latest}
@@ -108,19 +110,33 @@ class Folder:
         """Apply the events above `lo` through `hi`; returns the number of stored rows. Raises CursorMoved."""
         try:
             small = self._source.small(lo, hi)
-            with closing(self._spread(lo, hi)) if not small else nullcontext(self._here(lo, hi)) as outcomes:
+            with closing(self._spread(lo, hi)) if not small else nullcontext(self._here(lo, hi)) as found:
+                outcomes = self._closings.watched(found)
                 self._stored = self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
         except BaseException:
+            self._closings.forget()
             self._store.rollback()
             raise
         return self._stored
 
-    def control(self, event: Range) -> None:
-        """Apply a control event: it closes windows, and may drain them. Raises CursorMoved."""
+    def foreign(self, event: Range) -> list[str]:
+        """The meters that a control event states by definitions that are not those of these tables."""
+        return self._closings.foreign(event)
+
+    def stated(self, event: Range, schema: str) -> Iterator[Outcome]:
+        """What a close states of these meters, for statements in another schema."""
+        return self._closings.stated(event, schema)
+
+    def control(self, event: Range, beside: Iterable[Outcome] = ()) -> None:
+        """Apply a control event: it closes windows, and may drain them; or it closes periods, and what is `beside` is
+        stated too. Raises CursorMoved."""
         try:
-            outcomes = list(self.controlled(event))
-            self._store.apply(event.lo, event.hi, outcomes, changes=self._changes, afterwards=self._due())
+            # Statements are written as they are found; windows read their tables again on the way.
+            outcomes = chain(list(self.controlled(event)), self._closings.outcomes(event), beside)
+            due = self._due(event.control)
+            self._store.apply(event.lo, event.hi, outcomes, changes=self._changes, afterwards=due)
         except BaseException:
+            self._closings.forget()
             self._store.rollback()
             raise
 
@@ -129,11 +145,13 @@ class Folder:
         outputs = [output for output in self._windows.outputs if names is None or output.name in names]
         return control_outcomes(self._store, outputs, event.source_timestamp, event.control or {})
 
-    def _due(self) -> str | None:
-        """The statement that stores when something is due, over the tables that may have something due."""
+    def _due(self, control: Mapping[str, Any] | None = None) -> Iterator[str]:
+        """Statements that store when something is due: of the tables that are read, where anything may be."""
         outputs = self._windows.outputs
         read = self._changes and self._store.log is None
-        return write_due_sql(self._store.schema, outputs) if read and waits_for_time(outputs) else None
+        if read and waits_for_time(outputs):
+            yield write_due_sql(self._store.schema, outputs)
+        yield from self._closings.due(control)
 
     def warm_up(self) -> None:
         """Run every step over nothing, since there may be no tables yet: the first run in a JVM takes long, no event
@@ -148,7 +166,7 @@ class Folder:
         if not events.num_rows and hi > lo:
             return list(self._windows.passed(lo, hi))
         faults, kept, changes = self._timing.faults(), self._store.rows, self._changes
-        meters = self._meters.kernel() if self._meters.meters else None
+        meters = self._meters.kernel(self._closings.bounds()) if self._meters.meters else None
         outcomes = [appended(ERROR_ROWS, error_rows(events, meters, faults))]
         if meters is not None:
             outcomes += count(entries(events, meters), meters, kept, changes=changes)
@@ -201,7 +219,7 @@ class Folder:
         """
         if not self._meters.meters:
             return
-        task = replace(self._task, meters=self._meters.kernel())
+        task = replace(self._task, meters=self._meters.kernel(self._closings.bounds()))
         columns = (*EVENT, *FAULTS, *self._meters.columns)
         parts = _PARTS if self._stored >= _MANY_ROWS else 1
         # The state of windows is already available.

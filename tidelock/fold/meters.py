@@ -6,7 +6,7 @@ stream are in parallel slots, which streams share: a range is as wide as the str
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidelock.definitions import Definitions, Meter
 from tidelock.fold.kernel.counters import Meters
@@ -35,8 +35,8 @@ class MeterSteps:
     def streams(self) -> list[str]:
         return list(self._of_stream)
 
-    def kernel(self) -> Meters:
-        """Their description for the kernel."""
+    def kernel(self, closed: Mapping[tuple[int, str], int]) -> Meters:
+        """What the kernel has to know of them. `closed`: by meter and tenant, where open periods begin."""
         return Meters(
             names=tuple(meter.name for meter in self.meters),
             aggregations=tuple(meter.aggregation for meter in self.meters),
@@ -44,6 +44,7 @@ class MeterSteps:
             grouped=tuple(bool(meter.group_by) for meter in self.meters),
             live=tuple(meter.live for meter in self.meters),
             missing=tuple(map(missing_quantity, self.meters)),
+            closed=closed,
         )
 
     @property

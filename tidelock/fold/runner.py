@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
 
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
+from tidelock.fold.closing import Closings, closed_definitions
 from tidelock.fold.folder import Folder
 from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
 from tidelock.fold.redefine.catalog import (
@@ -27,7 +28,7 @@ from tidelock.fold.redefine.catalog import (
     write_catalog_sql,
 )
 from tidelock.fold.redefine.proposals import definition_event, pending_definitions, read_definition_event, refusal
-from tidelock.fold.redefine.shadow import Plan, Shadow
+from tidelock.fold.redefine.shadow import STATED, Plan, Shadow
 from tidelock.fold.redefine.swap import swap
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.statements import drop, reshape
@@ -225,6 +226,8 @@ class Runner(Reader):
             self._store.execute(statement)
         version = 1 if before is None else before.version + 1
         self._store.execute(write_catalog_sql(version, self._wanted, folder.tables.values()))
+        for statement in Closings(self._store, self._wanted, due=True).looked():
+            self._store.execute(statement)
         self._store.commit()
         return Catalog(version, self._wanted, unit_hashes(self._wanted), folder.tables)
 
@@ -292,8 +295,37 @@ class Runner(Reader):
             log.debug("folded %d to %d in %.3f s", found.lo + 1, found.hi, took_s)
         elif found.control.get("type") == "definition":
             return self._swap(found)
+        elif foreign := self._folder.foreign(found):
+            return self._state_foreign(found, foreign)
         else:
             self._folder.control(found)
+        return True
+
+    def _state_foreign(self, found: Range, names: Sequence[str]) -> bool:
+        """Apply a close by definitions that the tables are not made by.
+
+        A statement is what the definitions in the event make of the ledger up to it: they are folded beside the tables
+        first. Only a ledger whose tables are made again from its first event has such closes."""
+        assert self._folder is not None
+        assert found.control is not None
+        self._store.rollback()
+        definitions = closed_definitions(found.control, names)
+        shadow = Shadow(
+            self._spark, self._database, Plan(definitions, tuple(f"meters.{name}" for name in names)), STATED
+        )
+        try:
+            while not shadow.complete(found.lo):
+                if self._stop.is_set():
+                    return False
+                shadow.step(self._shadow_pace.events, found.lo)
+                self._shadow_pace.succeeded()
+            self._folder.control(found, shadow.stated(found))
+            shadow.store.rollback()
+            for statement in STATED.drop():
+                self._store.execute(statement)
+            self._store.commit()
+        finally:
+            shadow.close()
         return True
 
     def _step_shadow(self) -> bool:

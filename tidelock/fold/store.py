@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from adbc_driver_postgresql import dbapi
 
 from tidelock.arrow import column, typed
-from tidelock.changes.segments import Segment, encode
+from tidelock.changes.segments import Changes, Segment, encode
 from tidelock.columns import STRING
 from tidelock.errors import CursorMoved, Unreachable
 from tidelock.fold import statements
@@ -134,22 +134,23 @@ class Store:
             return self._read(table, statements.select_matching(self.schema, table, column, due))
 
     def apply(
-        self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: str | None = None
+        self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: Iterable[str] = ()
     ) -> int:
-        """Tables, changes and cursor, in one transaction, with a final statement; returns how many rows were stored or
-        removed. Raises CursorMoved.
-        """
+        """Tables, changes and cursor, in one transaction, with statements at its end, which are asked for then; says
+        how many rows were stored or removed. Raises CursorMoved."""
         with self.observe("write"):
             self.move(lo, hi)
             rows = self.write(hi, outcomes, changes=changes)
-            if afterwards is not None:
-                self.execute(afterwards)
+            for statement in afterwards:
+                self.execute(statement)
             self.finish(hi)
         return rows
 
     def write(self, hi: int, outcomes: Iterable[Outcome], *, changes: bool) -> int:
         """Tables and changes, after moving the cursor: its lock lets one fold write at a time, as MERGE requires."""
         lanes: Counter[str] = Counter()
+        #: of the lane that was written last
+        parts = 0
         rows = 0
         for outcome in outcomes:
             rows += outcome.rows.num_rows + outcome.fresh.num_rows + outcome.removed.num_rows
@@ -158,11 +159,20 @@ class Store:
                 # Several steps of a range may each have rows for one table.
                 name = outcome.table.name
                 with self.observe("record"):
-                    lanes[name] += self._record(hi, outcome, lanes[name])
+                    if outcome.follows and isinstance(outcome.changes, Changes):
+                        segments = encode(outcome.changes)
+                        self.record_segments(hi, name, lanes[name] - 1, segments, first=parts)
+                        parts += len(segments)
+                        continue
+                    recorded = self._record(hi, outcome, lanes[name])
+                    lanes[name] += len(recorded)
+                    parts = len(recorded[-1]) if recorded else 0
         return rows
 
-    def record_segments(self, hi: int, table_name: str, lane: int, segments: Sequence[Segment]) -> None:
-        """The changes of a table in one lane of the range that ends with `hi`: its parts, in order."""
+    def record_segments(
+        self, hi: int, table_name: str, lane: int, segments: Sequence[Segment], *, first: int = 0
+    ) -> None:
+        """The changes of a table in one lane of the range that ends with `hi`: its parts, numbered from `first`."""
         if not segments or not self._logs(table_name):
             return
         count = len(segments)
@@ -171,7 +181,7 @@ class Store:
                 "table_name": [table_name] * count,
                 "last_sequence": pa.array([hi] * count, pa.int64()),
                 "lane": pa.array([lane] * count, pa.int32()),
-                "part": pa.array(range(count), pa.int32()),
+                "part": pa.array(range(first, first + count), pa.int32()),
                 "first_source_timestamp": pa.array([each.first_source_timestamp for each in segments], pa.int64()),
                 "last_source_timestamp": pa.array([each.last_source_timestamp for each in segments], pa.int64()),
                 "rows": pa.array([each.rows for each in segments], pa.int32()),
@@ -232,14 +242,14 @@ class Store:
             self._counted[table.name] = found["rows"][0].as_py()
             self._added[table.name] = 0
 
-    def _record(self, hi: int, outcome: Outcome, lane: int) -> int:
-        """Its changes, starting at a lane; returns how many lanes they took."""
+    def _record(self, hi: int, outcome: Outcome, lane: int) -> Sequence[Sequence[Segment]]:
+        """Its changes, from a lane on; gives the segments of the lanes that they took."""
         if not self._logs(outcome.table.name):
-            return 0
+            return ()
         lanes = outcome.lanes or ([encode(outcome.changes)] if outcome.changes is not None else [])
         for number, segments in enumerate(lanes, start=lane):
             self.record_segments(hi, outcome.table.name, number, segments)
-        return len(lanes)
+        return lanes
 
     def _logs(self, table_name: str) -> bool:
         return self.log is None or table_name in self.log.tables

@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
+import psycopg
 
 from tidelock.clock import Clock, database_clock
 from tidelock.errors import Overloaded, RequestError, Unreachable
@@ -23,6 +24,7 @@ from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, Floor, Known, decide
 from tidelock.ledger.sequencedatabase import SequenceDatabase
+from tidelock.ledger.ticks import read_due
 from tidelock.ledger.writer import Beside, DataRefused, IdentityTaken, LedgerWriter
 from tidelock.model import CONTROL, Accepted, Event, Head, Rejected, Verdict
 from tidelock.postgres.database import Database
@@ -56,6 +58,11 @@ class Committed(NamedTuple):
     seconds: float
 
 
+#: says under the head's lock what a control event says; None: nothing is recorded. It gets the writer's connection,
+#: the head, and the clock's reading
+Decide = Callable[[psycopg.AsyncConnection[Any], Head, int], Awaitable[Mapping[str, Any] | None]]
+
+
 class _Resumption(NamedTuple):
     """A commit that continues above a loss."""
 
@@ -73,7 +80,7 @@ class _Pending:
         salts_version: int | None,
         *,
         control: bool,
-        if_due: bool = False,
+        decide: Decide | None = None,
         beside: Beside | None = None,
         resumption: _Resumption | None = None,
     ) -> None:
@@ -81,8 +88,8 @@ class _Pending:
         #: None: it has no derived keys, so rotation does not affect it
         self.salts_version = salts_version
         self.control = control
-        #: to be recorded only if a tick is due
-        self.if_due = if_due
+        #: decides what is recorded, under the head's lock
+        self.decide = decide
         #: written in the same transaction
         self.beside = beside
         self.resumption = resumption
@@ -164,11 +171,14 @@ class Sequencer:
         return verdict
 
     async def tick(self) -> Accepted | None:
-        """Record a tick if one is due, else nothing. Decided under the head's lock, so that only one of many processes
-        records it.
-        """
-        event = _control_event({"type": "tick"})
-        verdicts = await self._submit(_Pending(Collection([event]), None, control=True, if_due=True))
+        """Record a tick if one is due, else nothing."""
+        return await self.decided(_due_tick)
+
+    async def decided(self, decide: Decide) -> Accepted | None:
+        """Record the control event that is decided on, if any, under the head's lock: of many who ask one records it.
+
+        A RequestError that is raised there is raised here."""
+        verdicts = await self._submit(_Pending(Collection([]), None, control=True, decide=decide))
         for verdict in verdicts:
             assert isinstance(verdict, Accepted), "as any control event"
             return verdict
@@ -260,10 +270,13 @@ class Sequencer:
         head, reading = await self._writer.lock()
         now = self._clock(reading)
         self._check_end(head, group[0].resumption)
-        if group[0].if_due and not (await self._writer.due()).wants_tick(head.source_timestamp, now):
-            await self._writer.abandon()
-            self._answer(group, [[]])
-            return
+        if (decide := group[0].decide) is not None:
+            said = await self._writer.ask(lambda connection: decide(connection, head, now))
+            if said is None:
+                await self._writer.abandon()
+                self._answer(group, [[]])
+                return
+            group[0].collection = Collection([_control_event(said)])
         group = await self._current(group, head)
         collections = [pending.collection for pending in group]
         known = await self._known(collections, look)
@@ -364,6 +377,10 @@ class Sequencer:
         for pending in group:
             if not pending.answer.done():
                 pending.answer.set_exception(error)
+
+
+async def _due_tick(connection: psycopg.AsyncConnection[Any], head: Head, now: int) -> Mapping[str, Any] | None:
+    return {"type": "tick"} if (await read_due(connection)).wants_tick(head.source_timestamp, now) else None
 
 
 def _control_event(data: Mapping[str, Any]) -> Event:

@@ -21,7 +21,7 @@ from tidelock.postgres.queries import load
 
 if TYPE_CHECKING:
     # The writer, on which the sequencer is built, asks here what is due.
-    from tidelock.ledger.sequencer import Sequencer
+    from tidelock.ledger.sequencer import Decide, Sequencer
 
 QUERIES = load("tidelock.ledger", "sql/ticks.sql")
 
@@ -43,6 +43,8 @@ class DueTimes(NamedTuple):
     idle: int | None
     #: source timestamp of the last tick; 0: there was none
     last_tick: int
+    #: when the next period is to be closed, as far as the fold is
+    close: int | None = None
 
     def next(self, head: int) -> int | None:
         """The time of the next tick, given the head's source timestamp; None: nothing waits for one."""
@@ -65,7 +67,9 @@ async def read_due(connection: psycopg.AsyncConnection[Any]) -> DueTimes:
 
 
 class Ticker:
-    """Asks the sequencer for a tick whenever one is due. Any number may run on a ledger; only one tick is recorded."""
+    """Asks the sequencer for a tick whenever one is due, or for a close. Any number may run on a ledger; only one is
+    recorded.
+    """
 
     def __init__(
         self,
@@ -73,12 +77,15 @@ class Ticker:
         sequencer: Sequencer,
         clock: Clock = database_clock,
         *,
+        closing: Decide | None = None,
         poll_s: float = _POLL_S,
         grace_ns: int = _GRACE_NS,
     ) -> None:
+        """`closing` decides what is to be closed."""
         self._database = database
         self._sequencer = sequencer
         self._clock = clock
+        self._closing = closing
         self._poll_s = poll_s
         self._grace_ns = grace_ns
 
@@ -102,7 +109,13 @@ class Ticker:
             row = await (await self._connection.execute(QUERIES["outlook"])).fetchone()
         assert row is not None, "the head is always there"
         head, now = row[0], self._clock(row[1])
+        if self._closing is not None and due.close is not None and max(now, head + 1) >= due.close:
+            # Nothing is left to close where the fold has yet to come to a close that is recorded.
+            await self._sequencer.decided(self._closing)
+            due = due._replace(close=None)
         moment = due.next(head)
+        if due.close is not None:
+            moment = due.close if moment is None else min(moment, due.close)
         # In the ledger's time, which is never before the head.
         left_ns = self._poll_s * SECOND if moment is None else moment + self._grace_ns - max(now, head + 1)
         if left_ns > 0:

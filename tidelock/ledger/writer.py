@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -23,7 +23,6 @@ from tidelock.ledger import rows
 from tidelock.ledger.commit import Collection, Commit, Known
 from tidelock.ledger.rows import KEY_SOURCES, original
 from tidelock.ledger.salts import read_salts
-from tidelock.ledger.ticks import DueTimes, read_due
 from tidelock.model import Event, Head
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
@@ -32,6 +31,8 @@ from tidelock.postgres.reconnect import reason
 log = logging.getLogger(__name__)
 
 QUERIES = load("tidelock.ledger", "sql/ledger.sql")
+
+_Answer = TypeVar("_Answer")
 
 #: writes in the transaction of a commit, given its head
 Beside = Callable[[psycopg.AsyncConnection[Any], Head], Awaitable[None]]
@@ -97,11 +98,11 @@ class LedgerWriter:
         except psycopg.Error as error:
             raise _translated(error) from error
 
-    async def due(self) -> DueTimes:
-        """What the fold waits for."""
+    async def ask(self, question: Callable[[psycopg.AsyncConnection[Any]], Awaitable[_Answer]]) -> _Answer:
+        """What a question is answered in the transaction of the commit."""
         assert self._connection is not None, "asked under the lock only"
         try:
-            return await read_due(self._connection)
+            return await question(self._connection)
         except psycopg.Error as error:
             raise _translated(error) from error
 

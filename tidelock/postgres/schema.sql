@@ -216,7 +216,7 @@ CREATE TABLE tidelock_tables.counters (
     agg_max          numeric(38, 9),
     agg_min          numeric(38, 9),
     agg_last         numeric(38, 9),
-    watermark_ts     bigint         NOT NULL,
+    watermark_ts     bigint,
     value            numeric(38, 9),
     total            numeric(38, 9),
     source_timestamp bigint         NOT NULL,
@@ -225,6 +225,8 @@ CREATE TABLE tidelock_tables.counters (
     adj_count        bigint         NOT NULL,
     adj_max          numeric(38, 9),
     adj_min          numeric(38, 9),
+    closed_last      numeric(38, 9),
+    closed_last_at   bigint,
     PRIMARY KEY (tenant_id, "$key")
 ) WITH (fillfactor = 70);
 
@@ -564,3 +566,42 @@ CREATE TABLE connections (
 
 COMMENT ON COLUMN connections.connection IS 'Digest of the view, of the stream it feeds and of how its columns are meant.';
 COMMENT ON COLUMN connections.position IS 'Everything up to here is recorded, in the words of the connector; null: only a whole snapshot tells what is missing.';
+
+CREATE TABLE tidelock_tables.statements (
+    tenant_id        text   COLLATE "C" NOT NULL,
+    "$key"           text   COLLATE "C" NOT NULL,
+    metric           text   COLLATE "C" NOT NULL,
+    customer_ref     text   COLLATE "C" NOT NULL,
+    period_start     bigint NOT NULL,
+    period_end       bigint NOT NULL,
+    value            numeric(38, 9),
+    total            numeric(38, 9),
+    event_count      bigint NOT NULL,
+    closed_sequence  bigint NOT NULL,
+    definition       text   COLLATE "C" NOT NULL,
+    source_timestamp bigint NOT NULL,
+    PRIMARY KEY (tenant_id, "$key")
+);
+
+COMMENT ON COLUMN tidelock_tables.statements.definition IS 'The hash of the definition that the close named.';
+
+-- Of a tenant, or of all (*).
+CREATE TABLE tidelock_tables."meters$closed" (
+    tenant_id        text   COLLATE "C" NOT NULL,
+    "$key"           text   COLLATE "C" NOT NULL,
+    metric           text   COLLATE "C" NOT NULL,
+    closed_sequence  bigint NOT NULL,
+    through          bigint NOT NULL,
+    source_timestamp bigint NOT NULL,
+    PRIMARY KEY (tenant_id, "$key")
+);
+
+-- Beside what is due in `fold_due`: one row for each meter that closes by itself.
+CREATE TABLE fold_closings (
+    metric     text   COLLATE "C" PRIMARY KEY,
+    open_since bigint,
+    close_due  bigint
+);
+
+COMMENT ON COLUMN fold_closings.open_since IS 'Start of its first period with an open counter; null: none is open.';
+COMMENT ON COLUMN fold_closings.close_due IS 'When that period is to be closed.';

@@ -30,13 +30,13 @@ from tidelock.usage.figures import (
     pending_sql,
     summary_sql,
 )
-from tidelock.usage.usage import Moment, Wanted, frontier, meter_of, moment, usage_select
+from tidelock.usage.usage import Moment, Wanted, frontier, meter_of, moment, read_closes, usage_select
 from tidelock.views.catalog import CatalogReader
 from tidelock.where import TRUE, Expression
 from tidelock.where.expressions import IsNull, one_of
 
 #: what is told of an event, after its sequence
-_TOLD = ("part", "counted", "total", "change", "group", "code", "message")
+_TOLD = ("part", "adjusted_reason", "counted", "total", "change", "group", "code", "message")
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -83,6 +83,8 @@ class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=Tr
     #: what became of it: counted in time (folded), or late (adjusted); not counted because of what it lacks (error), by
     #: the meter's filter (filtered), or because it removes a row (deleted)
     part: str
+    #: of one that is adjusted: it came too late for its counter (late), or after its period was closed (closed)
+    adjusted_reason: str | None
     #: what the meter took for its quantity; null where it took none
     counted: str | None
     #: the counter's total after it, and by how much it changed that; null where it is not counted
@@ -134,6 +136,8 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     adjustment: str | None
     total: str | None
     watermark: str | None
+    #: the close after which no event moves `value`; null: the period is open
+    closed_sequence: int | None
     #: explained are the events up to this one; the sequence asked for, or how far the fold is
     through_sequence: int
     #: of what is counted
@@ -175,7 +179,8 @@ class Explaining:
                 raise RequestError(f"{meter.name} has no groups: it is defined without group_by", field="group")
             through = await frontier(self._connection, asked.as_of)
             every = Counted.of(definitions, meter, asked.tenant_id, asked.customer_ref, through)
-            counted = await _of_period(now, every, asked)
+            closes = await read_closes(self._connection, meter, asked.tenant_id, through)
+            counted = await _of_period(now, replace(every, closes=closes), asked)
             condition = group_condition(asked.group, chosen=asked.of_group)
             summary = await _row(now, summary_sql(counted, condition))
             pending = (await _row(now, pending_sql(counted)))[0]
@@ -263,7 +268,10 @@ def _explanation(
     folded, adjusted = _part(summary[3 : 3 + width]), _part(summary[3 + width : 3 + 2 * width])
     filtered, deleted, *codes = summary[3 + 2 * width :]
     errors = Errors(sum(codes), {code: count for code, count in zip(CODES, codes, strict=True) if count})
-    why = [reason_of(value, total, folded, adjusted), *asides_of(errors, filtered, deleted, pending)]
+    why = [
+        reason_of(value, total, folded, adjusted, counted.closed_sequence),
+        *asides_of(errors, filtered, deleted, pending),
+    ]
     own = (value, adjustment, total, watermark) if folded.count + adjusted.count else None
     return Explanation(
         metric=meter.name,
@@ -282,6 +290,7 @@ def _explanation(
         adjustment=adjustment,
         total=total,
         watermark=None if watermark is None else format_instant(watermark),
+        closed_sequence=counted.closed_sequence,
         through_sequence=counted.through,
         first_sequence=min(_known(folded.first_sequence, adjusted.first_sequence), default=None),
         last_sequence=max(_known(folded.last_sequence, adjusted.last_sequence), default=None),
@@ -325,17 +334,21 @@ def definition_of(meter: Meter) -> str:
     )
 
 
-def reason_of(value: str | None, total: str | None, folded: Part, adjusted: Part) -> str:
+def reason_of(
+    value: str | None, total: str | None, folded: Part, adjusted: Part, closed_sequence: int | None = None
+) -> str:
     """What a counter is made of."""
+    closed = "" if closed_sequence is None else f" Its period was closed at sequence {closed_sequence:,}."
     if folded.count + adjusted.count == 0:
-        return "Nothing is counted here."
+        return f"Nothing is counted here.{closed}"
     if adjusted.count == 0:
-        return f"{total} is made of {events(folded.count)}, none of them late."
+        return f"{total} is made of {events(folded.count)}, none of them late.{closed}"
     alone = "nothing" if value is None else value
     make = "makes" if folded.count == 1 else "make"
+    too_late = "too late" if closed_sequence is None else "too late or after the close"
     return (
         f"{total} is made of {events(folded.count)} in time, which alone {make} {alone}, and of "
-        f"{events(adjusted.count)} that arrived too late."
+        f"{events(adjusted.count)} that arrived {too_late}.{closed}"
     )
 
 

@@ -47,6 +47,8 @@ class Counted:
     through: int = 0
     #: where they are
     events: str = "events"
+    #: sequences of closes, and where open periods begin from then on, both rising
+    closes: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, definitions: Definitions, meter: Meter, tenant_id: str, customer_ref: str, through: int) -> Counted:
@@ -111,12 +113,38 @@ class Counted:
             # One period needs no second sort for what is in sequence order already.
             start, apart = f"{self.since}::bigint", ""
         return f"""
-            SELECT ingress_sequence, occurred_at, period_start, group_key, quantity, code, message,
-                coalesce(aside, CASE WHEN occurred_at < max(occurred_at) FILTER (WHERE aside IS NULL) OVER before
-                    - {self.meter.lateness_ns}::numeric THEN 'adjusted' ELSE 'folded' END) AS part
-            FROM (SELECT *, {start} AS period_start FROM ({self.judged_sql()}) AS judged) AS placed
-            WINDOW before AS ({apart} ORDER BY ingress_sequence
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"""
+            SELECT *, coalesce(aside, CASE WHEN reason IS NULL THEN 'folded' ELSE 'adjusted' END) AS part
+            FROM (
+                SELECT *, CASE WHEN aside IS NULL THEN {self._reason_sql()} END AS reason
+                FROM (
+                    SELECT ingress_sequence, occurred_at, period_start, group_key, quantity, code, message, aside,
+                        occurred_at < max(occurred_at) FILTER (WHERE aside IS NULL) OVER before
+                            - {self.meter.lateness_ns}::numeric AS late
+                    FROM (SELECT *, {start} AS period_start FROM ({self.judged_sql()}) AS judged) AS placed
+                    WINDOW before AS ({apart} ORDER BY ingress_sequence
+                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+                ) AS timed
+            ) AS reasoned"""
+
+    @property
+    def closed_sequence(self) -> int | None:
+        """The close that ended the period, where it is one period and it is closed."""
+        since = self.since
+        return next((sequence for sequence, start in self.closes if since is not None and start > since), None)
+
+    def _reason_sql(self) -> str:
+        """Why an event that counts is adjusted; null where it is folded. After a close no event is late any more."""
+        late = "CASE WHEN late THEN 'late' END"
+        closes = [close for close in self.closes if self.since is None or close[1] > self.since]
+        if self.until is not None:
+            # Whatever comes after the first that closes all of it closes nothing more.
+            all_of_it = next((n for n, (_, start) in enumerate(closes) if start >= self.until), len(closes))
+            closes = closes[: all_of_it + 1]
+        if not closes:
+            return late
+        rows = ", ".join(f"({sequence}::bigint, {start}::bigint)" for sequence, start in closes)
+        closed = f"(SELECT min(sequence) FROM (VALUES {rows}) AS close (sequence, start) WHERE start > period_start)"
+        return f"CASE WHEN ingress_sequence > {closed} THEN 'closed' ELSE {late} END"
 
     def _missing_sql(self) -> str:
         return "" if self.meter.aggregation == "count" else "WHEN quantity IS NULL THEN 'error'"
@@ -184,7 +212,8 @@ def summary_sql(counted: Counted, condition: str) -> str:
 
 
 def page_sql(counted: Counted, condition: str, *, after: int, limit: int) -> str:
-    """Events in sequence order: sequence, part, quantity, total after it, how it changed that, group, code, message."""
+    """Events in sequence order: sequence, part, reason, quantity, total after it, how it changed that, group, code,
+    message."""
     aggregation = counted.meter.aggregation
     running = {
         "sum": "coalesce(sum(quantity) OVER running, 0)",
@@ -197,7 +226,7 @@ def page_sql(counted: Counted, condition: str, *, after: int, limit: int) -> str
     before = "coalesce(lag(total) OVER every, 0)" if aggregation in ("sum", "count") else "lag(total) OVER every"
     counts = f"CASE WHEN {_COUNTED} THEN {{}} END"
     return f"""
-        SELECT ingress_sequence, part, {_text("quantity")}, {counts.format(_text("total"))},
+        SELECT ingress_sequence, part, reason, {_text("quantity")}, {counts.format(_text("total"))},
             {counts.format(_text("change"))}, group_key, code, message
         FROM (
             SELECT *, total - {before} AS change

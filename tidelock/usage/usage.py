@@ -20,6 +20,7 @@ from tidelock.definitions import Definitions, Meter
 from tidelock.durations import format_duration
 from tidelock.errors import NotFound, RequestError
 from tidelock.instants import format_instant
+from tidelock.model import ALL_TENANTS
 from tidelock.periods import period_end, period_start
 from tidelock.postgres.queries import load
 from tidelock.sections import shown
@@ -90,11 +91,13 @@ async def read_usage(
     """Definition, rows and frontier of one moment. Raises NotFound for a metric that nothing defines."""
     async with moment(connection, timeout_ns) as now:
         definitions = (await catalog.read(connection)).definitions
-        meter = _meter(definitions, wanted)
+        meter = check_wanted(definitions, wanted)
         through = await frontier(connection, wanted.as_of)
         query: sql.Composed | bytes = usage_select(meter, wanted, limit=items_max + 1)
         if wanted.as_of is not None:
-            counted = _counted(Counted.of(definitions, meter, wanted.tenant_id, wanted.customer_ref, through), wanted)
+            every = Counted.of(definitions, meter, wanted.tenant_id, wanted.customer_ref, through)
+            closes = await read_closes(connection, meter, wanted.tenant_id, through)
+            counted = _counted(replace(every, closes=closes), wanted)
             query = usage_sql(counted, grouped=wanted.grouped, limit=items_max + 1).encode()
         rows = await (await now.execute(query)).fetchall()
     if len(rows) > items_max:
@@ -113,7 +116,8 @@ def meter_of(definitions: Definitions, metric: str) -> Meter:
     return meter
 
 
-def _meter(definitions: Definitions, wanted: Wanted) -> Meter:
+def check_wanted(definitions: Definitions, wanted: Wanted) -> Meter:
+    """The meter. Raises NotFound, and RequestError for periods or groups that it does not have."""
     meter = meter_of(definitions, wanted.metric)
     if wanted.window not in (None, meter.period):
         raise RequestError(f"{meter.name} is counted by {meter.period}: window must be {meter.period}", field="window")
@@ -162,6 +166,20 @@ def _item(
         total=total,
         watermark=None if watermark is None else format_instant(watermark),
     )
+
+
+async def read_closes(
+    connection: psycopg.AsyncConnection[Any], meter: Meter, tenant_id: str, through: int
+) -> tuple[tuple[int, int], ...]:
+    """Sequences of a meter's closes that hold for a tenant, up to one, each with where open periods begin from then on;
+    only those that moved it."""
+    wanted = (tenant_id, ALL_TENANTS, meter.name, through)
+    found: list[tuple[int, int]] = []
+    for sequence, end in await (await connection.execute(QUERIES["closes"], wanted)).fetchall():
+        bound = period_start(meter.period, end)
+        if not found or bound > found[-1][1]:
+            found.append((sequence, bound))
+    return tuple(found)
 
 
 class Moment:

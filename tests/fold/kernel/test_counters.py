@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from random import Random
@@ -15,12 +18,16 @@ import pytest
 
 from tests.budgets import examples
 from tests.fold.folding import _texts
-from tests.fold.kernel.entries import ENTRIES, Memory, Toml, entries_of, kernel_meters, parted
+from tests.fold.kernel.entries import ENTRIES, Memory, Toml, entries_of, kernel_meters, meters_in, parted
+from tests.law.closings import closes
 from tests.law.ledgers import COMPUTED, Ledger, definitions, ledgers
-from tests.law.packs import drawn, pack
+from tests.law.packs import drawn, pack, tenant_of
 from tests.model import State, fold
-from tidelock.fold.kernel.counters import count
-from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, Table
+from tests.model.meters import period_start
+from tidelock.fold.closing import Close, read_close
+from tidelock.fold.kernel.counters import Meters, count
+from tidelock.model import CONTROL
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, OPEN_COUNTERS, Table
 
 pytestmark = pytest.mark.check
 
@@ -58,26 +65,35 @@ def prove(number: int, *, packs: int, size: int) -> None:
 
 def prove_pack(toml: Toml, some: list[Ledger], chance: Random) -> int:
     """Fold a pack in three ways: commit by commit, at once, and cut at random among three workers."""
-    packed = pack(some, chance)
+    tenants = [tenant_of(number, {"tenant_id": own}) for number in range(len(some)) for own in (0, 1)]
+    controls = [{"type": "tick"}, *closes(toml, tenants, chance, 40)]
+    packed = pack(some, chance, controls=controls, scattered=6)
     wanted = fold(packed.events, toml, COMPUTED)
+    assert len({row["reason"] for row in wanted.table("adjustments").values()}) in (0, 2), "late ones and closed ones"
     entries = entries_of(packed.events, toml)
     stored = []
     for parts, often in ((1, 0.0), (1, 1.0), (3, 0.5)):
         ranges = packed.cut(partial(_decides, chance, often))
-        memory = folded(toml, entries, ranges, parts)
+        said = {event.ingress_sequence: event.data for event in packed.events if event.stream == CONTROL}
+        memory = folded(toml, entries, ranges, parts, said)
         for table in TABLES:
             found = {place: (at, _texts(row)) for place, (at, row) in memory.rows(table).items()}
             assert found == expected_rows(wanted, table), f"{table.name}, {parts} parts, joined {often}"
             assert sorted(_changes(memory, table.name), key=str) == sorted(expected_changes(wanted, table), key=str)
-        stored.append([memory.state(table) for table in TABLES])
+        stored.append([_known(memory.state(table)) for table in TABLES])
     assert stored[0] == stored[1] == stored[2], "what is stored does not depend on cuts and workers"
     return entries.num_rows
 
 
-def folded(toml: Toml, entries: pa.Table, ranges: list[tuple[int, int]], parts: int) -> Memory:
+def folded(
+    toml: Toml, entries: pa.Table, ranges: list[tuple[int, int]], parts: int, said: Mapping[int, str | None]
+) -> Memory:
+    """`said`: what control events say."""
     memory, meters = Memory(), kernel_meters(toml)
     sequences = entries["ingress_sequence"].to_numpy()
     for lo, hi in ranges:
+        if (close := read_close(json.loads(said.get(hi) or "{}"))) is not None:
+            meters = replace(meters, closed=_closed(meters, toml, close))
         own = entries.slice(
             start := np.searchsorted(sequences, lo, "right"), np.searchsorted(sequences, hi, "right") - start
         )
@@ -100,7 +116,7 @@ def test_of_counters_that_nobody_may_watch_no_change_is_made() -> None:
     ]  # fmt: skip
     outcomes = list(count(pa.Table.from_pylist(rows, ENTRIES), kernel_meters(toml), Memory().stored))
     assert [(each.table, each.fresh.num_rows) for each in outcomes] == [
-        (COUNTERS, 1), (ADJUSTMENTS, 2), (COUNTER_GROUPS, 1)
+        (OPEN_COUNTERS, 1), (ADJUSTMENTS, 2), (COUNTER_GROUPS, 1)
     ]  # fmt: skip
     assert all(each.changes is None and not each.lanes for each in outcomes)
 
@@ -118,6 +134,24 @@ def expected_changes(wanted: State, table: Table) -> list[object]:
          change.new and _texts(change.new))
         for change in wanted.changes if change.table == table.name
     ]  # fmt: skip
+
+
+def _closed(meters: Meters, toml: Toml, close: Close) -> Mapping[tuple[int, str], int]:
+    """By meter and tenant, where its open periods begin."""
+    closed = dict(meters.closed)
+    for name, said in close.meters.items():
+        place = (meters.names.index(name), close.tenant_id)
+        bound = period_start(meters_in(toml)[name]["period"], said.through)
+        closed[place] = max(bound, closed.get(place, bound))
+    return closed
+
+
+def _known(state: Mapping[tuple[str, str], Mapping[str, object]]) -> dict[tuple[str, str], dict[str, object]]:
+    """Before anything was closed, what only closes need is not stored; in Postgres that is null."""
+    return {
+        place: {name: value for name, value in row.items() if value is not None or not name.startswith("closed_")}
+        for place, row in state.items()
+    }
 
 
 def _decides(chance: Random, often: float) -> bool:

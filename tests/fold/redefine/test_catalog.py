@@ -239,7 +239,8 @@ def test_tables_of_windows_are_read_as_they_were_written() -> None:
         for number, frame in enumerate(frames)
     }
     tables = tables_of(parse_definitions({"streams": {"s": stream}, "windows": windows}))
-    assert {name for name in tables if "$" in name} == {"w0$open", "w1$open", "w2$open", "w2$held", "s_ordered$held"}
+    own = {name for name in tables if "$" in name and name not in ALWAYS}
+    assert own == {"w0$open", "w1$open", "w2$open", "w2$held", "s_ordered$held"}
     assert read_tables([table.canonical() for table in tables.values()]) == tables
 
 

@@ -7,8 +7,8 @@ extremes and the last quantity follow, of folded and of adjusted entries apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +19,15 @@ from tidelock.fold.kernel.amounts import Amounts, choose
 from tidelock.fold.kernel.outcomes import Changes, Outcome, appended, no_keys
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs, order_of
 from tidelock.fold.keys import bounded, joined, json_strings, number_strings, period_strings
-from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, Table
+from tidelock.model import ALL_TENANTS
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, OPEN_COUNTERS, Table
 
 _EARLIEST = np.iinfo(np.int64).min
 _NUMBERS = ("agg_sum", "agg_max", "agg_min", "agg_last", "adj_sum", "adj_max", "adj_min")
 
-#: the tables, with the columns that counting continues from; the rest of a row follows from these and its key, and is
-#: not read
-_KEPT = {
-    table.name: replace(
-        table, columns={name: type_ for name, type_ in table.columns.items() if name.startswith(("agg_", "watermark"))}
-    )
-    for table in (COUNTERS, COUNTER_GROUPS)
-}
+#: the last quantity of those that may be it though they were adjusted, and when it occurred
+_ADJUSTED_LAST = {COUNTER_GROUPS.name: ("adj_last", "adj_last_at"), COUNTERS.name: ("closed_last", "closed_last_at")}
+_REASONS = ("late", "closed")
 
 #: a table, and tenants and keys of some of its rows -> the stored ones
 Stored = Callable[[Table, pa.Table], pa.Table]
@@ -48,6 +44,8 @@ class Meters:
     live: tuple[bool, ...]
     #: the message for an event that has nothing to aggregate
     missing: tuple[str, ...]
+    #: meter and tenant, or all tenants -> periods that begin before are closed
+    closed: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
 
 def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = True) -> Iterator[Outcome]:
@@ -57,12 +55,12 @@ def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = 
     if not entries.num_rows:
         return
     entries = _in_sequence(entries)
-    keys = _Keys(entries, meters, COUNTERS)
+    keys = _Keys(entries, meters, COUNTERS if meters.closed else OPEN_COUNTERS)
     counted = _Counted(entries, keys, keys.stored(stored), meters)
     yield counted.outcome(changes)
     yield counted.adjustments(changes)
     if any(meters.grouped):
-        late = counted.late_entries()
+        late = counted.adjusted_entries()
         grouped = np.asarray(meters.grouped)[column(entries, "meter").to_numpy()]
         rows = pa.array(np.flatnonzero(grouped))
         if len(rows):
@@ -120,8 +118,29 @@ class _Keys:
         self.tenants, self.texts = column(found, "tenant_id"), column(found, KEY)
 
     def stored(self, stored: Stored) -> pa.Table:
-        """Their stored rows."""
-        return stored(_KEPT[self.table.name], self._places())
+        """What is stored of them that counting goes on from; the rest of a row follows from that and its key."""
+        kept = {name: type_ for name, type_ in self.table.columns.items() if name.startswith(("agg_", "watermark"))}
+        return stored(replace(self.table, columns=kept), self._places())
+
+    def closed(self, meters: Meters) -> Flags | None:
+        """Which of them lie in a closed period; None: none does."""
+        if not meters.closed:
+            return None
+        of_all = np.full(len(meters.names), _EARLIEST)
+        own: dict[str, int] = {}
+        for (number, tenant), bound in meters.closed.items():
+            if tenant == ALL_TENANTS:
+                of_all[number] = bound
+            else:
+                own[f"{number} {tenant}"] = bound
+        bounds = of_all[self.meter]
+        if own:
+            names = pc.binary_join_element_wise(pa.array(self.meter).cast(pa.string()), self.tenants, " ")
+            found = pc.index_in(names, value_set=pa.array(own, pa.string()))
+            others = pa.array(own.values(), pa.int64()).take(found)
+            bounds = np.maximum(bounds, pc.fill_null(others, _EARLIEST).to_numpy())
+        closed: Flags = self.columns["period_start"].to_numpy() < bounds
+        return closed if closed.any() else None
 
     def _places(self) -> pa.Table:
         return pa.table({"tenant_id": self.tenants, KEY: self.texts})
@@ -158,10 +177,12 @@ class _Counted:
     def __init__(
         self, entries: pa.Table, keys: _Keys, stored: pa.Table, meters: Meters, late: Flags | None = None
     ) -> None:
-        """`late`: the decision on each entry; for groups, their counters decide."""
+        """`late`: which entries are adjusted; of groups their counters decide."""
         self._keys, self._meters = keys, meters
         self._entries, self._stored = entries, stored.combine_chunks()
         self._groups = keys.table is COUNTER_GROUPS
+        #: the columns of the last that was adjusted; None: whatever was adjusted is never the last
+        self._adjusted_last = None if keys.table is OPEN_COUNTERS else _ADJUSTED_LAST[keys.table.name]
         numbers = np.concatenate([keys.numbers_of(self._stored), keys.of])
         #: where the rows in order are among stored rows and entries
         self._order = order_of(numbers)
@@ -177,11 +198,14 @@ class _Counted:
         self._occurred = self._joined("watermark_ts", "occurred_at")
         #: the latest instant up to each row, late entries included
         self._reached: Places = self._runs.greatest(self._occurred)
+        #: entries of closed periods; None: there are none
+        self._closed = self._behind_close() if late is None else None
+        #: entries that are adjusted: they are late, or come after a close
         self._late = self._decided() if late is None else self._placed(late)
         self._aggregate()
 
-    def late_entries(self) -> Flags:
-        """Which entries are late, in their own order."""
+    def adjusted_entries(self) -> Flags:
+        """Which entries are late or come after a close, in their own order."""
         found = np.zeros(len(self._order), np.bool_)
         found[self._order] = self._late
         return found[self._stored.num_rows :]
@@ -213,9 +237,9 @@ class _Counted:
         )
 
     def adjustments(self, changes: bool) -> Outcome:
-        """One row per late entry: how much it changes the total."""
+        """One row for each adjusted entry: how much it moves the total."""
         late = np.flatnonzero(self._late)
-        amounts = self._total[late] - self._total[late - 1]
+        amounts = self._total[late] - self._total_before(late)
         numbers, entries = pa.array(self._key[late]), pa.array(self._order[late] - self._stored.num_rows)
         sequences = column(self._entries, "ingress_sequence").take(entries)
         metrics = self._keys.columns["metric"].take(numbers)
@@ -230,16 +254,29 @@ class _Counted:
                 "ingress_sequence": sequences,
                 "quantity": self._amounts.decimals(self._quantity[late], self._has_quantity[late]),
                 "amount": self._amounts.decimals(amounts),
-                "reason": pa.array(["late"]).take(pa.array(np.zeros(len(late), np.int8))),
+                "reason": pa.array(_REASONS).take(pa.array(self._reasons(late))),
                 "occurred_at": pa.array(self._occurred[late]),
             }
         )
         live = np.asarray(self._meters.live)[self._keys.meter[self._key[late]]]
         return appended(ADJUSTMENTS, rows, live if changes else False)
 
+    def _total_before(self, places: Places) -> Array:
+        """What totals were before entries at some places; 0 where there was none, as in a counter that begins there."""
+        known = ~self._runs.first[places]
+        if self._has_total is not None:
+            known &= self._has_total[places - 1]
+        found: Array = np.where(known, self._total[places - 1], np.zeros(1, self._amounts.type)[0])
+        return found.astype(self._amounts.type)
+
+    def _reasons(self, places: Places) -> Array:
+        if self._closed is None:
+            return np.zeros(len(places), np.int8)
+        return self._closed[places].astype(np.int8)
+
     def _chosen(self) -> Amounts:
         quantities = column(self._entries, "quantity")
-        names = (*_NUMBERS, "adj_last") if self._groups else _NUMBERS
+        names = _NUMBERS if self._adjusted_last is None else (*_NUMBERS, self._adjusted_last[0])
         stored = [column(self._stored, name) for name in names] if self._stored.num_rows else []
         counts = [pc.max(self._stored[name]).as_py() or 0 for name in ("agg_count", "adj_count")]
         used = {self._meters.aggregations[number] for number in np.unique(self._keys.meter)}
@@ -254,7 +291,11 @@ class _Counted:
         allowed = np.asarray(self._meters.lateness_ns, np.int64)[self._keys.meter[self._key]]
         bound = np.where(before < _EARLIEST + allowed, _EARLIEST, before - allowed)
         late: Flags = ~self._is_stored & (self._occurred < bound)
-        return late
+        return late if self._closed is None else late | self._closed
+
+    def _behind_close(self) -> Flags | None:
+        closed = self._keys.closed(self._meters)
+        return None if closed is None else ~self._is_stored & closed[self._key]
 
     def _aggregate(self) -> None:
         """All running aggregates, of folded and of late entries."""
@@ -275,11 +316,13 @@ class _Counted:
         self._last_at = self._watermark if (last_at == self._occurred).all() else runs.greatest(last_at)
         taken = (last_at == self._last_at) & (folded | stored & (last_at > _EARLIEST))
         self._agg["last"] = self._taken("agg_last", taken)
-        if self._groups:
-            at = np.where(late, self._occurred, _EARLIEST)
-            at = np.where(stored, self._joined("adj_last_at", None), at)
+        if self._adjusted_last is not None:
+            name, name_at = self._adjusted_last
+            lasting = late if self._groups else late & self._closed if self._closed is not None else None
+            at = np.full(len(late), _EARLIEST) if lasting is None else np.where(lasting, self._occurred, _EARLIEST)
+            at = np.where(stored, self._joined(name_at, None), at)
             self._adj_last_at = runs.greatest(at)
-            self._adj["last"] = self._taken("adj_last", (at == self._adj_last_at) & (at > _EARLIEST))
+            self._adj["last"] = self._taken(name, (at == self._adj_last_at) & (at > _EARLIEST))
         self._value, self._has_value = self._by_aggregation(self._values())
         self._total, self._has_total = self._by_aggregation(self._totals())
 
@@ -334,11 +377,10 @@ class _Counted:
         }  # fmt: skip
 
     def _last_total(self) -> tuple[Array, Flags]:
-        """A late entry is older than its counter's latest, so it is never the last. In a group it may be: the counter's
-        latest can belong to another group.
-        """
+        """A late entry lies behind its counter's latest, so it is never the last. One after a close may be, and one of
+        a group: the counter's latest can belong to another group."""
         agg, adj = self._agg, self._adj
-        if not self._groups:
+        if self._adjusted_last is None:
             return agg["last"], agg["any"]
         adjusted = (self._last_at == _EARLIEST) | (adj["any"] & (self._adj_last_at >= self._last_at))
         return np.where(adjusted, adj["last"], agg["last"]), np.where(adjusted, adj["any"], agg["any"])
@@ -423,10 +465,13 @@ class _Counted:
             found["last_at"] = _instants(self._last_at[places])
             found["adj_sum"] = decimals(adj["sum"][places])
             found["adj_count"] = pa.array(adj["count"][places])
-            for name in ("max", "min", "last") if self._groups else ("max", "min"):
+            for name in ("max", "min"):
                 found[f"adj_{name}"] = decimals(adj[name][places], adjusted)
-            if self._groups:
-                found["adj_last_at"] = _instants(self._adj_last_at[places])
+            if self._adjusted_last is not None:
+                name, name_at = self._adjusted_last
+                last_at = self._adj_last_at[places]
+                found[name] = decimals(adj["last"][places], last_at > _EARLIEST)
+                found[name_at] = _instants(last_at)
         return found
 
     def _joined(self, stored: str, entry: str | None, none: int = _EARLIEST) -> Places:

@@ -41,6 +41,8 @@ class Outcome:
     lanes: Sequence[Sequence[Segment]] = ()
     #: rows to remove before anything is stored, besides those in `removed`
     due: Due | None = None
+    #: its changes follow those of the outcome before, which is of the same table
+    follows: bool = False
 
     def unwatched(self) -> Outcome:
         """Without its changes."""

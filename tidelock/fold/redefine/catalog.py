@@ -143,7 +143,7 @@ def _stream_hash(stream: Stream, timing: object) -> str:
 
 
 def _meter_hash(meter: Meter, stream: Stream | None, timing: object) -> str:
-    form = replace(meter, live=True).canonical()
+    form = meter.counting().canonical()
     return _hash({"meter": meter.name, "definition": form, "stream": _columns_form(stream)}, timing)
 
 

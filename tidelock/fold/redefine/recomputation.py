@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
 
+from tidelock.columns import STRING
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import statements
 from tidelock.fold.kernel.entries import FUTURE, INVALID
@@ -22,7 +23,8 @@ from tidelock.fold.streams import VALUE_TOLD, sql_text
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
-from tidelock.tables import ERROR_ROWS, KEY, SCHEMA, Table
+from tidelock.tables import ERROR_ROWS, KEY, SCHEMA, STATEMENTS, Table
+from tidelock.where.sql import literal
 
 CHECK = Place("tidelock_check", "fold:check:")
 #: differing rows reported per table
@@ -175,10 +177,11 @@ class _Attempt:
         return int(found["sequence"][0].as_py())
 
     def _scopes(self, everything: bool) -> list[tuple[Table, str]]:
-        """A check of everything compares every row, even of unknown meters or streams."""
+        """A check of everything looks at every row, of whatever meter or stream it says it is."""
+        stated = _stated(self._shadow.plan.names("meters"), self._catalog.hashes)
         if everything:
-            return [(table, "TRUE") for table in self._shadow.tables.values()]
-        found = scopes(self._shadow.plan, self._shadow.tables)
+            return [(table, stated if table == STATEMENTS else "TRUE") for table in self._shadow.tables.values()]
+        found = [*scopes(self._shadow.plan, self._shadow.tables), (STATEMENTS, stated)]
         return [(table, scope) for table, scope in found if scope != "FALSE"]
 
 
@@ -192,6 +195,19 @@ def _catalog(store: Store) -> Catalog:
 def _plan(catalog: Catalog, names: Sequence[str]) -> Plan:
     known = sorted(catalog.hashes)
     return Plan(catalog.definitions, paths(names, known) if names else tuple(known))
+
+
+def _stated(meters: Sequence[str], hashes: Mapping[str, str]) -> str:
+    """Which statements the current definitions can make: a changed meter rebuilds its counters, but statements stay."""
+    pairs = ", ".join(f"({literal(STRING, name)}, {literal(STRING, hashes[f'meters.{name}'])})" for name in meters)
+    if not pairs:
+        return "FALSE"
+    key = statements.quoted(KEY)
+    return (
+        f"(metric, definition) IN ({pairs}) AND NOT EXISTS (SELECT FROM {statements.placed(SCHEMA, STATEMENTS.name)} "
+        f"AS first WHERE first.tenant_id = statements.tenant_id AND first.{key} = statements.{key} "
+        "AND first.definition <> statements.definition)"
+    )
 
 
 def _remove(connection: psycopg.Connection[Any]) -> None:

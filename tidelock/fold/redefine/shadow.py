@@ -6,7 +6,7 @@ plan are known by the scopes of its definitions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidelock.canonical import canonical_hash
@@ -15,6 +15,7 @@ from tidelock.definitions import Definitions
 from tidelock.errors import TidelockError
 from tidelock.fold import statements
 from tidelock.fold.folder import Folder
+from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.kernel.takings import OUT_OF_RANGE
 from tidelock.fold.ranges import Range, next_range
 from tidelock.fold.source import RangeReader
@@ -24,6 +25,7 @@ from tidelock.spark.runtime import Spark
 from tidelock.tables import (
     ADJUSTMENTS,
     ALWAYS,
+    CLOSED_METERS,
     COUNTER_GROUPS,
     COUNTERS,
     ERROR_ROWS,
@@ -73,6 +75,8 @@ class Place:
 
 
 SHADOW = Place("tidelock_shadow", "fold:shadow:")
+#: counters by definitions that a close names and the tables are not made by
+STATED = Place("tidelock_stated", "fold:stated:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,16 @@ class Shadow:
             self._folder.control(found)
         self.position = found.hi
         return found
+
+    def stated(self, event: Range) -> Iterator[Outcome]:
+        """What a close states of its meters, for the statements that are read. It must have come to that event."""
+        return self._folder.stated(event, SCHEMA)
+
+    def step_within(self, sequence: int) -> None:
+        """Fold what a commit has through a sequence, which may lie amid it. Nothing can follow."""
+        if self.position < sequence:
+            self._folder.fold(self.position, sequence)
+            self.position = sequence
 
     def pass_by(self, event: Range) -> None:
         """Fold the control event at which it takes over: windows by arrival may end there. Raises CursorMoved."""
@@ -238,7 +252,7 @@ def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
     of_windows = f"{_either('source', windows)} AND {of_windows}"
     of_streams = f"{_either('source', streams)} AND {codes}"
     return [
-        *((table, _either("metric", meters)) for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)),
+        *((table, _either("metric", meters)) for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS, CLOSED_METERS)),
         (ERROR_ROWS, f"({of_meters} OR {of_streams} OR {of_windows})"),
         *((table, _either('"window"', [*windows, *ordered])) for table in (LATE_ROWS, WATERMARKS)),
         *((tables[name], "TRUE") for name in (*streams, *own) if name in tables),

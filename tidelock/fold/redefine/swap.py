@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tidelock.arrow import arrow_type
 from tidelock.definitions import Definitions
 from tidelock.fold import statements
+from tidelock.fold.closing import Closings
 from tidelock.fold.folder import Folder
 from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.kernel.outputs import outputs_of
@@ -53,6 +54,8 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Fold
     version = catalog.version + 1
     store.execute(write_catalog_sql(version, definitions, tables.values()))
     store.execute(write_due_sql(store.schema, outputs_of(definitions, {})))
+    for statement in Closings(store, definitions, due=True).looked():
+        store.execute(statement)
     store.finish(at.hi)
     return Catalog(version, definitions, unit_hashes(definitions), tables)
 

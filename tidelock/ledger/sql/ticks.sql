@@ -10,7 +10,7 @@ SELECT window_due, idle_due, CASE WHEN idle_due IS NULL THEN 0 ELSE coalesce((
         FROM commits WHERE control ORDER BY first_sequence DESC OFFSET 0
     ) AS controls
     WHERE ticked_at IS NOT NULL LIMIT 1
-), 0) END
+), 0) END, (SELECT min(close_due) FROM fold_closings)
 FROM fold_due;
 
 -- name: outlook
