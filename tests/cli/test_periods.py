@@ -74,7 +74,7 @@ def test_periods_are_shown_with_what_is_open_of_them(ledger: Database) -> None:
         (["--period", "2026-01-01T00:00:00Z"], 2, "for an instant there is --through"),
         (["--through", "yesterday"], 2, "--through: "),
         (["--through", "2200-01-01"], 2, "what is yet to end cannot be closed"),
-        (["--through", "2026-01-01", "--metric", "cals"], 2, 'there is no metric "cals"; there are: calls, daily'),
+        (["--through", "2026-01-01", "--metric", "cals"], 2, 'there is no metric "cals"; available: calls, daily'),
         (["--through", "2026-01-01", "--tenant", "nobody"], 2, 'nothing was ever recorded for tenant "nobody"'),
     ],
 )

@@ -140,7 +140,7 @@ async def test_customers_of_any_name_have_their_own_rows_only(
 @pytest.mark.parametrize(
     ("changed", "status", "field"),
     [
-        ({"metric": None}, 400, "metric"), ({"customerRef": None}, 400, "customerRef"), ({"metric": ""}, 400, "metric"),
+        ({"metric": None}, 400, "metric"), ({"cursor": "x"}, 400, "cursor"), ({"metric": ""}, 400, "metric"),
         ({"metric": "nothing"}, 404, "metric"), ({"window": "day"}, 400, "window"),
         ({"metric": "peak", "groupBy": "true"}, 400, "groupBy"), ({"groupBy": "yes"}, 400, "groupBy"),
         ({"from": "soon"}, 400, "from"), ({"limit": "5"}, 400, "limit"),
