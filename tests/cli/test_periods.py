@@ -22,7 +22,7 @@ def ledger(database: Database) -> Database:
     async def write() -> None:
         async with await database.connect() as connection:
             await folded.define(connection, METERS)
-            await folded.counter(connection, "default", "calls", "c", "2026-03-01T00:00:00Z", "5")
+            await folded.counter(connection, "default", "calls", "c", "2026-03-01T00:00:00Z", value="5")
 
     asyncio.run(write())
     return database

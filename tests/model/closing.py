@@ -28,7 +28,7 @@ def close(state: State, event: Event, definitions: Mapping[str, Mapping[str, Any
         state.closed[place] = max(through, state.closed.get(place, through))
         # Choice: what is stated, and under which hash, is the event's to say.
         if closed["definition"].get("statements", True):
-            _state(state, event, name, said["tenantId"], meter, closed["hash"])
+            _state(state, event, name, meter, tenant=said["tenantId"], hashed=closed["hash"])
 
 
 def is_closed(state: State, tenant: str, name: str, meter: Mapping[str, Any], start: int) -> bool:
@@ -40,7 +40,7 @@ def is_closed(state: State, tenant: str, name: str, meter: Mapping[str, Any], st
     return any(end <= through for place, through in state.closed.items() if place in ((name, None), (name, tenant)))
 
 
-def _state(state: State, event: Event, name: str, tenant: str | None, meter: Mapping[str, Any], hashed: str) -> None:
+def _state(state: State, event: Event, name: str, meter: Mapping[str, Any], *, tenant: str | None, hashed: str) -> None:
     """One row for each counter in a closed period that has none yet. Choice: they are live, as every meter's are."""
     period, aggregation = meter.get("period", "month"), meter.get("aggregation", "sum")
     for (owner, key), row in list(state.table("counters").items()):

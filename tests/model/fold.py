@@ -160,7 +160,7 @@ def _count(
         # Choice: where there is no value without it, as in a counter that begins behind a close, the amount is all.
         after = counter.together.value(aggregation)
         assert after is not None
-        _adjust(state, event, key, quantity, after - (before or 0), reason, live=live)
+        _adjust(state, event, key, quantity, amount=after - (before or 0), reason=reason, live=live)
 
     if group_by := meter.get("group_by"):
         # A group inherits the counter's decision; one that has late events only has a row, for its total.
@@ -176,9 +176,9 @@ def _adjust(
     event: Event,
     key: Mapping[str, Any],
     quantity: Decimal | None,
+    *,
     amount: Decimal,
     reason: str,
-    *,
     live: bool,
 ) -> None:
     row = {

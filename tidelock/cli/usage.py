@@ -169,10 +169,10 @@ def _export(settings: Settings, database: Database, wanted: Wanted, form: Format
     if wanted.metric:
         meter_of(definitions, wanted.metric)
     if wanted.as_of is None:
-        asyncio.run(_exported(settings, database, wanted, metrics, form, None))
+        asyncio.run(_exported(settings, database, wanted, metrics, form))
         return
     with _past(settings, database, metrics, wanted.as_of) as schema:
-        asyncio.run(_exported(settings, database, wanted, metrics, form, schema))
+        asyncio.run(_exported(settings, database, wanted, metrics, form, schema=schema))
 
 
 @contextmanager
@@ -200,7 +200,13 @@ async def _catalog(settings: Settings, database: Database) -> Any:
 
 
 async def _exported(
-    settings: Settings, database: Database, wanted: Wanted, metrics: Sequence[str], form: Format, schema: str | None
+    settings: Settings,
+    database: Database,
+    wanted: Wanted,
+    metrics: Sequence[str],
+    form: Format,
+    *,
+    schema: str | None = None,
 ) -> None:
     from tidelock.tables import SCHEMA
     from tidelock.usage.exports import count_usage, export_usage

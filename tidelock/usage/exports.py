@@ -82,7 +82,15 @@ async def read_all_usage(
     more = len(rows) > limit
     items = [_item(meter, row) for row in rows[:limit]]
     last = Position(rows[limit - 1][0], rows[limit - 1][1], rows[limit - 1][2]) if more else None
-    return UsagePage(meter.name, meter.aggregation, meter.period, items, None, through), last
+    page = UsagePage(
+        metric=meter.name,
+        aggregation=meter.aggregation,
+        period=meter.period,
+        items=items,
+        next=None,
+        through_sequence=through,
+    )
+    return page, last
 
 
 async def export_usage(
@@ -154,14 +162,14 @@ def _select(
 def _item(meter: Meter, row: Sequence[Any]) -> UsageRow:
     customer_ref, start, group, value, adjustment, total, watermark = row
     return UsageRow(
-        customer_ref,
-        format_instant(start),
-        format_instant(period_end(meter.period, start)),
-        group,
-        value,
-        adjustment,
-        total,
-        None if watermark is None else format_instant(watermark),
+        customer_ref=customer_ref,
+        period_start=format_instant(start),
+        period_end=format_instant(period_end(meter.period, start)),
+        group=group,
+        value=value,
+        adjustment=adjustment,
+        total=total,
+        watermark=None if watermark is None else format_instant(watermark),
     )
 
 
