@@ -25,6 +25,8 @@ STAGES = [
 #: above every stage, in this order: what opens them, what people type, what is run with it
 STAGES += ["children", "app", "cli", "demo"]
 TOP = {"client", "reference", "__main__"}
+#: pages for one and for all, named like their addresses; what delivers; the frame of pages, and frames of Spark
+ONE_AND_ALL = {"event", "delivery", "frame"}
 #: what the API answers and what the client makes of it: one thing, and the client needs nothing of the server's
 ON_BOTH_SIDES = {"ExplainedEvent", "Explanation", "Part", "Usage"}
 #: arguments that a reader can tell apart by their place
@@ -177,6 +179,12 @@ def test_every_module_says_what_it_is_for() -> None:
 def test_modules_are_nouns_of_the_field() -> None:
     vague = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
     nothing_found([f"{own} says nothing" for own, path in NAMED.items() if path.stem in vague])
+
+
+def test_no_two_modules_differ_by_an_ending() -> None:
+    stems = {path.stem for path in MODULES}
+    pairs = [(stem, stem.removesuffix("y") + "ies" if stem.endswith("y") else f"{stem}s") for stem in stems]
+    nothing_found([f"{one} and {many}" for one, many in pairs if many in stems and one not in ONE_AND_ALL])
 
 
 def test_a_class_name_stands_for_one_thing() -> None:

@@ -50,7 +50,7 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.pool import Connections
 from tidelock.postgres.reconnect import Steady
 from tidelock.settings import Settings
-from tidelock.sinks.stores import check_stores, configured, lake_ranges
+from tidelock.sinks.opening import check_stores, configured, lake_ranges
 from tidelock.spark.java import check_java
 from tidelock.triggers.delivery import TriggerWorkers
 from tidelock.usage.closing import decide_due

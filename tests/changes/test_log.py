@@ -16,7 +16,7 @@ from tidelock.changes.log import beginning, prune, read_page, read_state
 from tidelock.errors import ResumeExpired
 from tidelock.fold import store
 from tidelock.postgres.database import Database
-from tidelock.views.readers import Connection
+from tidelock.views.threads import Connection
 
 pytestmark = pytest.mark.check
 

@@ -17,7 +17,7 @@ from tidelock.triggers import outbox
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.evaluate import Evaluation
 from tidelock.triggers.past import one_moment
-from tidelock.triggers.replays import KeptPast, Replay
+from tidelock.triggers.replay import KeptPast, Replay
 
 pytestmark = pytest.mark.check
 

@@ -129,7 +129,7 @@ async def test_more_rows_than_one_may_begin_with_are_refused(database: Database,
 async def test_rows_that_take_too_long_to_read_are_refused(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelock.views.readers._SESSION", "SET statement_timeout = '50ms'")
+    monkeypatch.setattr("tidelock.views.threads._SESSION", "SET statement_timeout = '50ms'")
     with database.connect_sync(autocommit=False) as blocking:
         blocking.execute("LOCK TABLE tidelock_tables.things")
         async with hub_of(database) as hub:

@@ -260,9 +260,9 @@ def _outcome(check: Check, away: Collection[str]) -> str:
 def _proven(settings: Settings, database: Database, away: dict[str, Unreachable]) -> list[Check]:
     """What is set of the mirror and the stores, each compared with the ledger; one that is away hides no other."""
     from tidelock.ledger.findings import Check
-    from tidelock.sinks import stores
+    from tidelock.sinks import opening
 
-    proofs: dict[str, Proof] = {name: partial(stores.proven, name) for name in stores.configured(settings)}
+    proofs: dict[str, Proof] = {name: partial(opening.proven, name) for name in opening.configured(settings)}
     if settings.kafka.brokers:
         proofs = {"kafka": _mirror_proven} | proofs
     if not proofs:

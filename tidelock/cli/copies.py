@@ -119,8 +119,8 @@ def load(
 
     [dim]tidelock load lake --lake-path /srv/lake --once[/]
     """
-    from tidelock.sinks.stores import check_stores, chosen, positions, source_end
-    from tidelock.sinks.stores import load as load_stores
+    from tidelock.sinks.opening import check_stores, chosen, positions, source_end
+    from tidelock.sinks.opening import load as load_stores
 
     settings = read_settings(
         config, data=data, database_url=database_url, log_level=log_level,

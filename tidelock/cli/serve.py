@@ -207,7 +207,7 @@ def _forget(settings: Settings) -> None:
 
 def _children(settings: Settings, flags: Mapping[str, object], json: bool) -> dict[str, list[str]]:
     """What runs beside the server, with the settings of this command: environment and file they have anyway."""
-    from tidelock.sinks.stores import configured
+    from tidelock.sinks.opening import configured
 
     given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
     rest = ["--supervised", *given, *(["--json"] if json else [])]

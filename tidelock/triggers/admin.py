@@ -37,7 +37,7 @@ from tidelock.triggers.outbox import (
 from tidelock.triggers.past import one_moment
 from tidelock.triggers.payloads import payload
 from tidelock.triggers.registry import ControlRecorder, Registered
-from tidelock.triggers.replays import KeptPast, Replay, WholePast
+from tidelock.triggers.replay import KeptPast, Replay, WholePast
 from tidelock.triggers.signatures import Signer, generate_secret
 from tidelock.views.catalog import CatalogReader, TableCatalog
 

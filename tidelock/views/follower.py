@@ -26,7 +26,7 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.listener import FOLD_CHANNEL
 from tidelock.postgres.loop import AsyncReaderLoop, nothing
 from tidelock.views.prefilter import Prefilter, fits
-from tidelock.views.readers import Connection, Readers
+from tidelock.views.threads import Connection, Readers
 from tidelock.views.views import TableViews
 
 if TYPE_CHECKING:

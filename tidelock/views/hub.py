@@ -13,9 +13,9 @@ from tidelock.settings import Settings
 from tidelock.tables import Table
 from tidelock.views.catalog import CatalogReader, TableCatalog
 from tidelock.views.follower import Follower
-from tidelock.views.readers import PAUSE_S, Readers
 from tidelock.views.snapshots import Catchups, Snapshots
 from tidelock.views.subscriptions import Subscription, Supply
+from tidelock.views.threads import PAUSE_S, Readers
 from tidelock.views.views import FilterCounters, TableViews, of_tenant
 from tidelock.where import FALSE, TRUE, Expression
 from tidelock.where.expressions import all_of

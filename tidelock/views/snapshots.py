@@ -25,7 +25,7 @@ from tidelock.fold.statements import placed, quoted
 from tidelock.postgres.pool import Flight
 from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.views.prefilter import fits, prefilter_of
-from tidelock.views.readers import Connection, Readers
+from tidelock.views.threads import Connection, Readers
 from tidelock.views.views import View, ViewEvent
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 

@@ -1,4 +1,4 @@
-"""Readers: a bounded number of threads that read from the database, each with a connection of its own.
+"""Threads that read: a bounded number of them, each with a connection of its own to the database.
 
 What takes long there, waiting, decompressing, comparing whole columns, is done while the event loop goes on.
 """

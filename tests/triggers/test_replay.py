@@ -53,7 +53,7 @@ from tidelock.triggers.admin import replay
 from tidelock.triggers.definition import Trigger, control_event
 from tidelock.triggers.outbox import Transition
 from tidelock.triggers.past import one_moment
-from tidelock.triggers.replays import Replay, WholePast
+from tidelock.triggers.replay import Replay, WholePast
 
 RANGES = 30
 TOLD_MIN = 10
