@@ -1,6 +1,6 @@
-"""Documents: GraphQL texts, parsed and validated once each, and the operations that come of them.
+"""Documents: GraphQL texts, parsed and validated once each, and their operations.
 
-An operation's fields are collected first (fragments put in, what is skipped left out), then read with their arguments.
+An operation's fields are collected first (fragments expanded, skipped fields removed), then read with their arguments.
 """
 
 from __future__ import annotations
@@ -67,25 +67,25 @@ Kind = Literal["query", "mutation", "subscription"]
 # A token is a name, a number, a bracket ...
 _TOKENS_MAX = 20_000
 _ERRORS_MAX = 10
-# What is remembered: documents of at most so many letters, and so many letters of them. A letter takes up to 200 bytes.
+# The cache: maximum size of a document, and of all of them, in characters. A character takes up to 200 bytes.
 _REMEMBERED_LENGTH_MAX = 16_384
 _REMEMBERED_LENGTHS_MAX = 262_144
-# Parsing and validating takes milliseconds, a hundred times more where somebody means ill, and so does reading
-# arguments or variables of more than this: in a thread, so that others go on.
+# Parsing and validating takes milliseconds, or a hundred times more for malicious documents, and so does reading larger
+# arguments or variables: in a thread, so that others continue.
 _INLINE_BYTES = 1_024
-# And no more than so many at a time, since they only take the processor from each other.
+# And at most this many at a time, since they compete for the processor.
 _THREADS_MAX = 2
 
-# Each is a question to the database, or to the schema.
+# Each is a query to the database or the schema.
 _FIELDS_MAX = 50
 
-#: name in the answer -> the nodes that ask for it: the same field with the same arguments, by validation
+#: response name -> the nodes that request it: the same field with the same arguments, by validation
 Collected = dict[str, list[FieldNode]]
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a request wants done."""
+    """The operation of a request."""
 
     kind: Kind
     name: str | None
@@ -98,7 +98,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A text that is valid."""
+    """A valid document."""
 
     operations: Mapping[str | None, OperationDefinitionNode]
     fragments: Mapping[str, FragmentDefinitionNode]
@@ -125,7 +125,7 @@ class _Document:
 
 
 class Documents:
-    """The documents that are in use over one schema."""
+    """The documents in use over one schema."""
 
     def __init__(self, schema: GraphQLSchema, *, document_bytes_max: int, version: int | None = None) -> None:
         """`version`: of the definitions that the schema is of; None before the fold has ever run."""
@@ -139,14 +139,14 @@ class Documents:
         self._threads = asyncio.Semaphore(_THREADS_MAX)
 
     async def prepare(self, request: Request) -> Operation:
-        """The operation that a request asks for, with its variables in place. Raises RequestRefused."""
+        """The operation of a request, with its variables. Raises RequestRefused."""
         if request.size <= _INLINE_BYTES and request.query in self._remembered:
             return self.read(request)
         async with self._threads:
             return await asyncio.to_thread(self.read, request)
 
     def read(self, request: Request) -> Operation:
-        """The same, at once."""
+        """The same, synchronously."""
         document = self._document(request.query)
         operation = document.operation(request.operation_name)
         kind: Kind = operation.operation.value
@@ -160,7 +160,7 @@ class Documents:
             sent = request.variables or {}
             fields = RootFields(self.schema, operation, document.fragments, variables, sent).read()
         except GraphQLError as error:
-            # A variable that has a default may be null all the same, and then not fit where it is used.
+            # A variable with a default may still be null, and then not fit where it is used.
             raise refusals(INVALID_VARIABLES, [error]) from None
         except RecursionError:
             raise refusal(VALIDATION_FAILED, "the request is nested too deeply") from None
@@ -206,13 +206,13 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class RootFields:
-    """The fields of one operation, which is valid."""
+    """The fields of a valid operation."""
 
     schema: GraphQLSchema
     operation: OperationDefinitionNode
     fragments: Mapping[str, FragmentDefinitionNode]
     variables: VariableValues
-    #: the variables as they came
+    #: the variables as sent
     sent: Mapping[str, Any]
 
     def read(self) -> tuple[Field, ...]:
@@ -266,7 +266,7 @@ class RootFields:
         return CallField(name, nodes[0].name.value, given, _shown(inside))
 
     def _only(self, nodes: list[FieldNode]) -> DocumentNode:
-        """A document like this one, with nothing but these fields."""
+        """This document reduced to these fields."""
         operation = OperationDefinitionNode(
             operation=self.operation.operation,
             variable_definitions=self.operation.variable_definitions,

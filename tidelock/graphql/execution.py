@@ -1,6 +1,6 @@
 """Execution: the current schema, queries answered over it, and the payloads that any operation gives.
 
-Whatever a request came by and its payloads go by: that is for the transports to know.
+Only the transports know how a request arrived and how payloads are sent.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from tidelock.views.catalog import CatalogReader, TableCatalog, silent_tables
 from tidelock.views.hub import Hub
 from tidelock.views.views import ViewEvent
 
-#: scopes, of which one lets a client in
+#: scopes, of which one admits a client
 SCOPES = ("read", "triggers")
-#: answers a field that is about no table, with JSON
+#: answers a field that is not about a table, with JSON
 Answering = Callable[[CallField], Awaitable[bytes]]
 
 logger = logging.getLogger(__name__)
 
-#: takes payloads to the client; waits while the client does not read
+#: sends payloads to the client; waits while the client does not read
 SendPayloads = Callable[[Sequence[bytes]], Awaitable[None]]
 #: ends the client, whatever it waits for
 End = Callable[[Exception], None]
 
-# Bytes given to the client at a time, but for one payload that is larger: what waits for a slow one is little.
+# Bytes sent to the client at a time, unless one payload is larger: little waits for a slow client.
 _BATCH_BYTES = 64 * 1024
 
 
 def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True) -> None:
-    """Raises Forbidden, or RequestRefused of a mutation by a way that takes none.
+    """Raises Forbidden, or RequestRefused for a mutation on a transport that does not allow it.
 
-    What is about no table needs a scope of its own, which whoever answers it knows.
+    Fields that are not about a table need their own scope, checked by their handler.
     """
     if operation.kind == "mutation" and not mutations:
         raise refusal(VALIDATION_FAILED, "a mutation must be sent by POST or over WebSocket")
@@ -54,12 +54,12 @@ def check_allowed(operation: Operation, grant: Grant, *, mutations: bool = True)
 
 
 class GraphQL:
-    """Reads requests and answers queries. Subscriptions are for those who can stay."""
+    """Reads requests and answers queries. Subscriptions are for clients that stay connected."""
 
     def __init__(
         self, reads: Connections, short: Connections, settings: Settings, further: Further | None = None
     ) -> None:
-        """`further` are fields beside those of tables."""
+        """`further` are fields besides those of tables."""
         self._reads = reads
         self._settings = settings
         self._further = further
@@ -71,30 +71,33 @@ class GraphQL:
         self._describing = asyncio.Lock()
 
     async def current(self) -> Documents:
-        """The documents over the tables of now: another object when definitions have changed. Raises Unreachable."""
+        """The documents over the current tables: a different object when definitions have changed. Raises
+        Unreachable.
+        """
         catalog = await self._look()
         async with self._making:
             if self._documents is None or self._catalog is not catalog:
-                # In a thread, so that others go on: a schema of many tables takes a while.
+                # In a thread, so that others continue: a schema of many tables takes a while.
                 self._documents = await asyncio.to_thread(self._make, catalog)
                 self._catalog = catalog
             return self._documents
 
     async def prepare(self, request: Request) -> Operation:
-        """The operation that a request asks for, over the tables of now. Raises RequestRefused, or Unreachable."""
+        """The operation of a request, over the current tables. Raises RequestRefused or Unreachable."""
         return await (await self.current()).prepare(request)
 
     async def execute(self, operation: Operation, tenant_id: str | None, answering: Answering | None = None) -> bytes:
-        """The payload `{"data":{...}}` of a query or mutation, with the rows of one tenant or of every one (None).
+        """The payload `{"data":{...}}` of a query or mutation, with the rows of one tenant or of all (None).
 
-        `answering` answers what is about no table. Raises RequestRefused, Unreachable, or what that raises.
+        `answering` answers fields that are not about a table. Raises RequestRefused, Unreachable, or what `answering`
+        raises.
         """
         called: dict[str, bytes] = {}
         for field in operation.fields:
             if isinstance(field, CallField):
                 if answering is None:
                     raise refusal(VALIDATION_FAILED, f"nothing here answers {field.asked}")
-                # One after another, as mutations are; and once, however often tables are asked.
+                # One after another, as for mutations; and only once, however often the tables are queried.
                 called[field.name] = await answering(field)
         while True:
             fields = operation.fields
@@ -107,17 +110,17 @@ class GraphQL:
             operation = await self.prepare(operation.request)
 
     async def _read_tables(self, answer: QueryAnswer, operation: Operation) -> bool:
-        """Whether it could be done with the catalog that the operation is for."""
+        """Whether it could be executed with the operation's catalog."""
         async with self._reads.lend() as connection:
             try:
-                # Before the fold has run, tables are declared but not there.
+                # Before the fold has run, tables are declared but do not exist.
                 await answer.read_tables(
                     connection, operation.fields, there=ALWAYS if operation.version is None else None
                 )
             except psycopg.ProgrammingError:
                 if (await self._catalogs.read(connection)).version == operation.version:
                     raise
-                # The fold has given a table another shape meanwhile.
+                # The fold has changed a table's shape meanwhile.
                 return False
         return True
 
@@ -131,7 +134,7 @@ class Operations:
     """Executes requests of clients that stay."""
 
     def __init__(self, graphql: GraphQL, hub: Hub, answering: Callable[[Grant], Answering]) -> None:
-        """`answering` gives what answers fields that are about no table, to who may ask them."""
+        """`answering` returns the handler of fields that are not about a table, for clients with access."""
         self._graphql = graphql
         self._hub = hub
         self._answering = answering
@@ -139,10 +142,10 @@ class Operations:
     async def run(
         self, request: Request, grant: Grant, send: SendPayloads, end: End, *, mutations: bool = True
     ) -> None:
-        """Send everything that a request gives. A subscription ends by an error only: raises TidelockError.
+        """Send all payloads of a request. A subscription ends only by an error: raises TidelockError.
 
-        Whatever `send` raises of the client's going, an OSError, is raised too. `end` is called when too much waits for
-        a client that does not read what it was sent.
+        An OSError from `send`, when the client is gone, is raised too. `end` is called if too much is queued for a
+        client that does not read.
         """
         try:
             operation = await self._graphql.prepare(request)
@@ -164,7 +167,7 @@ class Operations:
         subscription = await self._hub.subscribe(field.table, field.where, tenant_id, field.after)
 
         def ended(why: asyncio.Task[TidelockError]) -> None:
-            # Everything else is told by the next `take`; who is held up sending does not come to it.
+            # Everything else is reported by the next `take`, which a blocked sender does not reach.
             if not why.cancelled() and isinstance(error := why.result(), Overflowed):
                 end(error)
 

@@ -1,4 +1,4 @@
-"""Fields: what the members of an operation ask for, with their arguments read and checked."""
+"""Fields: the members of an operation, with their arguments read and checked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TIMESTAMP_MAX = 2**63 - 1
 class TypenameField:
     """The name of the root type."""
 
-    #: under which it stands in the answer
+    #: its name in the response
     name: str
     type: str
 
@@ -67,7 +67,7 @@ class RowsField:
 
     name: str
     table: Table
-    #: without the tenant, which whoever executes it knows
+    #: without the tenant, which is known at execution
     where: Expression
     order: tuple[ColumnOrder, ...]
     limit: int
@@ -83,33 +83,33 @@ class OneRowField:
     table: Table
     #: the values of the key's columns
     key: Mapping[str, Operand]
-    #: None: the tenant of who asks
+    #: None: the client's tenant
     tenant_id: str | None
     shown: Shown
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesField:
-    """A subscription's field: a table's rows and then what becomes of them."""
+    """A subscription's field: a table's rows, followed by their changes."""
 
     name: str
     table: Table
-    #: without the tenant, which whoever executes it knows
+    #: without the tenant, which is known at execution
     where: Expression
-    #: source timestamp from which on to resume, itself included; None: begin with a snapshot
+    #: source timestamp from which to resume, inclusive; None: begin with a snapshot
     after: int | None
     selection: Selection
 
 
 @dataclass(frozen=True, slots=True)
 class CallField:
-    """A field that is about no table: whoever brought it to the schema answers it."""
+    """A field that is not about a table: answered by whoever added it to the schema."""
 
     name: str
     #: which field it is
     asked: str
     arguments: Mapping[str, Any]
-    #: what is wanted of the answer
+    #: the selection of the response
     shown: Shown
 
 
@@ -145,7 +145,7 @@ class Arguments:
     def order(self) -> tuple[ColumnOrder, ...]:
         if self.values.get("order_by") is None:
             return ()
-        # As it was written: what graphql-core makes of it has the columns in the order of the schema.
+        # As written: graphql-core would return the columns in the order of the schema.
         written = self._written(self._argument("order_by").value)
         orders: dict[str, ColumnOrder] = {}
         for item in written if isinstance(written, list | tuple) else [written]:
@@ -204,7 +204,7 @@ class Arguments:
         return refusal(code, f"{name}: {message}", self._argument(name), field=name)
 
     def _written(self, node: ValueNode) -> Any:
-        """A value with its members in the order of the document, or of the variable."""
+        """A value with its members in the order of the document or the variable."""
         match node:
             case VariableNode():
                 source = self.variables.sources.get(node.name.value)
@@ -225,10 +225,10 @@ class Arguments:
 
 
 def check_whole(argument: ArgumentNode, variables: VariableValues) -> None:
-    """Refuse a value with a variable inside that has no value, where it is kept and goes on to act.
+    """Refuse a value that contains a variable without a value, if it is stored and takes effect later.
 
-    GraphQL leaves such a member out. In a query that is a filter's usual way to be optional; in a trigger more rows
-    would match by accident, for as long as there is one. Raises RequestRefused.
+    GraphQL omits such a member. In a query this is the usual way to make a filter optional; in a trigger more rows
+    would match by accident, for its whole lifetime. Raises RequestRefused.
     """
     for variable in _variables(argument.value) if not isinstance(argument.value, VariableNode) else ():
         if variable.name.value not in variables.coerced:

@@ -1,4 +1,4 @@
-"""GraphQL over HTTP: `POST /graphql` and `GET /graphql`, with the statuses that the specification so named gives."""
+"""GraphQL over HTTP: `POST /graphql` and `GET /graphql`, with the statuses of the GraphQL-over-HTTP specification."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from tidelock.http.access import Access, Grant
 from tidelock.http.problems import body_of, headers_of, outages
 from tidelock.where import InvalidFilter
 
-#: whose status says whether the request could be executed; with JSON, a document that cannot is answered 200
+#: its status says whether the request could be executed; with JSON, an invalid document is answered 200
 RESPONSE = "application/graphql-response+json"
 EVENTS = "text/event-stream"
 
 _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?", re.ASCII)
 
-#: what a field says that was executed, as a mutation: the request was none to be refused, whatever the form
+#: codes of executed fields, such as mutations: the request itself was not refused, in any content type
 _OF_FIELDS = (NotFound, Exists, InvalidDefinition, InvalidFilter)
 
-#: answers by events, for as long as the client stays; mutations only to who may send them so
+#: answers with events, as long as the client stays; mutations only if allowed this way
 Streaming = Callable[[Grant, Request, bool], Response]
 
 JSON = "application/json"
-#: of the URL; others are none of ours
+#: of the URL; others are ignored
 PARAMETERS = ("query", "operationName", "variables", "extensions")
 
 # A document, and a filter of a MiB in its variables.
@@ -49,14 +49,14 @@ _CHARSETS = ("", "utf-8", "utf8")
 
 
 class NotAcceptable(RequestError):
-    """An answer that cannot have a form that the client takes."""
+    """A response that has no content type accepted by the client."""
 
     code = "not_acceptable"
     http_status = 406
 
 
 class GraphQLRoute:
-    """The handlers of `/graphql`. `streaming` answers those who like events best."""
+    """The handlers of `/graphql`. `streaming` answers clients that prefer events."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class GraphQLRoute:
         streaming: Streaming | None = None,
         answering: Callable[[Grant], Answering] | None = None,
     ) -> None:
-        """`answering` gives what answers fields that are about no table, to who may ask them."""
+        """`answering` returns the handler of fields that are not about a table, for clients with access."""
         self._graphql = graphql
         self._access = access
         self._retry_after_s = retry_after_s
@@ -104,13 +104,13 @@ class GraphQLRoute:
             payload = await self._graphql.execute(operation, grant.reads(None), answering)
             return Response(payload, media_type=media_type)
         if accept.names(EVENTS) and self._streaming is not None:
-            # Some clients name every form that they know, whatever they ask.
+            # Some clients list every content type they know, whatever the request.
             return self._streaming(grant, asked, mutations)
         ways = f"over WebSocket (graphql-transport-ws), or as server-sent events to clients that accept {EVENTS}"
         raise NotAcceptable(f"a subscription is served {ways}")
 
     def _refusal(self, error: TidelockError, media_type: str | None) -> Response:
-        """The answer that tells an error, in the form that was accepted, or in JSON."""
+        """The response for an error, in the accepted content type, or in JSON."""
         outages.note(error)
         form = RESPONSE if media_type == RESPONSE else JSON
         failed = isinstance(error, _OF_FIELDS)
@@ -120,23 +120,23 @@ class GraphQLRoute:
         if failed:
             told["data"] = None
         elif form == JSON and not told_by_body:
-            # Beside what GraphQL's clients look for, what every other path answers.
+            # In addition to what GraphQL clients look for, the error body of all other paths.
             told = {**body_of(error), **told}
         return Response(msgspec.json.encode(told), status, headers_of(error, self._retry_after_s), media_type=form)
 
 
 class Accept:
-    """What a client takes, by its header of that name; without one, anything."""
+    """The `Accept` header of a client; without one, anything is accepted."""
 
     def __init__(self, header: str) -> None:
-        #: media range -> how much it is liked, from 0 to 1, in the order they are named
+        #: media range -> quality from 0 to 1, in the order given
         self._liked: dict[str, float] = {}
         for part in (header if header.strip() else "*/*").split(","):
             media_range, liked = _range(part)
             self._liked.setdefault(media_range, liked)
 
     def best(self, offered: Sequence[str]) -> str | None:
-        """Which of some media types it likes best, of equals the one named first; None when it takes none of them."""
+        """The preferred one of some media types, of equals the first; None if none is accepted."""
         best = max(offered, key=self._rank)
         return best if self._rank(best)[0] > 0 else None
 
@@ -144,7 +144,7 @@ class Accept:
         return self._liked.get(media_type, 0.0) > 0
 
     def _rank(self, media_type: str) -> tuple[float, int]:
-        """By the most specific range that has it."""
+        """By the most specific range that includes it."""
         kind = media_type.partition("/")[0]
         for media_range in (media_type, f"{kind}/*", "*/*"):
             if media_range in self._liked:
@@ -161,7 +161,7 @@ def _range(part: str) -> tuple[str, float]:
 
 
 async def read_http(request: HttpRequest) -> Request:
-    """What a request asks. Raises RequestError."""
+    """The request. Raises RequestError."""
     if request.method == "GET":
         return _of_url(request.scope["query_string"])
     _check_media(request.headers.get("content-type", ""), request.headers.get("content-encoding", ""))
@@ -194,7 +194,7 @@ def _check_media(content_type: str, encoding: str) -> None:
 
 
 async def _body(request: HttpRequest) -> bytes:
-    """The body as it comes, and not a chunk more than is taken."""
+    """The body as it arrives, and no chunk beyond the limit."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

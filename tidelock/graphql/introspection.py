@@ -1,4 +1,4 @@
-"""Introspection: what the schema says of itself, within limits."""
+"""Introspection: queries about the schema, within limits."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from graphql.execution import MiddlewareManager
 
 from tidelock.graphql.requests import INVALID_VARIABLES, LIMIT_EXCEEDED, refusal, refusals
 
-# What tools ask takes about ten answers for each thing in the schema. A document of a few lines can ask for millions.
+# Tools need about ten answers per element of the schema. A document of a few lines can request millions.
 _ANSWERS_PER_THING, _ANSWERS = 30, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class IntrospectionField:
-    """A field that asks what the schema is."""
+    """A field about the schema."""
 
-    #: under which it stands in the answer
+    #: its name in the response
     name: str
     schema: GraphQLSchema
     #: with an operation that has this field only
@@ -34,7 +34,7 @@ class IntrospectionField:
     variables: Mapping[str, Any]
 
     def read(self, budget: Budget) -> object:
-        """The value, ready to be encoded. Takes milliseconds, and many where much is asked. Raises RequestRefused."""
+        """The value, ready to be encoded. Takes milliseconds, or many for large requests. Raises RequestRefused."""
         try:
             result = execute_sync(
                 self.schema,
@@ -45,18 +45,18 @@ class IntrospectionField:
         except _Spent:
             raise refusal(LIMIT_EXCEEDED, f"{self.name}: this requests too much of the schema at once") from None
         if result.errors:
-            # A schema answers every valid question, but what it is asked with may still be null where nothing may be.
+            # A schema answers every valid query, but an argument may still be null where null is not allowed.
             raise refusals(INVALID_VARIABLES, result.errors)
         assert result.data is not None
         return result.data[self.name]
 
 
 class _Spent(BaseException):
-    """Ends an execution at once: an Exception would only be the error of one field."""
+    """Aborts an execution: an Exception would only be the error of one field."""
 
 
 class Budget:
-    """How many answers may still be given to one operation, whatever number of fields asks for them."""
+    """The remaining number of answers for one operation, over all its fields."""
 
     def __init__(self, schema: GraphQLSchema) -> None:
         self._left = _ANSWERS + _ANSWERS_PER_THING * _things(schema)

@@ -23,7 +23,7 @@ from tidelock.views.rows import CHUNK_ROWS, column_expression, compared, key_con
 from tidelock.where import POSTGRES, TRUE, All, Expression, OneOf, where_sql
 from tidelock.where.expressions import all_of, one_of
 
-# The moment is that of the first question after this. What is locked before is not given another shape meanwhile.
+# The snapshot is taken by the first query after this. Tables locked before cannot change shape meanwhile.
 _ONE_MOMENT = sql.SQL("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; LOCK TABLE {} IN ACCESS SHARE MODE")
 
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ def asks_tables(fields: Sequence[Field]) -> bool:
 
 
 class QueryAnswer:
-    """What is answered to the fields of one operation, of the rows of one tenant or of every one (None)."""
+    """The answers to the fields of one operation, with the rows of one tenant or of all (None)."""
 
     def __init__(self, tenant_id: str | None, *, bytes_max: int) -> None:
         self._tenant_id = tenant_id
@@ -45,18 +45,18 @@ class QueryAnswer:
 
     def encode(self, fields: Sequence[Field]) -> bytes:
         """The payload `{"data":{...}}`, when every field was read."""
-        # The letters of a name need no escapes.
+        # The characters of a name need no escapes.
         members = (b'"%b":%b' % (field.name.encode(), self._members[field.name]) for field in fields)
         return b'{"data":{' + b",".join(members) + b"}}"
 
     def put(self, name: str, value: bytes) -> None:
-        """What somebody else has answered."""
+        """Add an answer from another handler."""
         self._members[name] = value
 
     async def read_schema(self, fields: Sequence[Field], turn: asyncio.Lock) -> None:
-        """What the schema alone answers. Raises RequestRefused where it is too much.
+        """The answers from the schema alone. Raises RequestRefused if they are too large.
 
-        Who describes the schema takes a turn: several at a time would only take the processor from all others.
+        One at a time: several would only take the processor from everyone else.
         """
         budget: Budget | None = None
         for field in fields:
@@ -64,7 +64,7 @@ class QueryAnswer:
                 case TypenameField():
                     self._members[field.name] = _encode(field.type)
                 case IntrospectionField():
-                    # In a thread, so that others go on: it takes many milliseconds.
+                    # In a thread, so that others continue: it takes many milliseconds.
                     budget = budget or Budget(field.schema)
                     async with turn:
                         self._members[field.name] = await asyncio.to_thread(_described, field, budget)
@@ -72,7 +72,7 @@ class QueryAnswer:
     async def read_tables(
         self, connection: psycopg.AsyncConnection[Any], fields: Sequence[Field], there: Collection[str] | None = None
     ) -> None:
-        """What the tables answer. `there` are those that exist, None: all; others have no rows."""
+        """The answers from the tables. `there` are those that exist, None: all; others have no rows."""
         asked = [field for field in fields if isinstance(field, RowsField | OneRowField)]
         tables = dict.fromkeys(field.table.name for field in asked if there is None or field.table.name in there)
         async with AsyncExitStack() as stack:
@@ -92,7 +92,7 @@ class QueryAnswer:
         encoded = select_rows(field.table, field.shown, columns)
         found: list[bytes] = []
         stream = connection.cursor().stream(self._select(field, columns), binary=True, size=CHUNK_ROWS)
-        # Closed at once when it is left early, and the query with it.
+        # Closed at once when left early, with its query.
         async with aclosing(cast("AsyncGenerator[Any]", stream)) as rows:
             async for row in rows:
                 made = encoded(row)
@@ -126,7 +126,7 @@ class QueryAnswer:
         found: list[sql.Composable] = [compared(TENANT, "=", tenant) for tenant in tenants]
         found += _key_conditions(table, where)
         if where != TRUE:
-            # Made of quoted names and literals that need no further care.
+            # Made of quoted names and literals that need no further escaping.
             found.append(sql.SQL(where_sql(where, POSTGRES)))
         return found or [sql.SQL("true")]
 
@@ -140,7 +140,7 @@ def _described(field: IntrospectionField, budget: Budget) -> bytes:
 
 
 def _ordering(table: Table, orders: Sequence[ColumnOrder]) -> list[sql.Composable]:
-    """The columns to order by, and then what makes the order of rows one that does not change by itself."""
+    """The columns to order by, followed by those that make the order stable."""
     types = filter_columns(table)
     by: list[sql.Composable] = []
     for order in orders:
@@ -153,7 +153,7 @@ def _ordering(table: Table, orders: Sequence[ColumnOrder]) -> list[sql.Composabl
 
 
 def _key_conditions(table: Table, where: Expression) -> list[sql.Composable]:
-    """Where the keys of a filter's rows lie, if it names the values of the key's first columns."""
+    """The range of keys of a filter's rows, if it fixes the first key columns."""
     values = {}
     for part in where.parts if isinstance(where, All) else (where,):
         if isinstance(part, OneOf) and not part.negated and len(part.operands) == 1:

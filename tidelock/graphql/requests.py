@@ -1,4 +1,4 @@
-"""Requests: what a GraphQL client sends, whatever it came by, and how it is told what is wrong with it."""
+"""Requests: what a GraphQL client sends, on any transport, and the form of its errors."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ PARSE_FAILED = "parse_failed"
 VALIDATION_FAILED = "validation_failed"
 INVALID_VARIABLES = "invalid_variables"
 INVALID_ARGUMENT = "invalid_argument"
-#: a wrong filter has one code by every way
+#: a wrong filter has the same code on every transport
 INVALID_FILTER = InvalidFilter.code
 LIMIT_EXCEEDED = "limit_exceeded"
 RESULT_TOO_LARGE = "result_too_large"
-#: code and message that clients know, and send the whole document upon
+#: code and message on which clients send the whole document
 PERSISTED = "PERSISTED_QUERY_NOT_SUPPORTED"
 
 
 class SentNumber(float):
-    """A number with a fraction or an exponent, which keeps the digits it was sent with."""
+    """A number with a fraction or an exponent, which keeps its digits as sent."""
 
     __slots__ = ("exact",)
 
@@ -45,13 +45,13 @@ class SentNumber(float):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A document and what it is to be executed with."""
+    """A document with its variables and operation name."""
 
     query: str
     operation_name: str | None = None
     #: numbers are exact: int or SentNumber
     variables: dict[str, Any] | None = None
-    #: how many bytes it came in
+    #: its size in bytes
     size: int = 0
 
 
@@ -59,7 +59,7 @@ class _Sent(msgspec.Struct):
     query: str | msgspec.UnsetType = msgspec.UNSET
     operationName: str | None = None  # noqa: N815
     variables: dict[str, Any] | None = None
-    #: for what a client and a server agree on beside the standard; nothing here
+    #: for extensions of the standard; unused here
     extensions: dict[str, Any] | None = None
 
 
@@ -69,7 +69,7 @@ _decode_variables = msgspec.json.Decoder(dict[str, Any] | None, float_hook=SentN
 
 
 def read_request(body: bytes | bytearray | memoryview) -> Request:
-    """The request that a JSON text is. Raises InvalidJson, or RequestError when it is none."""
+    """The request in a JSON text. Raises InvalidJson, or RequestError if it is not a request."""
     try:
         sent = _decode(body)
     except msgspec.ValidationError as error:
@@ -84,9 +84,9 @@ def read_request(body: bytes | bytearray | memoryview) -> Request:
 
 
 def without_query(extensions: dict[str, Any] | str | None) -> RequestError:
-    """What is said to a request that has no document: clients that sent its hash instead can send it whole.
+    """The error for a request without a document: clients that sent a hash can send the whole document.
 
-    `extensions`: as they came, in a URL as JSON text.
+    `extensions`: as sent, in a URL as JSON text.
     """
     if isinstance(extensions, str):
         try:
@@ -99,7 +99,7 @@ def without_query(extensions: dict[str, Any] | str | None) -> RequestError:
 
 
 def read_variables(text: str) -> dict[str, Any] | None:
-    """Variables that come apart from their document, in a URL. Raises InvalidJson, or RequestError."""
+    """Variables sent separately in a URL. Raises InvalidJson or RequestError."""
     try:
         variables: dict[str, Any] | None = _decode_variables(text)
     except msgspec.ValidationError as error:
@@ -112,34 +112,34 @@ def read_variables(text: str) -> dict[str, Any] | None:
 
 
 class RequestRefused(RequestError):
-    """A request that is not executed, with everything that is wrong with it."""
+    """A request that is not executed, with all its errors."""
 
     def __init__(self, errors: Sequence[Json]) -> None:
         super().__init__(errors[0]["message"])
-        #: at least one, as they stand in an answer's `errors`
+        #: at least one, as in a response's `errors`
         self.errors = list(errors)
 
 
 def refusal(code: str, message: str, node: Node | None = None, *, field: str | None = None) -> RequestRefused:
-    """The refusal for one reason, which lies at a node of the document."""
+    """The refusal for one reason, at a node of the document."""
     extensions = {"code": code} if field is None else {"code": code, "field": field}
     return RequestRefused([_form(GraphQLError(message, node, extensions=extensions))])
 
 
 def refusals(code: str, errors: Iterable[GraphQLError]) -> RequestRefused:
-    """The refusal for what graphql-core has found."""
+    """The refusal for errors found by graphql-core."""
     return RequestRefused([{**_form(error), "extensions": {"code": code}} for error in errors])
 
 
 def filter_refusal(error: InvalidFilter, node: Node) -> RequestRefused:
-    """The refusal of the argument `where`: its place in the filter is told, and where the filter is."""
+    """The refusal of the argument `where`, with the place in the filter and the place of the filter."""
     if error.field is None:
         return refusal(INVALID_FILTER, f"where: {error.message.removeprefix('the filter: ')}", node, field="where")
     return refusal(INVALID_FILTER, f"where.{error.message}", node, field=f"where.{error.field}")
 
 
 def errors_of(error: TidelockError) -> list[Json]:
-    """The `errors` of an answer that tell an error of ours, each with its `extensions.code`."""
+    """The `errors` of a response for one of our errors, each with its `extensions.code`."""
     if isinstance(error, RequestRefused):
         return error.errors
     extensions = {"code": error.code}

@@ -1,8 +1,8 @@
-"""The GraphQL schema of the tables: what can be asked and subscribed to, by names as in Hasura.
+"""The GraphQL schema of the tables: queries and subscriptions, with names as in Hasura.
 
-Numbers that JavaScript would round travel as texts. As arguments scalars take whatever one value a client may write,
-text or number, and leave it to the column to say what it can be compared with: a filter's error can then name the
-column, the operator and the place.
+Numbers that JavaScript would round travel as strings. As arguments, scalars accept any single value, string or number,
+and leave it to the column to check what it can be compared with: a filter's error can then name the column, the
+operator and the place.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from tidelock.graphql.selections import TENANT
 from tidelock.instants import format_instant
 from tidelock.tables import Table
 
-#: rows of a query that names no limit, and the most it may name
+#: default and maximum limit of a query
 ROWS_DEFAULT, ROWS_MAX = 1_000, 10_000
-#: under which a field of a root type has its table, in its extensions
+#: the key of a root field's table in its extensions
 TABLE = "table"
 
 _ORDERS = {
@@ -77,7 +77,7 @@ def _given_value(given: object) -> object:
 
 
 def _given_literal(node: ConstValueNode) -> object:
-    """What stands in the document, exact."""
+    """A literal in the document, exact."""
     match node:
         case StringValueNode() | BooleanValueNode():
             return node.value
@@ -170,16 +170,17 @@ def filter_columns(table: Table) -> Mapping[str, ColumnType]:
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """Fields that are about no table."""
+    """Fields that are not about tables."""
 
     queries: Mapping[str, GraphQLField]
     mutations: Mapping[str, GraphQLField]
 
 
 def make_schema(tables: Iterable[Table], silent: Collection[str] = (), further: Further | None = None) -> GraphQLSchema:
-    """The schema of some tables; of those that are the fold's own there is nothing in it.
+    """The schema of some tables, without internal ones.
 
-    The silent ones can be asked, not subscribed to. A table's field goes before a further one of its name.
+    The silent ones can be queried, not subscribed to. A table's field takes precedence over a further field of the same
+    name.
     """
     types = _Types()
     queries: dict[str, GraphQLField] = dict(further.queries) if further is not None else {}

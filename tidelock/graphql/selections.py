@@ -1,7 +1,7 @@
-"""Selections: what is shown of rows and row events, under which names, compiled once and shared.
+"""Selections: what a client selects of rows and row events, under which names, compiled once and shared.
 
-What shows one is an expression of Python made for it, a dictionary in the order of the answer, which is encoded in one
-go: nothing is looked up by name, and no type is asked for, while events pass.
+A selection is compiled to a Python expression, a dictionary in the order of the response, which is encoded in one go:
+no names or types are looked up per event.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tidelock.views.views import ViewEvent
 
 TENANT = "tenant_id"
 TYPENAME = "__typename"
-#: name in the answer -> column, or TYPENAME
+#: response name -> column, or TYPENAME
 Shown = Mapping[str, str]
 
-#: members of a row event, but for its row
+#: members of a row event, except its row
 _OF_EVENTS = {"operation": "event.operation", "fields": "event.fields", "ts_timestamp": "str(event.source_timestamp)"}
 _encode = msgspec.json.Encoder().encode
 
 
 def json_line(text: str) -> msgspec.Raw:
-    """JSON as it was sent, but on one line, as some transports need it. A line's end is a space between its parts."""
+    """JSON as sent, but on one line, as some transports need. Line ends become spaces."""
     if "\n" in text or "\r" in text:
         text = text.replace("\n", " ").replace("\r", " ")
     return readable(text.encode())
 
 
-#: forms of values that have another outside than inside, as calls
+#: conversions of values whose outside form differs, as calls
 _FORMS = {"bigint": "str", "decimal": "decimal_form", "timestamp": "format_instant", "json": "json_line"}
-#: as queries read them, decimals are texts already
+#: in queries, decimals are already strings
 _READ_FORMS = {name: form for name, form in _FORMS.items() if name != "decimal"}
 _NAMES = {
     "encode": _encode,
@@ -65,7 +65,7 @@ class Selection:
     def encode(self, event: ViewEvent) -> bytes:
         """The payload `{"data":{"<name>":{...}}}` of an event, without line ends.
 
-        Made once for an event and selection: kept in `event.encoded`.
+        Created once per event and selection, and kept in `event.encoded`.
         """
         made = event.encoded.get(self)
         if made is None:
@@ -77,9 +77,9 @@ _selections: WeakValueDictionary[tuple[str, str], Selection] = WeakValueDictiona
 
 
 def select_events(table: Table, name: str, members: Mapping[str, str | Shown]) -> Selection:
-    """The selection that shows row events under a name: `members` are theirs, by the names in the answer.
+    """The selection of row events under a name: `members` by response name.
 
-    A member is `operation`, `fields`, `ts_timestamp`, `__typename`, or what is shown of the row.
+    A member is `operation`, `fields`, `ts_timestamp`, `__typename`, or the selection of the row.
     """
     types = {TENANT: STRING, **table.columns}
 
@@ -102,7 +102,7 @@ def select_events(table: Table, name: str, members: Mapping[str, str | Shown]) -
 
 
 def select_rows(table: Table, shown: Shown, columns: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:
-    """What encodes rows that are read with these columns, as `queries` reads them: an object of what is shown."""
+    """The encoder of rows as `queries` reads them with these columns: an object of the selected members."""
     types = {TENANT: STRING, **table.columns}
     places = {column: number for number, column in enumerate(columns)}
     return _rows_encoder(
@@ -138,7 +138,7 @@ def _rows_encoder(source: str) -> Callable[[Sequence[Any]], bytes]:
 
 def _compiled(source: str) -> Callable[[Any], bytes]:
     made: dict[str, Any] = dict(_NAMES)
-    # Nothing of a client's is in it but names, which by GraphQL's grammar are letters, digits and underscores.
+    # It contains nothing from a client but names, which by GraphQL's grammar are letters, digits and underscores.
     exec(source, made)
     encoder: Callable[[Any], bytes] = made["encoded"]
     return encoder

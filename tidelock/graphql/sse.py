@@ -1,6 +1,6 @@
-"""GraphQL by server-sent events: `/graphql` for who accepts `text/event-stream`, one operation a request.
+"""GraphQL over server-sent events: `/graphql` for clients that accept `text/event-stream`, one operation per request.
 
-As graphql-sse has it in its distinct connections mode: payloads are events `next`, errors too, and the last event is
+As in graphql-sse's distinct connections mode: payloads are events `next`, errors too, and the last event is
 `complete`.
 """
 
@@ -25,7 +25,7 @@ from tidelock.settings import Settings
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
-    # Proxies that keep answers until they are whole would keep this one for ever.
+    # Proxies that buffer whole responses would hold this one for ever.
     (b"x-accel-buffering", b"no"),
 ]
 _COMPLETE = b"event: complete\ndata:\n\n"
@@ -34,11 +34,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class GraphQLStreams:
-    """What answers by events."""
+    """The handler of event streams."""
 
     def __init__(self, operations: Operations, access: Access, places: ClientSlots, settings: Settings) -> None:
         self.operations = operations
-        #: of each tenant, shared with those who come by other ways
+        #: of each tenant, shared with other transports
         self.places = places
         self.watch = AccessWatch(access)
         self.keep_alive = KeepAlive(settings.live_keep_alive / SECOND)
@@ -67,7 +67,7 @@ class _Stream(Response):
             route.keep_alive.over(client),
         ):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            # At once, so that the client knows that it was heard.
+            # Immediately, so that the client knows the request arrived.
             await client.write([client.still_here])
             run = route.operations.run
             work = asyncio.create_task(

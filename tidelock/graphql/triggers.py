@@ -36,7 +36,7 @@ _MEMBERS = {
     "snapshot": "snapshot",
     "created_sequence": "createdSequence",
     "secrets": "secrets",
-    # By the names that they have elsewhere, beside those in the style of columns.
+    # By their names elsewhere, in addition to those in the style of columns.
     "tenantId": "tenantId",
     "createdSequence": "createdSequence",
 }
@@ -89,7 +89,7 @@ def trigger_fields() -> Further:
 
 
 def answering_triggers(admin: TriggerAdmin, grant: Grant) -> Answering:
-    """What answers those fields to who may ask them."""
+    """The handler of these fields, for clients with access."""
 
     async def answer(call: CallField) -> bytes:
         grant.need("triggers")
@@ -117,7 +117,7 @@ def _draft(given: Mapping[str, Any]) -> Draft:
 
 
 def _shown(form: Mapping[str, Any], call: CallField) -> bytes:
-    """What is wanted of a trigger, in GraphQL's forms."""
+    """The selection of a trigger, in GraphQL's forms."""
     members: dict[str, Any] = {}
     for alias, member in call.shown.items():
         name = _MEMBERS.get(member)

@@ -1,8 +1,7 @@
-"""GraphQL by WebSocket: `/graphql`, sub-protocol `graphql-transport-ws`.
+"""GraphQL over WebSocket: `/graphql`, sub-protocol `graphql-transport-ws`.
 
-A row event is encoded once for all who select the same of it; what is each one's own is the few bytes that name its
-operation. What is wrong with one operation is told by an `error` with its id, what is wrong with the client by the code
-of the close.
+A row event is encoded once per selection; only the few bytes of the operation's ID differ per client. Errors of an
+operation are sent as `error` with its ID, errors of the client as the close code.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from tidelock.settings import Settings
 
 PROTOCOL = "graphql-transport-ws"
 
-#: what the protocol closes with
+#: close codes of the protocol
 CLOSE_BAD_REQUEST = 4400
 CLOSE_UNAUTHORIZED = 4401
 CLOSE_FORBIDDEN = 4403
@@ -43,16 +42,16 @@ CLOSE_INIT_TIMEOUT = 4408
 CLOSE_ID_TAKEN = 4409
 CLOSE_SECOND_INIT = 4429
 
-# How long a client has to say `connection_init`.
+# How long a client may take to send `connection_init`.
 _INIT_S = 5.0
-# It stands in every message of its operation.
+# It is in every message of its operation.
 _ID_CHARACTERS_MAX = 255
 
 _ACK = b'{"type":"connection_ack"}'
 _NULL = b"null"
 
 
-# Stands for a payload that is nested too deep to be read.
+# Replaces a payload that is nested too deeply to be read.
 _TOO_DEEP = msgspec.Raw(b"")
 
 
@@ -79,7 +78,7 @@ class _Over(Exception):
 
 
 class _Gone(Exception):
-    """The client went."""
+    """The client is gone."""
 
 
 _messages = msgspec.json.Decoder(_Message)
@@ -93,9 +92,9 @@ class GraphQLSockets:
     def __init__(self, operations: Operations, access: Access, places: ClientSlots, settings: Settings) -> None:
         self.operations = operations
         self.access = access
-        #: of each tenant, shared with those who come by other ways
+        #: of each tenant, shared with other transports
         self.places = places
-        # Who has shown no key yet takes no place from those who have.
+        # Unauthenticated clients take no places from authenticated ones.
         self.waiting = ClientSlots(settings.live_connections_max, "GraphQL clients that have not authenticated yet")
         self.watch = AccessWatch(access)
         self.keep_alive = KeepAlive(settings.live_keep_alive / SECOND)
@@ -139,7 +138,7 @@ class _Connection(OpenClient):
         await self._send({"type": "websocket.send", "texts": parts})
 
     async def run(self) -> None:
-        """Serve until the client goes (_Gone) or has to: what is raised says why."""
+        """Serve until the client leaves (_Gone) or must be closed: the exception says why."""
         route = self._route
         with route.waiting.take():
             await self._meet()
@@ -158,7 +157,7 @@ class _Connection(OpenClient):
                 await _cancel(listening, *self._tasks.values())
 
     async def _meet(self) -> None:
-        """Hear `connection_init`, and take the key that it shows."""
+        """Receive `connection_init`, and check its key."""
         try:
             async with asyncio.timeout(_INIT_S):
                 while (message := await self._next()).type != "connection_init":
@@ -172,7 +171,7 @@ class _Connection(OpenClient):
             self._headers[b"authorization"] = key
 
     async def _listen(self, grant: Grant) -> None:
-        """Do what the client says, until it goes or says what it may not."""
+        """Handle the client's messages, until it leaves or violates the protocol."""
         try:
             while True:
                 message = await self._next()
@@ -209,7 +208,7 @@ class _Connection(OpenClient):
             if payload != _NULL and not payload.startswith(b"{"):
                 raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: the payload of {message.type} is no object")
             if message.type == "ping":
-                # As it came: clients measure by it how long the way is.
+                # Unchanged: clients measure latency with it.
                 more = b"" if payload == _NULL else b',"payload":' + payload
                 await self.write([b'{"type":"pong"%b}' % more])
         else:
@@ -242,14 +241,14 @@ class _Connection(OpenClient):
             except TidelockError as error:
                 await self._tell(name, error)
             else:
-                # At once, because the client may use it again as soon as it knows.
+                # Immediately, because the client may reuse the ID as soon as it knows.
                 del self._tasks[name]
                 await self.write([_encode({"id": name, "type": "complete"})])
         except Exception as error:
             self.end(error)
 
     async def _tell(self, name: str, error: TidelockError) -> None:
-        """Tell why an operation ends by itself."""
+        """Report why an operation has ended."""
         if isinstance(error, Overflowed):
             raise error
         outages.note(error)
@@ -258,7 +257,7 @@ class _Connection(OpenClient):
 
 
 def _shallow(text: str) -> _Message:
-    """A message whose payload is nested too deep, without it: the others of the client need not suffer."""
+    """A message without its payload, which is nested too deeply: the client's other operations need not suffer."""
     try:
         message = _messages.decode(cut_below(text.encode(), 1))
     except (msgspec.DecodeError, TidelockError):

@@ -1,8 +1,8 @@
-"""Addresses that webhooks may be sent to: those of the public internet, judged when a connection is about to be made.
+"""Addresses that webhooks may be sent to: those of the public internet, checked when a connection is about to be made.
 
-Whoever may create a trigger chooses a URL, and this server would call it from inside its network. A name proves
-nothing: it may resolve to anything, and to something else the next time. So what is judged is the very address that
-is dialled, after resolution, and a spelling of an address (decimal, octal, short, mapped) makes no difference.
+Anyone who may create a trigger chooses a URL, and this server would call it from inside its network. A name proves
+nothing: it may resolve to anything, and to something else the next time. So the very address that is dialled is
+checked, after resolution, whatever its spelling (decimal, octal, short, mapped).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelock.errors import RequestError, TidelockError
 
 URL_LENGTH_MAX = 2_048
 
-# The special-purpose registries of IANA, and what clouds answer their machines on at a public address.
+# The special-purpose registries of IANA, and public addresses on which clouds serve metadata to their machines.
 _REFUSED_4 = {
     IPv4Network("0.0.0.0/8"): "this network",
     IPv4Network("10.0.0.0/8"): "private",
@@ -37,7 +37,7 @@ _REFUSED_4 = {
 }
 _PUBLIC_6 = IPv6Network("2000::/3")
 _REFUSED_6 = {
-    IPv6Network("2001::/23"): "reserved",  # among them Teredo, which leads to IPv4 addresses by a detour
+    IPv6Network("2001::/23"): "reserved",  # including Teredo, which tunnels to IPv4 addresses
     IPv6Network("2001:db8::/32"): "for documentation",
     IPv6Network("2002::/16"): "6to4",
     IPv6Network("3fff::/20"): "for documentation",
@@ -54,7 +54,7 @@ _ISATAP = 0x5EFE
 
 
 class AddressRefused(TidelockError):
-    """A webhook leads where webhooks must not."""
+    """A webhook leads to a forbidden address."""
 
     code = "address_refused"
 
@@ -78,7 +78,7 @@ def refusal(address: IPv4Address | IPv6Address) -> str | None:
 
 
 def check_address(host: str) -> None:
-    """Raises AddressRefused unless this text, an address as sockets have it, is one that may be dialled."""
+    """Raises AddressRefused unless this socket address may be dialled."""
     try:
         why = refusal(ipaddress.ip_address(host))
     except ValueError:
@@ -88,9 +88,9 @@ def check_address(host: str) -> None:
 
 
 def check_url(url: str, *, allow_private: bool) -> str:
-    """The URL, if webhooks could go there by its looks. Raises RequestError.
+    """The URL, if it looks acceptable. Raises RequestError.
 
-    Only to tell early: what a name resolves to is judged at every connection.
+    Only for early feedback: the resolved address is checked at every connection.
     """
     parts = _split(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -105,14 +105,14 @@ def check_url(url: str, *, allow_private: bool) -> str:
 
 
 def literal(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is the literal of, in any of the spellings that sockets take; None: it is a name."""
+    """The address of a literal host, in any spelling that sockets accept; None: it is a name."""
     host = host.strip("[]").rstrip(".")
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         pass
     try:
-        # Takes 127.1, 0x7f.1, 017700000001 and 2130706433, as any resolver does.
+        # Accepts 127.1, 0x7f.1, 017700000001 and 2130706433, as any resolver does.
         return IPv4Address(socket.inet_aton(host))
     except (OSError, ValueError):
         return None

@@ -1,4 +1,6 @@
-"""Administration of triggers for HTTP, GraphQL and the command line: making, changing, deliveries, samples, replays."""
+"""Administration of triggers for HTTP, GraphQL and the command line: creating, changing, deliveries,
+samples, replays.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,12 @@ _ATTEMPTS_MAX = 20
 
 QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
-#: what a sample's `event_type` is: no trigger tells such a thing by itself
+#: the `event_type` of a sample, which no trigger sends by itself
 TEST = "TEST"
 
 
 class TriggerAdmin:
-    """Every question is of one tenant, or of all (None)."""
+    """Every call is for one tenant, or for all (None)."""
 
     def __init__(self, recorder: ControlRecorder, database: Database, reads: Connections, settings: Settings) -> None:
         self._recorder = recorder
@@ -63,7 +65,7 @@ class TriggerAdmin:
         self._catalogs = CatalogReader(settings.definitions)
 
     async def make(self, draft: Draft, tenant_id: str | None) -> dict[str, Any]:
-        """Make a trigger; gives its form, with the secret where one had to be made up."""
+        """Create a trigger; returns it, with the secret if one was generated."""
         given = given_secrets(draft)
         trigger = new_trigger(
             draft,
@@ -88,7 +90,7 @@ class TriggerAdmin:
             return await registry.read(connection, name, tenant_id)
 
     async def change(self, name: str, patch: Patch, tenant_id: str | None) -> Registered:
-        """The trigger as the patch leaves it. Secrets are changed without an event."""
+        """The patched trigger. Secrets are changed without an event."""
         secrets = given_secrets(patch)
         changed = await self._changed(name, patch, tenant_id)
         if secrets is not None:
@@ -107,13 +109,13 @@ class TriggerAdmin:
     async def deliveries(
         self, name: str, tenant_id: str | None, *, status: Status | None, limit: int, before: int | None = None
     ) -> list[DeliveryRow]:
-        """What became of a trigger's webhooks, the newest first."""
+        """A trigger's deliveries, newest first."""
         known = (await self.one(name, tenant_id)).trigger.name
         async with self._reads.lend() as connection:
             return await list_deliveries(connection, known, status=status, limit=limit, before=before)
 
     async def attempts(self, name: str, tenant_id: str | None, event_id: str) -> tuple[str, list[Attempt]]:
-        """The row that one event tells of, as JSON, and its latest attempts. Raises NotFound."""
+        """The row of one event, as JSON, and its latest attempts. Raises NotFound."""
         known = (await self.one(name, tenant_id)).trigger.name
         found = None
         if EVENT_ID.fullmatch(event_id):
@@ -124,7 +126,7 @@ class TriggerAdmin:
         return found
 
     async def delivery(self, name: str, tenant_id: str | None, event_id: str) -> tuple[DeliveryRow, str, list[Attempt]]:
-        """What became of one event, the row that it tells of and its latest attempts. Raises NotFound."""
+        """The delivery of one event, its row and its latest attempts. Raises NotFound."""
         data, attempts = await self.attempts(name, tenant_id, event_id)
         async with self._reads.lend() as connection:
             row = await read_delivery(connection, name, event_id)
@@ -133,7 +135,7 @@ class TriggerAdmin:
         return row, data, attempts
 
     async def redeliver(self, name: str, tenant_id: str | None, event_ids: Sequence[str] | None) -> int:
-        """Queue events again, those named or all that are dead; gives how many."""
+        """Queue events again, those named or all dead ones; returns how many."""
         known = (await self.one(name, tenant_id)).trigger.name
         with database_errors("triggers"):
             async with await self._database.connect(name="tidelock triggers") as connection:
@@ -161,7 +163,7 @@ def _contended() -> Unreachable:
 
 
 class Sample(NamedTuple):
-    """A sample that was sent, and what came of it."""
+    """A sample that was sent, and its outcome."""
 
     event_id: str
     webhook: str
@@ -170,7 +172,7 @@ class Sample(NamedTuple):
 
 
 class _Recorder:
-    """Records with a sequencer of its own for the time that takes: who only reads needs none."""
+    """Records with a temporary sequencer, which readers do not need."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
@@ -191,7 +193,7 @@ async def opened_admin(settings: Settings, database: Database) -> AsyncIterator[
 
 
 async def send_sample(settings: Settings, database: Database, name: str) -> Sample:
-    """Send the receiver of a trigger one event that is marked as a sample, signed as any other."""
+    """Send the receiver of a trigger one event marked as a sample, signed like any other."""
     async with await database.connect(name="tidelock triggers") as connection:
         trigger = (await registry.read(connection, name, None)).trigger
         secrets = await registry.read_secrets(connection, name)
@@ -216,7 +218,7 @@ async def send_sample(settings: Settings, database: Database, name: str) -> Samp
 
 
 async def _sample_data(connection: Any, name: str) -> bytes | None:
-    """The row that it told of last."""
+    """The row of its last event."""
     for row in await list_deliveries(connection, name, status=None, limit=1):
         found = await read_attempts(connection, name, row.event_id)
         return None if found is None else found[0].encode()
@@ -226,17 +228,17 @@ async def _sample_data(connection: Any, name: str) -> bytes | None:
 def replay(
     database: Database, name: str, first: int, last: int, refold: Callable[[Refolding], bool]
 ) -> Generator[Transition]:
-    """What a trigger has told over a range of sequences. Nothing is sent.
+    """The transitions of a trigger over a range of sequences. Nothing is sent.
 
-    Where the changes that it takes are not kept any more, `refold` is to fold the ledger anew, or to say that it was
-    told to stop. Raises Unreachable where that would not give what was told.
+    If the needed changes have expired, `refold` folds the ledger again, or reports that it was told to stop. Raises
+    Unreachable if that would not give the same transitions.
     """
     with database.connect_sync(name="tidelock triggers") as connection, one_moment(connection):
         found = Replay(connection, name, first, last)
         if found.kept(connection):
             yield from found.transitions(connection, KeptPast(connection))
             return
-    # Here, because whoever needs no Spark should not wait for its modules.
+    # Imported here, because without Spark nobody should wait for its modules.
     from tidelock.fold.redefine.refolding import read_refolded, refolding
 
     with refolding(database, found.since, last) as folding:
@@ -255,12 +257,12 @@ def evaluated_through(database: Database) -> tuple[int, int]:
 
 
 async def send_again(database: Database, name: str, transitions: Sequence[Transition]) -> int:
-    """Queue transitions for delivery once more, with the ids they always had; gives how many."""
+    """Queue transitions for delivery again, with the same IDs; returns how many."""
     if transitions and not transitions[0].trigger_id:
         raise NotFound(f"trigger {name} no longer exists, so there is no URL to send to")
     queued = 0
     with database.connect_sync(name="tidelock triggers") as appending, appending.transaction():
-        # What the outbox does not have any more.
+        # Those no longer in the outbox.
         queued += append(appending, transitions)
     ids = [transition.event_id for transition in transitions]
     async with await database.connect(name="tidelock triggers") as connection:

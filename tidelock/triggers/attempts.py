@@ -1,7 +1,7 @@
 """Attempts: one POST to a receiver, how it ended as a value, and when to try again.
 
-aiohttp shows the address it is about to dial, after resolution and for every connection it makes: what is judged
-there is what is dialled, whatever a name resolved to before and whatever it will resolve to next.
+aiohttp exposes the address it is about to dial, after resolution and for every connection: the checked address is the
+dialled one, whatever a name resolved to before or will resolve to next.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tidelock import __version__
 from tidelock.triggers.addresses import AddressRefused, check_address
 
 #: delivered: 2xx; redirected: 3xx, which is not followed; refused: 4xx; gone: 410; throttled: 429; failed: 5xx;
-#: timeout and unreachable: no answer; forbidden: an address that webhooks must not go to; expired: given up without
-#: being sent, because the endpoint had not answered for as long as retries go on
+#: timeout and unreachable: no response; forbidden: an address that webhooks must not use; expired: given up without
+#: being sent, because the endpoint did not respond for the whole retry period
 Outcome = Literal[
     "delivered",
     "redirected",
@@ -42,7 +42,7 @@ Outcome = Literal[
 ]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
-# How far a delay may be off its schedule: what failed together shall not come back together.
+# Jitter of a delay: what failed together should not be retried together.
 _JITTER = 0.2
 _DIGITS_MAX = 9
 
@@ -55,27 +55,27 @@ Dial = Callable[[AddressInfo], socket.socket]
 
 _DNS_CACHE_S = 10
 _KEEP_ALIVE_S = 15.0
-# Look-ups block a thread each: names whose servers hang must not hold up others.
+# Lookups block a thread each: names whose servers hang must not delay others.
 _LOOKUPS_MAX = 32
 _HEADERS = {"content-type": "application/json", "user-agent": f"tidelock/{__version__}"}
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one attempt."""
+    """The outcome of one attempt."""
 
     outcome: Outcome
-    #: None: there was no answer
+    #: None: there was no response
     status: int | None
-    #: the beginning of the answer's body, or why there was none
+    #: the beginning of the response's body, or why there was none
     response: str
     seconds: float
-    #: what the receiver asked for
+    #: the `Retry-After` requested by the receiver
     retry_after_s: float | None = None
 
     @property
     def healthy(self) -> bool:
-        """Whether the endpoint works. One that refuses an event for what it is works, and need not be spared."""
+        """Whether the endpoint works. One that refuses an event for its content works, and needs no pause."""
         return self.outcome in ("delivered", "refused", "gone")
 
 
@@ -89,7 +89,7 @@ def outcome_of(status: int) -> Outcome:
             return "gone"
         case 429:
             return "throttled"
-        # Too slow, or too early: it says something about the endpoint, not about the event.
+        # Too slow, or too early: about the endpoint, not about the event.
         case 408 | 425:
             return "failed"
         case _ if 400 <= status < 500:
@@ -102,16 +102,16 @@ class Schedule:
     """Delays after the first failure, the second and so on; the failure after the last delay is final."""
 
     delays_s: Sequence[float]
-    #: most that a receiver can have us wait
+    #: longest delay that a receiver can request
     retry_after_max_s: float = 86_400.0
 
     @property
     def horizon_s(self) -> float:
-        """How long all of it takes: who waited longer than this without being sent is given up as well."""
+        """The whole retry period: an event that waited longer without being sent is given up as well."""
         return sum(self.delays_s)
 
     def delay_s(self, failures: int, retry_after_s: float | None, chance: random.Random) -> float | None:
-        """How long to wait after so many failures; None: give up. A receiver may ask for more, not for less."""
+        """How long to wait after this many failures; None: give up. A receiver may ask for more, not for less."""
         if failures > len(self.delays_s):
             return None
         delay_s = self.delays_s[failures - 1] * chance.uniform(1 - _JITTER, 1 + _JITTER)
@@ -119,7 +119,7 @@ class Schedule:
 
 
 def parse_retry_after(header: str | None, now_s: float) -> float | None:
-    """Seconds that `Retry-After` asks for, as a number or as a date; None where it asks for nothing readable."""
+    """Seconds of `Retry-After`, given as a number or a date; None if unreadable."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:_DIGITS_MAX]) if len(text) <= _DIGITS_MAX else float(10**_DIGITS_MAX)
@@ -133,7 +133,7 @@ def parse_retry_after(header: str | None, now_s: float) -> float | None:
 
 
 class _Dialled:
-    """Whether an attempt has made a connection of its own."""
+    """Whether an attempt has opened a new connection."""
 
     fresh = False
 
@@ -146,7 +146,7 @@ class _RefusedAddress(OSError):
 
 
 class WebhookSender:
-    """Posts bodies and tells what came of it. It follows no redirect, keeps no cookie and uses no proxy."""
+    """Posts bodies and returns the outcomes. It follows no redirects, keeps no cookies and uses no proxy."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class WebhookSender:
             resolver=self._resolver,
             socket_factory=self._open,
             ttl_dns_cache=_DNS_CACHE_S,
-            # How much is sent at a time is decided per endpoint, by who calls.
+            # Concurrency is decided per endpoint, by the caller.
             limit=0,
             keepalive_timeout=_KEEP_ALIVE_S,
         )
@@ -195,7 +195,7 @@ class WebhookSender:
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if dialled.fresh or isinstance(error, aiohttp.ClientConnectorError):
                     raise
-                # A connection that was kept had been closed at the other end, which is nobody's failure.
+                # A kept-alive connection had been closed by the other end, which is nobody's failure.
                 result = await self._post(url, headers, body)
         except Exception as error:
             outcome, why = self._failure(error)
@@ -211,7 +211,7 @@ class WebhookSender:
             return response.status, response.headers.get("retry-after"), await self._beginning(response)
 
     async def _beginning(self, response: aiohttp.ClientResponse) -> str:
-        """As much of the answer as is kept. The status has decided already: how the rest ends does not matter."""
+        """The part of the response that is stored. The status has already decided, so the rest does not matter."""
         found = b""
         try:
             while len(found) < self._response_bytes_max and not response.content.at_eof():
@@ -235,7 +235,7 @@ class WebhookSender:
                 raise _RefusedAddress(refused.message) from None
 
     def _open(self, info: AddressInfo) -> socket.socket:
-        """The connect seam: called with the very address that is dialled next."""
+        """The connect hook: called with the very address that is dialled next."""
         self._check(info[4][0])
         _dialled.get().fresh = True
         return self._dial(info)
@@ -252,7 +252,7 @@ class WebhookSender:
 
 
 class _Resolver(AbstractResolver):
-    """Names to addresses, all of which must be allowed: a name that also leads inside is not what it seems to be."""
+    """Resolves names to addresses, all of which must be allowed: a name that also leads inside is suspicious."""
 
     def __init__(self, lookup: Lookup | None, check: Callable[[str], None]) -> None:
         self._lookup = lookup or self._ask
@@ -287,7 +287,7 @@ class _Resolver(AbstractResolver):
 
 
 def _storable(text: str) -> str:
-    """Postgres takes neither NUL nor half a character."""
+    """Postgres accepts neither NUL nor half a character."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 

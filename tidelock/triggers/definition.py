@@ -1,8 +1,8 @@
-"""The definition of a trigger: what it watches, when a row enters and leaves, and who is told.
+"""The definition of a trigger: what it watches, when a row enters and leaves, and where webhooks go.
 
-Everything that decides transitions is in the control event that makes or changes a trigger, the columns of its table
-too: so what its filters mean, and how rows look in webhooks, is told by the ledger alone. Secrets never are in it.
-The id of a trigger's event is a function of what happened: a replay makes the same one.
+Everything that determines transitions is in the control event that creates or changes a trigger, including the columns
+of its table: so the meaning of its filters, and the form of rows in webhooks, depend on the ledger alone. Secrets are
+never in it. The ID of a trigger's event is a function of what happened: a replay gives the same one.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _DIGITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A trigger, as a control event has it."""
+    """A trigger, as in a control event."""
 
     name: str
     tenant_id: str
     table: str
-    #: JSON text of the filter under which a row enters, as it was given
+    #: JSON text of the filter under which a row enters, as given
     match: str
-    #: that under which it leaves; None: when `match` is not true
+    #: the filter under which it leaves; None: when `match` is no longer true
     unmatch: str | None
     webhook: str
     enabled: bool = True
-    #: rows that match when it is made are told of
+    #: rows that match when it is created are sent
     snapshot: bool = False
-    #: those of the table when it was made, in their order
+    #: the table's columns when it was created, in order
     columns: Mapping[str, ColumnType] | None = None
 
     def entering(self) -> Expression:
@@ -65,7 +65,7 @@ class Deletion:
 
 
 def control_event(said: Trigger | Deletion) -> dict[str, Any]:
-    """The control event that makes or changes a trigger, or ends it. Filters are texts, so their numbers are exact."""
+    """The control event that creates, changes or deletes a trigger. Filters are strings, so their numbers are exact."""
     if isinstance(said, Deletion):
         return {"type": CONTROL_TYPE, "action": "delete", "name": said.name}
     return {
@@ -84,7 +84,7 @@ def control_event(said: Trigger | Deletion) -> dict[str, Any]:
 
 
 def read_event(data: Mapping[str, Any]) -> Trigger | Deletion:
-    """What a control event of this type says."""
+    """The content of a control event of this type."""
     if data["action"] == "delete":
         return Deletion(data["name"])
     return Trigger(
@@ -101,12 +101,12 @@ def read_event(data: Mapping[str, Any]) -> Trigger | Deletion:
 
 
 def stored(trigger: Trigger) -> str:
-    """The text that a trigger is kept as."""
+    """The stored form of a trigger."""
     return json.dumps(control_event(trigger), ensure_ascii=False)
 
 
 def check_name(name: str) -> str:
-    """The name, if it may be a trigger's. Without colons, the text of an id is read in one way only."""
+    """The name, if valid for a trigger. Without colons, the text of an ID is unambiguous."""
     if NAME.fullmatch(name) is None:
         raise RequestError("a trigger's name has 1 to 128 letters, digits, dots, dashes and underscores", field="name")
     return name
@@ -115,6 +115,6 @@ def check_name(name: str) -> str:
 def event_id(trigger: str, key: str, source_timestamp: int) -> str:
     """The id of a trigger's event: the first 32 hex digits of SHA-256 over `{trigger}:{key}:{source_timestamp}`.
 
-    `key` is the text of the row's key as changes have it: one column is its text, several are a compact JSON array.
+    `key` is the row's key as in changes: one column as its text, several as a compact JSON array.
     """
     return sha256(f"{trigger}:{key}:{source_timestamp}".encode()).hexdigest()[:_DIGITS]

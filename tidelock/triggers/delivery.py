@@ -1,9 +1,9 @@
 """Delivery: from the outbox to receivers, at least once, and in order for every key of a trigger.
 
-Of a chain one row is under way at a time, and the next is sent when what came of it is durable: whatever ends this
-process, a repeat is of the last event of its key only, with the same id. A receiver that answers 410 is gone, and its
-trigger is disabled, by a control event as any other change; until that event has been evaluated, the halt itself keeps
-anything from being sent. In a server the evaluator runs beside it, on a thread; several servers share the work.
+One row of a chain is in flight at a time, and the next is sent once its outcome is durable: whatever ends this process,
+only the last event of a key can be repeated, with the same ID. A receiver that answers 410 is gone, and its trigger is
+disabled by a control event, like any other change; until that event has been evaluated, the halt itself prevents
+sending. In a server the evaluator runs alongside, on a thread; several servers share the work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QUERIES = load("tidelock.triggers", "sql/delivery.sql")
 
 LEASE_S = 10.0
 POLL_S = 1.0
-# Whatever notifications were lost, triggers are looked at and lanes read anew this often.
+# In case notifications were lost, triggers are checked and lanes read again this often.
 _REFRESH_S, _REWIND_S = 15.0, 300.0
 _TIDY_S = 60.0
 # Attempts that end close to each other are settled together.
@@ -47,7 +47,7 @@ _GATHER_S = 0.004
 _SETTLED_MAX = 500
 _FINISH_S = 5.0
 
-#: records that a trigger of this name is disabled; gives the control event's sequence
+#: records that a trigger of this name is disabled; returns the control event's sequence
 Disable = Callable[[str], Awaitable[int]]
 
 
@@ -78,7 +78,7 @@ class TriggerWorkers:
 
     @property
     def attempts(self) -> Mapping[str, int]:
-        """How many deliveries this process has tried, by what came of them."""
+        """How many deliveries this process has attempted, by outcome."""
         return self._delivery.dispatch.attempts
 
     async def _disable(self, name: str) -> int:
@@ -87,7 +87,7 @@ class TriggerWorkers:
 
 
 def open_delivery(settings: Settings, database: Database, disable: Disable) -> Delivery:
-    """A delivery as the settings say; not started yet. `disable` as below."""
+    """A delivery configured by the settings; not started yet. `disable` as below."""
     sender = WebhookSender(
         timeout_s=settings.webhook_timeout_s,
         response_bytes_max=settings.webhook_response_bytes_max,
@@ -105,7 +105,7 @@ def open_delivery(settings: Settings, database: Database, disable: Disable) -> D
 
 
 async def record_halts(connection: psycopg.AsyncConnection[Any], disable: Disable) -> None:
-    """Tell the ledger of halts that it does not know of; each once, or its repeat could undo what came after it."""
+    """Record halts that the ledger does not know; each once, because a repeat could undo later changes."""
     halted = await (await connection.execute(QUERIES["halted"])).fetchall()
     for (name,) in halted:
         sequence = await disable(name)
@@ -113,9 +113,9 @@ async def record_halts(connection: psycopg.AsyncConnection[Any], disable: Disabl
 
 
 class Delivery:
-    """Delivers what this process has the leases of, from `start` to `close`.
+    """Delivers the shards leased by this process, from `start` to `close`.
 
-    `disable` records that a trigger is disabled because its receiver is gone, and gives the control event's sequence.
+    `disable` records that a trigger is disabled because its receiver is gone, and returns the control event's sequence.
     Leases are renewed every `renew_s`, by default four times in the time they last.
     """
 
@@ -155,7 +155,7 @@ class Delivery:
         )  # fmt: skip
         self._tidying = AsyncReaderLoop(self._tidy, what="old webhooks", poll_s=_TIDY_S, pause_max_s=_TIDY_S)
         self.dispatch = Dispatch(sender, self._leases, terms, read=self._read_large, wake=self._working.wake)
-        #: triggers have changed, as far as is known
+        #: triggers may have changed
         self._stale = True
         self._refreshed_at = self._polled_at = self._rewound_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,7 +168,7 @@ class Delivery:
         ]
 
     async def close(self, finish_s: float = _FINISH_S) -> None:
-        """Finish what is under way if that takes no longer, settle it, and let others go on at once."""
+        """Finish requests in flight within the time limit, settle them, and release the leases at once."""
         await self.dispatch.finish(finish_s)
         self._settled.clear()
         if self.dispatch.done:
@@ -214,7 +214,7 @@ class Delivery:
     async def _prepare(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._pending = Pending(connection)
         await self._pending.prepare()
-        # What was being settled when the last connection was lost is not known to have been.
+        # Whether rows being settled when the last connection was lost were settled is unknown.
         for lane in self.dispatch.lanes.values():
             lane.rewind()
 
@@ -223,7 +223,7 @@ class Delivery:
         pending = self._pending
         assert pending is not None
         now = time.monotonic()
-        # First, so that a receiver that is gone is not taken for one that is there.
+        # First, so that a receiver that is gone is not used.
         await self._settle(pending)
         if self._stale or now - self._refreshed_at >= _REFRESH_S:
             self._stale, self._refreshed_at = False, now
@@ -238,8 +238,8 @@ class Delivery:
         return IDLE
 
     def _look_around(self, now: float) -> None:
-        """What passing time brings."""
-        # Who could not go on because a lease had lapsed can now.
+        """Time-driven work."""
+        # Those blocked by a lapsed lease can continue now.
         self.dispatch.start(self.dispatch.lanes.values())
         rewind = now - self._rewound_at >= _REWIND_S
         if rewind:
@@ -262,7 +262,7 @@ class Delivery:
                     lane.release(settlement.row)
             self._take(following)
         if self.dispatch.done:
-            # In the next turn: what is new shall not wait for all of them.
+            # In the next turn: new events must not wait for all of them.
             self._working.wake()
         else:
             self._settled.set()
@@ -276,7 +276,7 @@ class Delivery:
         self.dispatch.start(touched)
 
     async def _read(self, pending: Pending) -> None:
-        """Fill the lanes whose endpoints take something; the others would only hold it."""
+        """Fill the lanes whose endpoints accept something; the others would only hold it."""
         now, rows_max, shards = time.monotonic(), self._terms.rows_max, self._leases.shards
         lanes = [lane for lane in self.dispatch.lanes.values() if self._wants(lane, now)]
         if new := [lane for lane in lanes if lane.more]:
@@ -290,7 +290,7 @@ class Delivery:
             self._working.wake()
 
     def _wants(self, lane: Lane, now: float) -> bool:
-        """Whether to read for a lane: not while it has much, nor for an endpoint that is left alone."""
+        """Whether to read for a lane: not while it holds much, nor for a paused endpoint."""
         paused = now < lane.endpoint.paused_until_s and lane.ready
         return not paused and lane.wanting(self._terms.rows_max)
 
@@ -299,7 +299,7 @@ class Delivery:
             return await read_data(connection, row)
 
     async def _tidy(self) -> Turn:
-        """Remove what is old, and see that the ledger knows of triggers whose receivers are gone."""
+        """Remove old events, and make sure the ledger knows the triggers whose receivers are gone."""
         async with await self._database.connect(name="tidelock webhooks tidy") as connection:
             await record_halts(connection, self._disable)
             await prune(connection, self._retention_ns)

@@ -1,7 +1,7 @@
-"""The dispatch: which rows are under way. It starts as many as endpoints, leases and limits allow, and no more.
+"""The dispatch: the rows in flight. It starts as many as endpoints, leases and limits allow.
 
-Everything here happens on the event loop and waits for nothing but receivers: an endpoint that hangs holds up its own
-rows only.
+Everything here runs on the event loop and waits for nothing but receivers: an endpoint that hangs delays only its own
+rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelock.triggers.pending import Leases, Settlement
 
 logger = logging.getLogger(__name__)
 
-# Where so many wait to be settled, giving up others can wait: it would take time from those.
+# While this many wait to be settled, expiring others can wait: it would take time from them.
 _EXPIRED_MAX = 100
 
 
@@ -33,14 +33,14 @@ class Terms:
 
     schedule: Schedule
     care: Care
-    #: most requests under way at a time
+    #: maximum number of requests in flight
     requests_max: int
-    #: most rows of one trigger in memory
+    #: maximum number of rows of one trigger in memory
     rows_max: int
 
 
 class Dispatch:
-    """Lanes by trigger, endpoints by URL, and the attempts under way."""
+    """Lanes by trigger, endpoints by URL, and the attempts in flight."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Dispatch:
         chance: random.Random | None = None,
     ) -> None:
         self.lanes: dict[int, Lane] = {}
-        #: attempts that ended and are not settled
+        #: attempts that ended but are not settled
         self.done: list[Settlement] = []
         #: triggers whose receivers are gone
         self.gone: set[int] = set()
-        #: how many attempts ended in which way
+        #: number of attempts by outcome
         self.attempts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self.stopping = False
         self._sender = sender
@@ -71,7 +71,7 @@ class Dispatch:
         self._under_way: dict[asyncio.Task[None], OutboxRow] = {}
         #: lanes that wait for any request to end
         self._crowded: dict[Lane, None] = {}
-        #: endpoints that will be looked at again when their pause ends
+        #: endpoints that are checked again when their pause ends
         self._timers: dict[Endpoint, asyncio.TimerHandle] = {}
 
     @property
@@ -79,7 +79,7 @@ class Dispatch:
         return len(self._under_way)
 
     def busy_shards(self) -> set[int]:
-        """Shards of which something is under way or not settled."""
+        """Shards with something in flight or not settled."""
         return {row.shard for row in self._under_way.values()} | {settled.row.shard for settled in self.done}
 
     def retarget(self, targets: Iterable[Target]) -> None:
@@ -109,7 +109,9 @@ class Dispatch:
             self._start(lane)
 
     def give_up_expired(self) -> None:
-        """Where an endpoint has not answered for longer than retries go on, what waits so long is dead."""
+        """If an endpoint has not responded for longer than the retry period, events that have waited that long are
+        dead.
+        """
         before_s = time.monotonic() - self._terms.schedule.horizon_s
         for lane in self.lanes.values():
             if lane.endpoint.open and len(self.done) < _EXPIRED_MAX:
@@ -117,7 +119,9 @@ class Dispatch:
                     self._ended(row, expiry(), time.time_ns())
 
     async def finish(self, seconds: float) -> None:
-        """Start nothing more, and wait for what is under way; what takes too long is left for others to repeat."""
+        """Start nothing more, and wait for requests in flight; those that take too long are left for others
+        to repeat.
+        """
         self.stopping = True
         for timer in self._timers.values():
             timer.cancel()
@@ -164,7 +168,7 @@ class Dispatch:
             self._learn(endpoint, result)
             self._ended(row, result, sent_at_ns)
         except Exception as error:
-            # The database is away, most likely; the row is read again.
+            # The database is probably unavailable; the row is read again.
             known = isinstance(error, TidelockError)
             logger.warning("event %s could not be sent: %s", row.event_id, error, exc_info=not known)
             lane.release(row)
@@ -197,7 +201,7 @@ class Dispatch:
         if not self._crowded:
             self.start(lanes)
             return
-        # First come, first served: who has just had a turn goes to the end.
+        # First come, first served: after a turn, go to the end.
         self._crowded.update(dict.fromkeys(lanes))
         while self._crowded and len(self._under_way) < self._terms.requests_max:
             lane = next(iter(self._crowded))
@@ -234,7 +238,7 @@ def settlement_of(
     if result.outcome == "delivered":
         return Settlement(row, result, sent_at_ns, "delivered", row.failures)
     if result.outcome == "gone":
-        # The trigger is disabled, and this row is the first to be sent when somebody enables it again.
+        # The trigger is disabled, and this row is sent first when it is enabled again.
         return Settlement(row, result, sent_at_ns, "pending", row.failures)
     failures = row.failures + 1
     delay_s = None if result.outcome == "expired" else schedule.delay_s(failures, result.retry_after_s, chance)
@@ -244,5 +248,5 @@ def settlement_of(
 
 
 def expiry() -> Result:
-    """The result of a row that is not sent any more."""
+    """The result of a row that expired."""
     return Result("expired", None, "its endpoint has not responded for the whole retry period; it was not sent", 0.0)

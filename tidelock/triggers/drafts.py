@@ -1,4 +1,4 @@
-"""Drafts: triggers as they are asked for, checked against the tables there are."""
+"""Drafts: requested triggers, checked against the existing tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIELD = re.compile(r"at `\$\.([A-Za-z]+)|field `([A-Za-z]+)`")
 
 
 class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a request to make a trigger says."""
+    """A request to create a trigger."""
 
     name: str
     table: str
@@ -38,7 +38,7 @@ class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class Patch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a request to change one says: what is not there stays as it is."""
+    """A request to change one: absent members stay as they are."""
 
     table: str | msgspec.UnsetType = msgspec.UNSET
     match: msgspec.Raw = _ABSENT
@@ -51,7 +51,7 @@ class Patch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class Redelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a request to deliver again says: some events, or all that are dead."""
+    """A request to redeliver: some events, or all dead ones."""
 
     event_ids: list[str] | None = None
 
@@ -68,7 +68,7 @@ def read_body(body: bytes, kind: type[Any]) -> Any:
 
 
 def new_trigger(draft: Draft, tenant_id: str, catalog: TableCatalog, *, allow_private: bool) -> Trigger:
-    """The trigger that a draft asks for. Raises InvalidDefinition, InvalidFilter."""
+    """The trigger described by a draft. Raises InvalidDefinition, InvalidFilter."""
     with _Definition():
         check_name(draft.name)
     _check_tenant(tenant_id)
@@ -86,7 +86,7 @@ def new_trigger(draft: Draft, tenant_id: str, catalog: TableCatalog, *, allow_pr
 
 
 def changed_trigger(trigger: Trigger, patch: Patch, catalog: TableCatalog, *, allow_private: bool) -> Trigger:
-    """The trigger as a patch leaves it; one that changes nothing gives the trigger itself."""
+    """The patched trigger; the trigger itself if the patch changes nothing."""
     given: dict[str, Any] = {
         name: value
         for name in ("table", "webhook", "enabled", "snapshot")
@@ -100,13 +100,13 @@ def changed_trigger(trigger: Trigger, patch: Patch, catalog: TableCatalog, *, al
     if changed == trigger:
         return trigger
     if given == {"enabled": False}:
-        # However its table has become meanwhile.
+        # Even if its table has changed meanwhile.
         return changed
     return checked(changed, catalog, allow_private=allow_private)
 
 
 def checked(trigger: Trigger, catalog: TableCatalog, *, allow_private: bool) -> Trigger:
-    """The trigger with the columns of its table, if it can be made."""
+    """The trigger with the columns of its table, if it is valid."""
     with _Definition():
         check_url(trigger.webhook, allow_private=allow_private)
     trigger = replace(trigger, columns=_table(trigger.table, catalog).columns)
@@ -120,7 +120,7 @@ def checked(trigger: Trigger, catalog: TableCatalog, *, allow_private: bool) -> 
 
 
 def given_secrets(draft: Draft | Patch) -> tuple[str, ...] | None:
-    """The secrets that a request brings, newest first; None: it has none."""
+    """The secrets in a request, newest first; None: it has none."""
     if draft.secret is not None and draft.secrets is not None:
         raise InvalidDefinition("secret is an alias of secrets; give only one of them", field="secret")
     secrets = [draft.secret] if draft.secret is not None else draft.secrets
@@ -150,13 +150,13 @@ def _table(name: str, catalog: TableCatalog) -> Table:
 
 
 def _text(raw: msgspec.Raw) -> str | None:
-    """JSON text; None where there is none, or null."""
+    """JSON text; None if absent or null."""
     text = bytes(raw).decode()
     return None if text.strip() in ("", "null") else text
 
 
 class _Definition:
-    """What a part of a definition is refused for is what the definition is refused for."""
+    """An error in a part of a definition is an error of the definition."""
 
     def __enter__(self) -> None:
         return None

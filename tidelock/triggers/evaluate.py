@@ -1,9 +1,9 @@
 """Evaluation: the durable reader of changes that finds which rows enter or leave a trigger's condition.
 
-It wakes when the fold announces what it did and looks by itself now and then. Each step takes some ranges of the fold,
-or a control event, in one transaction: memberships, outbox and cursor move together, with a compare-and-set of the
-cursor, so it is exactly once, whoever is killed when. Any number may run: one works, the others stand by. It reads no
-clock. Changes of a range are before a control event or after it, for the fold's ranges never span one.
+It wakes when the fold announces its work and polls now and then. Each step takes some ranges of the fold, or a control
+event, in one transaction: memberships, outbox and cursor move together, with a compare-and-set of the cursor, so it is
+exactly once, whatever is killed and when. Any number may run: one works, the others stand by. It reads no clock.
+Changes of a range are before a control event or after it, because the fold's ranges never span one.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ CURSOR = "triggers"
 # Changes whose memberships are looked up at a time, and crossings that are written at a time.
 _CHANGES = 1_000
 _CROSSINGS = 1_000
-#: so many changes, and the range they are in, are evaluated in one transaction
+#: this many changes, and their ranges, are evaluated in one transaction
 CHANGES_MAX = 20_000
 
-# Memberships that are written at a time, of those that a trigger begins with.
+# Initial memberships of a trigger written at a time.
 _MEMBERS = 10_000
 
 
@@ -88,7 +88,7 @@ class Evaluator(Reader):
         self._evaluation = None
 
     def failed(self, error: Exception) -> Failure:
-        # Nothing may end it: receivers would wait for ever. What is wrong is said, and not over and over.
+        # Nothing may end it: receivers would wait for ever. A problem is logged, but not repeatedly.
         defect = failure_of(error) in (Failure.DEFECT, Failure.FATAL)
         if defect or not self._held_up:
             log.warning("triggers are delayed: %s", in_words(error), exc_info=defect)
@@ -116,7 +116,7 @@ class EnabledTriggers(NamedTuple):
 
 
 class Evaluation:
-    """Evaluates triggers step by step. All that it remembers is in the database too."""
+    """Evaluates triggers step by step. All its state is also in the database."""
 
     def __init__(
         self,
@@ -125,24 +125,24 @@ class Evaluation:
         *,
         changes_max: int = CHANGES_MAX,
     ) -> None:
-        """`beside` gives a second connection, for what must be read at one moment."""
+        """`beside` opens a second connection, for consistent reads."""
         self._connection = connection
         self._beside = beside
         self._changes_max = changes_max
         self._known: EnabledTriggers | None = None
-        #: what was told of, by type, for metrics
+        #: transitions by type, for metrics
         self.transitions: dict[EventType, int] = {"MATCH": 0, "UNMATCH": 0}
-        #: the same of the step that is under way
+        #: the same of the current step
         self._found: Counter[EventType] = Counter()
 
     def step(self) -> bool:
-        """Go on from the cursor; False: there was nothing to do."""
+        """Continue from the cursor; False: there was nothing to do."""
         self._found.clear()
         try:
             with self._connection.transaction():
                 moved = self._step()
         except BaseException:
-            # What it knew may be ahead of what was committed.
+            # Its cached state may be ahead of what was committed.
             self._known = None
             raise
         for event_type, count in self._found.items():
@@ -150,7 +150,7 @@ class Evaluation:
         return moved
 
     def _step(self) -> bool:
-        # Mostly there is nothing to do, and a lock is a write.
+        # Usually there is nothing to do, and a lock is a write.
         glance = self._connection.execute(QUERIES["evaluated_through"]).fetchone()
         if glance is None or glance[1] <= glance[0]:
             return False
@@ -171,7 +171,7 @@ class Evaluation:
         return True
 
     def _at(self, position: int) -> EnabledTriggers:
-        """What holds at the cursor: remembered, unless another has moved it."""
+        """The state at the cursor: cached, unless another process has moved it."""
         if self._known is not None and self._known.position == position:
             return self._known
         found = self._connection.execute(QUERIES["watches"]).fetchall()
@@ -183,7 +183,9 @@ class Evaluation:
         return None if row is None else ControlEvent(row[0], row[1], read_event(json.loads(row[2])))
 
     def _ranges(self, known: EnabledTriggers, lo: int, through: int) -> int:
-        """Evaluate ranges that end by a sequence, some at a time; gives the sequence that this is complete through."""
+        """Evaluate ranges that end by a sequence, some at a time; returns the sequence through which this
+        is complete.
+        """
         if through == lo:
             return lo
         counted = CountedChanges()
@@ -196,8 +198,9 @@ class Evaluation:
         return through
 
     def _control(self, known: EnabledTriggers, event: ControlEvent) -> None:
-        """A trigger begins, changes or ends. The event's own range, in which windows may close, is after its end and
-        before its beginning: the others see it, it does not."""
+        """A trigger is created, changed or deleted. The event's own range, in which windows may close, is after its end
+        and before its beginning: other triggers see it, this one does not.
+        """
         self._end(known, event.said.name)
         crossings: list[Crossing] = []
         before = event.sequence - 1
@@ -235,7 +238,7 @@ class Evaluation:
         return watch
 
     def _first_members(self, watch: Watch | None, event: ControlEvent) -> Generator[Crossing]:
-        """Whoever matches already is in, and told of where that is wanted, by their keys. There may be millions."""
+        """Rows that already match become members, and are sent if requested, by key. There may be millions."""
         if watch is None or (watch.leaving is None and not watch.trigger.snapshot):
             return
         members = Members(self._connection)
@@ -249,7 +252,7 @@ class Evaluation:
         members.write()
 
     def _crossings(self, known: EnabledTriggers, changes: Iterable[Change]) -> Iterator[Crossing]:
-        """What changes are to the triggers, in order: those of one source timestamp are sorted."""
+        """The transitions caused by changes, in order: those of one source timestamp are sorted."""
         remaining = iter(changes)
         found: list[Crossing] = []
         members = Members(self._connection)
@@ -282,17 +285,17 @@ class Evaluation:
 
 
 class Members:
-    """Which keys are in the condition of triggers with `unmatch`; written in the caller's transaction."""
+    """The members of triggers with `unmatch`; written in the caller's transaction."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         #: trigger and key
         self._known: set[tuple[int, str]] = set()
-        #: since when those are in that are not written yet; None: they are out
+        #: since when they are members, for those not written yet; None: they are not members
         self._changed: dict[tuple[int, str], int | None] = {}
 
     def look_up(self, concerned: Iterable[tuple[Change, Watch]]) -> None:
-        """Find out whether these keys are in these triggers."""
+        """Look up whether these keys are members of these triggers."""
         wanted = {(watch.id, change.key) for change, watch in concerned}
         self._known.clear()
         if wanted:
@@ -309,7 +312,7 @@ class Members:
         self._changed[place] = crossing.source_timestamp if entered else None
 
     def enter(self, crossing: Crossing) -> None:
-        """One of many that are in from the beginning: they are not looked up before they are written."""
+        """One of many initial members: they are not looked up before they are written."""
         self._changed[crossing.watch.id, crossing.key] = crossing.source_timestamp
         if len(self._changed) >= _MEMBERS:
             self.write()
@@ -318,7 +321,7 @@ class Members:
         if not self._changed:
             return
         triggers, keys = zip(*self._changed, strict=True)
-        # A key may have left and entered again: then it is in since another moment.
+        # A key may have left and entered again, with a new time.
         self._connection.execute(QUERIES["remove_members"], {"triggers": list(triggers), "keys": list(keys)})
         entered = [(id_, key, time) for (id_, key), time in self._changed.items() if time is not None]
         if entered:
@@ -329,7 +332,7 @@ class Members:
 
 
 class CountedChanges:
-    """Counts changes on their way."""
+    """Counts changes as they pass."""
 
     def __init__(self) -> None:
         self.changes = 0

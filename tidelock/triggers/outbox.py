@@ -1,7 +1,7 @@
-"""The outbox: transitions that receivers are to be told of, appended in the transaction that found them.
+"""The outbox: transitions to be delivered, appended in the transaction that found them.
 
-People see here what became of each, every attempt, and send again what is dead. What was delivered or given up is kept
-for a while; what is pending stays until it is one of these.
+It shows the outcome of each and every attempt, and dead ones can be sent again. Delivered and dead events are kept for
+a while; pending ones stay until they are one of these.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ QUERIES = load("tidelock.triggers", "sql/outbox.sql")
 DELIVERIES = load("tidelock.triggers", "sql/deliveries.sql")
 RETENTION = load("tidelock.triggers", "sql/retention.sql")
 
-#: number of shards; as many rows does the table of leases have
+#: number of shards, and of rows in the table of leases
 SHARDS = 16
-#: number of the advisory lock under which positions are given
+#: number of the advisory lock under which positions are assigned
 ORDER = int.from_bytes(b"tideoutb")
 
-# Most that one statement has. Postgres takes no text of more than a GiB, and a row may have megabytes.
+# Limit of one statement. Postgres accepts no text of more than a GiB, and a row may have megabytes.
 _ROWS, _BYTES = 5_000, 8 << 20
 
 EventType = Literal["MATCH", "UNMATCH"]
@@ -37,7 +37,7 @@ STATUSES: tuple[Status, ...] = ("pending", "delivered", "dead")
 _POSITION_MAX = 2**63 - 1
 _ATTEMPTS_MAX = 100
 
-# Rows looked at by one statement: none holds its locks for long.
+# Rows processed per statement, so that none holds its locks for long.
 _PRUNE_ROWS = 5_000
 
 
@@ -56,12 +56,12 @@ class Transition(NamedTuple):
 
     @property
     def shard(self) -> int:
-        """The same for all of a chain, in every version: who delivers may change between two of them."""
+        """The same for all of a chain, in every version: the delivering process may change in between."""
         return zlib.crc32(f"{self.trigger_id}:{self.key}".encode()) % SHARDS
 
 
 class DeliveryRow(NamedTuple):
-    """What became of one event, so far."""
+    """The delivery of one event, so far."""
 
     #: its place in the list
     position: int
@@ -91,7 +91,7 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much of the outbox is not delivered."""
+    """The undelivered part of the outbox."""
 
     pending: int
     dead: int
@@ -99,10 +99,10 @@ class Depth:
 
 
 def append(connection: psycopg.Connection[Any], transitions: Iterable[Transition]) -> int:
-    """Append transitions in the caller's transaction, in their order; gives how many were not there before.
+    """Append transitions in the caller's transaction, in order; returns how many are new.
 
-    With the first of them the transaction takes a lock that it keeps to its end, so append late. That is what makes
-    the order of positions the order of commits: who has read one has missed none before it.
+    With the first one the transaction takes a lock that it keeps to its end, so append late. The lock makes the order
+    of positions the order of commits: a reader of one has missed none before it.
     """
     appended = 0
     for batch in _batches(transitions):
@@ -120,7 +120,7 @@ async def list_deliveries(
     limit: int,
     before: int | None = None,
 ) -> list[DeliveryRow]:
-    """Events of a trigger, the newest first, before a position."""
+    """Events of a trigger, newest first, before a position."""
     wanted = {
         "trigger": trigger,
         "statuses": list(STATUSES if status is None else (status,)),
@@ -131,7 +131,7 @@ async def list_deliveries(
 
 
 async def read_delivery(connection: psycopg.AsyncConnection[Any], trigger: str, event_id: str) -> DeliveryRow | None:
-    """What became of one event; None: the trigger has no such event, or none any more."""
+    """The delivery of one event; None: the trigger has no such event, or no longer has it."""
     found = await connection.execute(DELIVERIES["one"], {"trigger": trigger, "event_id": event_id})
     row = await found.fetchone()
     return None if row is None else DeliveryRow(*row)
@@ -140,7 +140,9 @@ async def read_delivery(connection: psycopg.AsyncConnection[Any], trigger: str, 
 async def read_attempts(
     connection: psycopg.AsyncConnection[Any], trigger: str, event_id: str, limit: int = _ATTEMPTS_MAX
 ) -> tuple[str, list[Attempt]] | None:
-    """The data of an event as JSON, and its latest attempts; None: the trigger has no such event, or none any more."""
+    """The data of an event as JSON, and its latest attempts; None: the trigger has no such event, or no
+    longer has it.
+    """
     event = await (
         await connection.execute(DELIVERIES["event"], {"trigger": trigger, "event_id": event_id})
     ).fetchone()  # fmt: skip
@@ -153,9 +155,9 @@ async def read_attempts(
 async def redeliver(
     connection: psycopg.AsyncConnection[Any], trigger: str, event_ids: Sequence[str] | None = None
 ) -> int:
-    """Queue events for delivery once more: those named, or all that are dead. Gives how many.
+    """Queue events for delivery again: those named, or all dead ones. Returns how many.
 
-    Each comes after what is pending of its key, with the id it always had. It begins with no failures.
+    Each comes after pending ones of its key, with the same ID, and without failures.
     """
     named = None if event_ids is None else list(event_ids)
     async with connection.transaction():
@@ -176,7 +178,7 @@ async def read_depth(connection: psycopg.AsyncConnection[Any]) -> Depth:
 
 
 async def prune(connection: psycopg.AsyncConnection[Any], retention_ns: int, batch: int = _PRUNE_ROWS) -> int:
-    """Remove what is old or belongs to triggers that are gone; gives how many events that were."""
+    """Remove events that are old or belong to deleted triggers; returns how many."""
     removed, after, more = 0, 0, True
     wanted = {"retention_us": retention_ns // 1_000, "limit": batch}
     while more:
@@ -204,7 +206,7 @@ def _batches(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
 
 
 def _encoded(batch: Iterable[Transition]) -> str:
-    """One JSON text, in which rows stand as they are."""
+    """One JSON text that contains the rows unchanged."""
     return msgspec.json.encode(
         [
             {**transition._asdict(), "shard": transition.shard, "data": msgspec.Raw(transition.data)}

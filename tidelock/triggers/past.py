@@ -1,6 +1,6 @@
-"""The past of a table: the rows it had at a sequence of the ledger, though the fold may be further by now.
+"""The past of a table: its rows as of a sequence of the ledger, even if the fold is further by now.
 
-What the fold did since is in the changes: the first change of a key has the row that was there before.
+What the fold did since is in the changes: the first change of a key has the row from before.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _ROWS = 1_000
 
 @contextmanager
 def one_moment(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """A transaction in which tables, changes and the fold's cursor are of one moment."""
+    """A transaction in which tables, changes and the fold's cursor are consistent."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
 
 
 def matching_at(connection: psycopg.Connection[Any], watch: Watch, sequence: int) -> Iterator[tuple[str, Row]]:
-    """Key and row of everything that matched a trigger at a sequence, in the order of keys, as many as there may be.
+    """Key and row of everything that matched a trigger at a sequence, in the order of keys, however many.
 
-    To be used in `one_moment`. Raises ResumeExpired when what was changed since is not kept.
+    For use in `one_moment`. Raises ResumeExpired if later changes have expired.
     """
     trigger = watch.trigger
     columns = trigger.columns or {}
@@ -56,7 +56,7 @@ def matching_at(connection: psycopg.Connection[Any], watch: Watch, sequence: int
     unchanged = (
         (key, found) for key, found in present if key not in before and watch.matches(_whole(found, trigger.tenant_id))
     )
-    # As the table had them then, in the shape that the trigger knows.
+    # As in the table then, in the shape known to the trigger.
     changed = (
         (key, {name: old.get(name) for name in columns}) for key, old in sorted(before.items()) if old is not None
     )
@@ -66,7 +66,7 @@ def matching_at(connection: psycopg.Connection[Any], watch: Watch, sequence: int
 def _present(
     connection: psycopg.Connection[Any], table: Table, columns: Mapping[str, ColumnType], watch: Watch
 ) -> Iterator[tuple[str, Row]]:
-    """The rows of now that may match, in the shape that the trigger knows, by their keys."""
+    """The current rows that may match, in the shape known to the trigger, by key."""
     names = [name for name, type_ in columns.items() if table.columns.get(name) == type_]
     usable = all(name in names or name == "tenant_id" for name in watch.entering.used_columns)
     condition: Expression = watch.entering if usable else TRUE
@@ -85,7 +85,7 @@ def _present(
 
 
 def _shown(name: str, type_: ColumnType) -> str:
-    """JSON as the text it is, which changes have too."""
+    """JSON as text, as in changes."""
     return f"{quoted(name)}::text" if type_.name == "json" else quoted(name)
 
 

@@ -23,7 +23,7 @@ _Encode = Callable[[Mapping[str, Any]], bytes]
 
 
 def data_forms(columns: Mapping[str, ColumnType]) -> Callable[[Mapping[str, Any]], bytes]:
-    """What makes the JSON of a table's rows for webhooks: every column in its form outside, and never the tenant."""
+    """Formats a table's rows as JSON for webhooks: every column in its outside form, and never the tenant."""
     forms = column_forms(columns)
 
     def encoded(row: Mapping[str, Any]) -> bytes:
@@ -39,9 +39,9 @@ def data_forms(columns: Mapping[str, ColumnType]) -> Callable[[Mapping[str, Any]
 def payload(
     *, event_id: str, event_type: str, trigger: str, source_timestamp: int, data: bytes, sent_at_ns: int
 ) -> bytes:
-    """The body of one attempt. Only `timestamp`, which is the attempt's, differs from one to the next.
+    """The body of one attempt. Only `timestamp`, which is the attempt's, differs between attempts.
 
-    `data` is JSON already, and stands as it is; nothing else here needs to be escaped.
+    `data` is already JSON and is inserted unchanged; nothing else here needs escaping.
     """
     timestamp = format_instant(sent_at_ns - sent_at_ns % MILLISECOND)
     return (
@@ -51,7 +51,7 @@ def payload(
 
 
 class TransitionBuilder:
-    """Makes what is told of crossings. A row is told with the columns it had when it crossed."""
+    """Formats the data of transitions. A row has the columns it had at the transition."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -77,7 +77,7 @@ class TransitionBuilder:
         return self._encoders[place]
 
     def _columns(self, watch: Watch, names: tuple[str, ...]) -> Mapping[str, ColumnType]:
-        """The types that decide the forms of values: of columns that came later, those of now."""
+        """The types that determine the format of values: for columns added later, the current ones."""
         known = watch.trigger.columns or {}
         if all(name in known for name in names):
             return known

@@ -1,10 +1,10 @@
 """What is pending in the outbox: which shards of it this process delivers, and their rows, read and settled.
 
-Processes share the shards alike, and no two have the same. One that ends without a word keeps its leases until they
-expire; so does one that hangs, which therefore looks at its own clock before it sends. All of a key's events are in one
-shard: order needs no more than that. Rows are read and settled over one connection, one statement after another. That
-order is what makes chains complete: a row that was passed over, because another of its chain was before it, is found
-when that one is settled. Were the two done at once, each could miss what the other did.
+Processes share the shards evenly, and no two have the same. One that crashes keeps its leases until they expire; so
+does one that hangs, which therefore checks its own clock before it sends. All of a key's events are in one shard, which
+is enough for order. Rows are read and settled over one connection, one statement after another. That makes chains
+complete: a row that was skipped because another of its chain came first is found when that one is settled. If both
+happened concurrently, each could miss what the other did.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelock.triggers.outbox import SHARDS
 
 LEASES = load("tidelock.triggers", "sql/leases.sql")
 
-# What is kept of a lease's time for an answer of the database that is under way.
+# The part of a lease's time reserved for a pending answer of the database.
 _MARGIN = 0.25
 
 QUERIES = load("tidelock.triggers", "sql/delivery.sql")
@@ -42,7 +42,7 @@ class Leases:
         self.shards: frozenset[int] = frozenset()
         self.lease_s = lease_s
         self._owner = owner
-        #: to be given to others, once nothing of them is under way
+        #: to be released, once nothing of them is in flight
         self._leaving: frozenset[int] = frozenset()
         self._valid_until = 0.0
 
@@ -52,9 +52,9 @@ class Leases:
         return time.monotonic() < self._valid_until
 
     async def renew(self, connection: psycopg.AsyncConnection[Any], busy: Collection[int]) -> frozenset[int]:
-        """Keep the leases, take and give up some so that all have alike; gives the shards that are new.
+        """Renew the leases, and take or release some so that the shares are even; returns the new shards.
 
-        `busy` are shards of which something is under way: they are not given up yet.
+        `busy` are shards with something in flight: they are not released yet.
         """
         asked_at = time.monotonic()
         parameters = {"owner": self._owner, "lease_s": self.lease_s}
@@ -70,12 +70,12 @@ class Leases:
                 held |= await self._shards(connection, "take", parameters | {"limit": share - len(held)})
         self._valid_until = asked_at + self.lease_s * (1 - _MARGIN)
         self._leaving = frozenset(sorted(held)[share:])
-        # One that was lost and taken again is new: others may have delivered from it meanwhile.
+        # A shard lost and taken again is new: others may have delivered from it meanwhile.
         kept, self.shards = self.shards & renewed, held - self._leaving
         return self.shards - kept
 
     async def leave(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Give everything up, for others to go on at once."""
+        """Release everything, so that others can continue at once."""
         self.shards, self._valid_until = frozenset(), 0.0
         await connection.execute(LEASES["leave"], {"owner": self._owner})
 
@@ -87,14 +87,14 @@ class Leases:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What an attempt means for its row."""
+    """The consequence of an attempt for its row."""
 
     row: OutboxRow
     result: Result
     sent_at_ns: int
     status: Literal["pending", "delivered", "dead"]
     failures: int
-    #: until the next attempt; None: there is none, or whenever it can be
+    #: time until the next attempt; None: there is none, or as soon as possible
     delay_s: float | None = None
 
 
@@ -116,7 +116,7 @@ class Pending:
         rooms = [lane.room(rows_max) for lane in lanes]
         after = {"after": [lane.after for lane in lanes]}
         for lane in lanes:
-            # Whoever says meanwhile that there is more shall be heard.
+            # A wake-up that arrives meanwhile must not be lost.
             lane.more = False
         rewinds = [lane.rewinds for lane in lanes]
         by_lane = _by_trigger(await self._rows("read", after | _asked(lanes, rooms, shards)))
@@ -129,7 +129,7 @@ class Pending:
             lane.more |= len(mine) >= room
 
     async def read_due(self, lanes: Sequence[Lane], shards: Collection[int], rows_max: int) -> None:
-        """Fill lanes with what is to be tried again now."""
+        """Fill lanes with retries that are due."""
         rooms = [lane.room(rows_max) for lane in lanes]
         after = {
             "after": [lane.due_after[0] for lane in lanes],
@@ -146,7 +146,7 @@ class Pending:
             lane.more_due = len(mine) >= room
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[OutboxRow]:
-        """Write down what came of attempts; gives what comes next in their chains, when all of it is durable."""
+        """Record the outcomes of attempts; returns the next rows of their chains, once all is durable."""
         await self._connection.execute(QUERIES["settle"], {"settlements": _encoded(settlements)})
         chains = [settlement.row for settlement in settlements if settlement.status != "pending"]
         if not chains:
@@ -163,7 +163,7 @@ class Pending:
 
 
 async def read_data(connection: psycopg.AsyncConnection[Any], row: OutboxRow) -> bytes | None:
-    """The data of a row that is too large to wait in memory; None: the row is gone."""
+    """The data of a row too large to keep in memory; None: the row is gone."""
     found = await (await connection.execute(QUERIES["data"], (row.id,))).fetchone()
     return None if found is None else found[0].encode()
 

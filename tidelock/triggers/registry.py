@@ -1,7 +1,7 @@
-"""The registry of triggers: making, changing and ending them, each by a control event of the ledger.
+"""The registry of triggers: creating, changing and deleting them, each by a control event of the ledger.
 
 The registry is written in the event's own transaction, under the head's lock: so names are unique in the installation
-whoever asks at the same time, and there is no trigger without its event nor an event without its trigger.
+even with concurrent requests, and there is no trigger without its event, nor an event without its trigger.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _ATTEMPTS_MAX = 10
 
 
 class ControlRecorder(Protocol):
-    """Whoever records control events: the sequencer."""
+    """Records control events: the sequencer."""
 
     async def control(self, data: Mapping[str, Any], beside: Beside | None = None) -> Accepted: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A trigger as its last control event says."""
+    """A trigger according to its last control event."""
 
     trigger: Trigger
     created_sequence: int
     changed_sequence: int
 
     def form(self) -> dict[str, Any]:
-        """What is told of it outside; the columns are inside knowledge, and filters are as they were given."""
+        """Its outside form: without the columns, which are internal, and with filters as given."""
         trigger = self.trigger
         return {
             "name": trigger.name,
@@ -56,7 +56,7 @@ class Registered:
 
 
 class _Overtaken(RequestError):
-    """Another has changed the trigger meanwhile."""
+    """The trigger was changed concurrently."""
 
 
 async def create(recorder: ControlRecorder, trigger: Trigger, secrets: Sequence[str]) -> Registered:
@@ -76,20 +76,20 @@ async def create(recorder: ControlRecorder, trigger: Trigger, secrets: Sequence[
 
 
 async def change(recorder: ControlRecorder, known: Registered, trigger: Trigger) -> Registered | None:
-    """The trigger as it is now; None: another has changed it since it was read. Read it again and decide anew."""
+    """The changed trigger; None: it was changed concurrently since it was read. Read it again and retry."""
     sequence = await _record(recorder, known, control_event(trigger), "update", stored(trigger))
     return None if sequence is None else Registered(trigger, known.created_sequence, sequence)
 
 
 async def delete(recorder: ControlRecorder, known: Registered) -> bool:
-    """Whether it was ended; not when another has changed it since it was read."""
+    """Whether it was deleted; not if it was changed concurrently since it was read."""
     return await _record(recorder, known, control_event(Deletion(known.trigger.name)), "delete") is not None
 
 
 async def disable(connection: psycopg.AsyncConnection[Any], recorder: ControlRecorder, name: str) -> int:
-    """Disable a trigger whose receiver is gone; gives the sequence of the control event that says so.
+    """Disable a trigger whose receiver is gone; returns the sequence of the control event.
 
-    One that was changed after what was delivered by is left alone: the receiver may be another by now.
+    One that was changed since the delivery is left alone: the receiver may be a different one by now.
     """
     for _ in range(_ATTEMPTS_MAX):
         known = await _read(connection, name)
@@ -105,7 +105,9 @@ async def disable(connection: psycopg.AsyncConnection[Any], recorder: ControlRec
 
 
 async def read(connection: psycopg.AsyncConnection[Any], name: str, tenant_id: str | None) -> Registered:
-    """A trigger of a tenant, or of any (None). Raises NotFound: also for another's, whose names are theirs to know."""
+    """A trigger of a tenant, or of any (None). Raises NotFound, also for other tenants' triggers, whose names are
+    private.
+    """
     found = await _read(connection, name)
     if found is None or (tenant_id is not None and found.trigger.tenant_id != tenant_id):
         raise NotFound(f"there is no trigger {name}; `tidelock triggers list` and GET /v1/triggers list all")
@@ -121,7 +123,7 @@ async def read_all(
 
 
 async def replace_secrets(connection: psycopg.AsyncConnection[Any], known: Registered, secrets: Sequence[str]) -> None:
-    """They sign from now on; no control event has them. Raises NotFound when it is gone meanwhile."""
+    """They sign from now on; no control event contains them. Raises NotFound if the trigger is gone."""
     name = known.trigger.name
     given = {"name": name, "created": known.created_sequence, "secrets": list(secrets)}
     if (await connection.execute(QUERIES["replace_secrets"], given)).rowcount == 0:

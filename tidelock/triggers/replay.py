@@ -1,7 +1,7 @@
-"""Replays: what a trigger has told over a range of the ledger, found again from the changes of its tables.
+"""Replays: the transitions of a trigger over a range of the ledger, found again from the changes of its tables.
 
-Ids, bodies and order are functions of the ledger, so they come out the same, whether the changes are those that are
-kept or were folded anew. Nothing is sent here.
+IDs, bodies and order are functions of the ledger, so they come out the same, whether the changes were retained or
+folded again. Nothing is sent here.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ QUERIES = load("tidelock.triggers", "sql/evaluation.sql")
 
 
 class KeptPast:
-    """What was in a table and was done to it, as far as changes are kept: the tables of now, and changes since."""
+    """The past rows and changes of a table, as far as changes are retained: from the current tables and
+    later changes.
+    """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        """To be used in `past.one_moment`."""
+        """For use in `past.one_moment`."""
         self._connection = connection
 
     def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:
-        """Key and row of everything that matched when a trigger was made or changed, in the order of keys."""
+        """Key and row of everything that matched when a trigger was created or changed, in the order of keys."""
         return matching_at(self._connection, watch, event.sequence)
 
     def changes(self, table: str, after: int, through: int) -> Iterator[Change]:
-        """Changes of a table above one source timestamp, up to and with another."""
+        """Changes of a table above one source timestamp, up to and including another."""
         return read_changes(self._connection, after=after, through=through, tables=[table])
 
 
 class WholePast(KeptPast):
-    """The past from the ledger's first event on: a connection that reads all changes there ever were."""
+    """The past from the ledger's first event on: a connection that reads all changes ever made."""
 
     def matching(self, watch: Watch, event: ControlEvent) -> Iterator[tuple[str, Row]]:
-        """The last row of every key. Only what matches is in memory."""
+        """The last row of every key. Only matching rows are in memory."""
         trigger, found = watch.trigger, dict[str, Row]()
         for change in self.changes(trigger.table, 0, event.source_timestamp):
             if change.tenant_id != trigger.tenant_id:
@@ -59,11 +61,11 @@ class WholePast(KeptPast):
 
 
 class _Phase(NamedTuple):
-    """What a trigger was for a while, as one control event says."""
+    """A trigger as defined by one control event, for as long as it applied."""
 
     event: ControlEvent
     watch: Watch
-    #: source timestamps to be told of, both included
+    #: source timestamps to report, inclusive
     first: int
     last: int
     #: sequence and source timestamp after which changes are needed
@@ -71,14 +73,14 @@ class _Phase(NamedTuple):
 
 
 class Replay:
-    """The transitions of a trigger that events from one sequence to another have made."""
+    """The transitions of a trigger caused by events from one sequence to another."""
 
     def __init__(self, connection: psycopg.Connection[Any], name: str, first: int, last: int) -> None:
         """Raises NotFound."""
         self._parts = list(_parts(connection, name, first, last))
 
     def kept(self, connection: psycopg.Connection[Any]) -> bool:
-        """Whether the changes it takes are kept still, as of this transaction."""
+        """Whether the needed changes are still retained, as of this transaction."""
         pruned = pruned_through(connection)
         return all(part.since[1] >= pruned for part in self._parts)
 
@@ -116,12 +118,12 @@ def _parts(connection: psycopg.Connection[Any], name: str, first: int, last: int
         since = event.sequence, event.source_timestamp
         if watch.leaving is None:
             since = max(event.sequence, first - 1), max(event.source_timestamp, begin - 1)
-        # Otherwise, who is in depends on everything since the beginning.
+        # Otherwise, membership depends on everything since the beginning.
         yield _Phase(event, watch, begin, until, since)
 
 
 def _crossings(past: KeptPast, part: _Phase) -> Iterator[Crossing]:
-    """What a trigger told while it was as one control event says."""
+    """The transitions of a trigger while one control event's definition applied."""
     event, watch, members = part.event, part.watch, set[str]()
     told = watch.trigger.snapshot and event.source_timestamp >= part.first
     if watch.leaving is not None or told:

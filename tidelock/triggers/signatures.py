@@ -1,4 +1,4 @@
-"""Signatures of webhooks as Standard Webhooks has them, for those who send and for those who receive.
+"""Signatures of webhooks by Standard Webhooks, for senders and receivers.
 
 The headers are `webhook-id`, `webhook-timestamp` (seconds) and `webhook-signature`: a `v1,BASE64` for each secret, of
 HMAC-SHA256 over `{id}.{timestamp}.{body}`. Receivers use `verify`, which needs nothing but Python itself.
@@ -29,7 +29,7 @@ _VERSION = "v1"
 
 
 class InvalidSignature(TidelockError):
-    """Not from the sender it claims to be from, not as it was sent, or sent too long ago."""
+    """A webhook that is not from the claimed sender, was altered, or was sent too long ago."""
 
     code = "invalid_signature"
     http_status = 401
@@ -40,7 +40,7 @@ def generate_secret() -> str:
 
 
 def check_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
-    """The secrets, newest first, if all can sign. Raises RequestError, which quotes none of them."""
+    """The secrets, newest first, if all are valid. Raises RequestError, which does not quote them."""
     if not 1 <= len(secrets) <= SECRETS_MAX:
         raise RequestError(f"a trigger has 1 to {SECRETS_MAX} secrets", field="secrets")
     if len(set(secrets)) < len(secrets):
@@ -67,7 +67,7 @@ class Signer:
     """Signs with every secret of a trigger, so that receivers may hold the old or the new one."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # Keyed once: a copy of the state costs less than keying anew for every body.
+        # Keyed once: copying the state costs less than keying again for every body.
         self._keyed = [hmac.new(read_secret(secret), digestmod="sha256") for secret in secrets]
 
     def headers(self, event_id: str, sent_at_s: int, body: bytes) -> dict[str, str]:
@@ -93,9 +93,9 @@ def verify(
     tolerance_s: float = TOLERANCE_S,
     now_s: float | None = None,
 ) -> Any:
-    """The payload of a webhook, if one of the secrets has signed it lately. Raises InvalidSignature.
+    """The payload of a webhook, if one of the secrets signed it recently. Raises InvalidSignature.
 
-    `body` must be as it came, before any parsing: a body written anew has other bytes. What it gives may be a repeat:
+    `body` must be the raw body, before any parsing: a re-serialised body has other bytes. The payload may be a repeat:
     remember `event_id`.
     """
     body = body.encode() if isinstance(body, str) else body

@@ -1,7 +1,7 @@
-"""Watches: triggers ready to be held against changes, and for every table an index of them.
+"""Watches: triggers compiled for evaluation, with an index per table.
 
-A trigger without `unmatch` needs no memory: whoever matches is in, so the old row of a change tells whether the key
-was. Only with `unmatch`, where a key stays in between the two conditions, is it remembered who is in.
+A trigger without `unmatch` needs no state: matching keys are members, so the old row of a change shows whether the key
+was one. Only with `unmatch`, where a key stays a member between the two conditions, membership is stored.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Crossing(NamedTuple):
     event_type: EventType
     source_timestamp: int
     key: str
-    #: the new row, or the last one when it was deleted
+    #: the new row, or the last one if it was deleted
     row: Row
 
     @property
     def place(self) -> tuple[int, str, str, str]:
-        """Its place in the order of all crossings. Texts compare by code point."""
+        """Its place in the order of all crossings. Strings compare by code point."""
         trigger = self.watch.trigger
         return self.source_timestamp, self.key, trigger.tenant_id, trigger.name
 
 
 class WholeRow(dict[str, Any]):
-    """A row that has null for what it has not: a column from before the table got it, or from after it lost it."""
+    """A row that returns null for missing columns: added to the table later, or removed from it."""
 
     def __missing__(self, _: str) -> None:
         return None
@@ -62,7 +62,7 @@ class Watch:
         return _true(self._enters, row)
 
     def passed(self, member: bool, new: WholeRow | None) -> EventType | None:
-        """What it is to the trigger that the row of a key is this one now; None: nothing."""
+        """The transition of a trigger when the row of a key becomes this one; None: none."""
         if new is None:
             return "UNMATCH" if member else None
         if self.matches(new):
@@ -109,7 +109,7 @@ class TableWatches:
                 del self._remembering[watch.trigger.tenant_id]
 
     def plain(self, change: Change) -> Iterator[Crossing]:
-        """The crossings of watches that need no memory."""
+        """The crossings of watches without state."""
         if not len(self._plain):
             return
         old, new = whole(change.old, change.tenant_id), whole(change.new, change.tenant_id)
@@ -121,7 +121,7 @@ class TableWatches:
                 yield _crossing(watch, event_type, change)
 
     def remembering(self, change: Change) -> Collection[Watch]:
-        """The watches that may be concerned, if it is known who is in."""
+        """The watches that may be affected, given the members."""
         of_tenant = self._remembering.get(change.tenant_id)
         if not of_tenant:
             return ()
@@ -134,12 +134,12 @@ class TableWatches:
         try:
             return index.candidates(row) if row is not None else ()
         except TypeError:
-            # A value of another type than the column had when a trigger was made: the index cannot order it.
+            # A value of a type that differs from the column's when the trigger was created: the index cannot order it.
             return [watch for watch in self.watches.values() if (watch.leaving is None) == (index is self._plain)]
 
 
 def remembered(watch: Watch, member: bool, change: Change) -> Crossing | None:
-    """The crossing of a watch, given whether the key is in."""
+    """The crossing of a watch, given whether the key is a member."""
     event_type = watch.passed(member, whole(change.new, change.tenant_id))
     return None if event_type is None else _crossing(watch, event_type, change)
 
@@ -155,7 +155,7 @@ def _crossing(watch: Watch, event_type: EventType, change: Change) -> Crossing:
 
 
 def _true(matches: Callable[[Mapping[str, Any]], bool], row: Mapping[str, Any]) -> bool:
-    """Whether a filter is true. Of a value that has another type now than the filter was made for, it is not."""
+    """Whether a filter is true. It is not true of a value whose type has changed since the filter was created."""
     try:
         return matches(row)
     except TypeError:

@@ -1,9 +1,10 @@
-"""Casts: what `spark.casts` is for Spark, for Postgres. The same texts are the same values, exactly, and nothing fails.
+"""Casts for Postgres, the counterpart of `spark.casts`. The same strings give exactly the same values, and nothing
+fails. Postgres parses numbers exactly, but raises for those it cannot represent.
 
-Postgres reads numbers exactly, but raises for what it cannot hold. So a text is checked first, by a pattern of the
-plain common form, or else taken apart. Only the branch of a CASE that is chosen is evaluated, and a subquery in it too.
+So a string is checked first, by a pattern of the common form, or else split into parts. Only the chosen branch of a
+CASE is evaluated, including its subqueries. Arguments are SQL expressions and occur several times in the result:
 
-Arguments are SQL expressions, and stand several times in the result: give names of columns, not computations.
+pass column names, not computations.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from tidelock.columns import ColumnType
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 _WEEK = 7 * _DAY
-#: what sums are made of, as in the fold
+#: the type of summands, as in the fold
 _QUANTITY_DIGITS = (19, 9)
 
 _NUMBER = r"\A[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z"
 # sign, whole digits, decimals, sign and digits of the exponent
 _NUMBER_PARTS = r"\A([+-]?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)0*([0-9]*))?\Z"
 _EXPONENT_DIGITS_MAX = 10
-#: from there on the nearest double is infinite; at that, and below, it is zero. Postgres raises for both
+#: beyond the first the nearest double is infinite; at or below the second it is zero. Postgres raises for both
 DOUBLE_END = str(2**1024 - 2**970)
 DOUBLE_ZERO = format(Decimal(5**1075).scaleb(-1075, Context(prec=1100)), "f")
-# More digits than those two numbers have tell nothing of which side a number lies on.
+# Further digits than those of the two numbers do not decide on which side a number lies.
 _DOUBLE_DIGITS = 1100
 
 _YEAR_MONTH = "[0-9]{4}-(?:0[1-9]|1[0-2])"
@@ -37,7 +38,7 @@ _SECONDS = (-9_214_560_000, 9_214_646_399)
 
 
 def typed(type_: ColumnType, text: str) -> str:
-    """The value a text stands for; null where there is none, or none that fits. Instants are bigint nanoseconds."""
+    """The value of a string; null if it has none, or none that fits. Instants are bigint nanoseconds."""
     match type_.name:
         case "string" | "json":
             return text
@@ -57,7 +58,7 @@ def typed(type_: ColumnType, text: str) -> str:
 
 
 def canonical(type_: ColumnType, value: str) -> str:
-    """The one text of a typed value, as keys and groups have it."""
+    """The canonical string of a typed value, as in keys and groups."""
     match type_.name:
         case "string" | "json":
             return value
@@ -73,7 +74,7 @@ def canonical(type_: ColumnType, value: str) -> str:
 
 
 def quantity(type_: ColumnType | None, value: str) -> str:
-    """What a meter aggregates, of a typed value, or of a path's text where there is no type; null where it cannot."""
+    """The quantity of a typed value, or of a path's text without a type; null if there is none."""
     whole, decimals = _QUANTITY_DIGITS
     if type_ is None:
         return _decimal(value, whole, decimals)
@@ -89,7 +90,7 @@ def quantity(type_: ColumnType | None, value: str) -> str:
 
 
 def period_start(period: str, instant: str) -> str:
-    """Start of the UTC hour, day, week (from Monday) or month an instant lies in, all in nanoseconds."""
+    """Start of the UTC hour, day, week (from Monday) or month of an instant, all in nanoseconds."""
     match period:
         case "hour":
             return f"({instant} - {_rest(instant, 3600 * _SECOND)})"
@@ -104,7 +105,7 @@ def period_start(period: str, instant: str) -> str:
 
 
 def json_array(texts: Sequence[str]) -> str:
-    """Texts as a compact JSON array; null stays null in it."""
+    """Strings as a compact JSON array; null stays null in it."""
     members = " || ',' || ".join(f"coalesce(to_json({text})::text, 'null')" for text in texts)
     return f"'[' || {members} || ']'"
 
@@ -130,7 +131,7 @@ def _matches(text: str, pattern: str) -> str:
 
 
 def _whole(text: str, safe_digits: int, limit: int) -> str:
-    """An integer: of the forms that have no more digits than always fit, or of any."""
+    """An integer: in the forms with few enough digits to always fit, or in any form."""
     number = f"(SELECT whole::bigint FROM ({_taken_apart(text, 19, 0, 'whole')}) AS it "
     number += f"WHERE whole BETWEEN -{limit} AND {limit - 1})"
     plain = _matches(text, rf"\A-?[0-9]{{1,{safe_digits}}}\Z")
@@ -147,7 +148,7 @@ def _decimal(text: str, whole: int, decimals: int) -> str:
 
 
 def _taken_apart(text: str, whole: int, decimals: int, name: str) -> str:
-    """The query that reads it: the number is 0.<digits> * 10^point, whatever way it was written."""
+    """The query that parses it: the number is 0.<digits> * 10^point, however it was written."""
     return (
         f"SELECT CASE WHEN digits = '' THEN 0::numeric WHEN length(digits) - point > {decimals} THEN NULL "
         f"WHEN point <= {whole} THEN (sign || '0.' || digits || 'e' || point)::numeric END AS {name} {_placed(text)}"
@@ -182,7 +183,7 @@ def _double(text: str) -> str:
 
 
 def _double_quantity(value: str) -> str:
-    """A double as the decimal it is written as, with the fewest digits that are read back as it, at nine decimals."""
+    """A double as the decimal with the fewest digits that parses back to it, at nine decimals."""
     whole, decimals = _QUANTITY_DIGITS
     # Postgres writes them, but takes no number in the middle of two doubles; of whole ones those may be the shortest.
     # Halved, since a bigint ends before 10^19, and all doubles here are even.
@@ -230,5 +231,5 @@ def _floored(number: str, divisor: int) -> str:
 
 
 def _rest(number: str, divisor: int) -> str:
-    """What is left above the next lower multiple; `%` has the sign of the number."""
+    """The remainder above the next lower multiple; `%` has the sign of the number."""
     return f"(({number} % {divisor} + {divisor}) % {divisor})"

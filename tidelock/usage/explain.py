@@ -1,4 +1,4 @@
-"""Explaining a counter: its definition, its figures and a page of its events, all of one moment."""
+"""Explaining a counter: its definition, its figures and a page of its events, all consistent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Asked:
     customer_ref: str
     #: any instant of the period; None: the latest
     period: int | None = None
-    #: with `of_group`, the group's text, or None for the group of events that have none
+    #: with `of_group`, the group's text, or None for the group of events without one
     group: str | None = None
     of_group: bool = False
     as_of: int | None = None
@@ -67,7 +67,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ExplainLimits:
-    """How much is read for one answer."""
+    """How much is read for one response."""
 
     timeout_ns: int
     bytes_max: int
@@ -78,27 +78,27 @@ class ExplainLimits:
 
 
 class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
-    """A recorded event, and what became of it in the counter."""
+    """A recorded event, and its effect on the counter."""
 
-    #: what became of it: counted in time (folded), or late (adjusted); not counted because of what it lacks (error), by
-    #: the meter's filter (filtered), or because it removes a row (deleted)
+    #: its part: counted in time (folded) or late (adjusted); not counted because something is missing (error), by the
+    #: meter's filter (filtered), or because it removes a row (deleted)
     part: str
     #: of one that is adjusted: it came too late for its counter (late), or after its period was closed (closed)
     adjusted_reason: str | None
     #: what the meter took for its quantity; null where it took none
     counted: str | None
-    #: the counter's total after it, and by how much it changed that; null where it is not counted
+    #: the counter's total after it, and the change; null if it is not counted
     total: str | None
     change: str | None
-    #: its group, of a meter that has groups
+    #: its group, if the meter has groups
     group: str | None
-    #: of an error: what the event lacks
+    #: of an error: what is missing
     code: str | None
     message: str | None
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """What some events of a counter come to."""
+    """Summary of some events of a counter."""
 
     count: int
     sum: str
@@ -110,14 +110,14 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Errors(msgspec.Struct, frozen=True):
-    """Events that could not be counted, by what they lack."""
+    """Events that could not be counted, by reason."""
 
     count: int
     codes: dict[str, int]
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a counter is what it is: what was folded, what came too late, what was not counted, and the events."""
+    """Why a counter is what it is: folded, late and uncounted events."""
 
     metric: str
     tenant_id: str
@@ -143,25 +143,25 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     #: of what is counted
     first_sequence: int | None
     last_sequence: int | None
-    #: counted in time, as `value` has it
+    #: counted in time: included in `value`
     folded: Part
-    #: counted too, but late: only `total` has it
+    #: counted late: included in `total` only
     adjusted: Part
     errors: Errors
-    #: left out by the meter's filter
+    #: excluded by the meter's filter
     filtered: int
     #: events that remove a row are not counted
     deleted: int
     #: recorded after `through_sequence`
     pending: int
-    #: whether the fold's counter has the same numbers; null where they were asked for as of a sequence
+    #: whether the fold's counter has the same numbers; null as of a sequence
     agrees: bool | None
     items: list[ExplainedEvent]
     next: str | None
 
 
 class Explaining:
-    """Explains counters by one connection."""
+    """Explains counters over one connection."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], catalog: CatalogReader, limits: ExplainLimits) -> None:
         self._connection = connection
@@ -169,9 +169,9 @@ class Explaining:
         self._limits = limits
 
     async def explain(self, asked: Asked, *, limit: int, after: int = 0) -> tuple[Explanation, bool]:
-        """With a page of events, those after a sequence, and whether there are more of them; `next` is the caller's.
+        """With a page of events after a sequence, and whether there are more; the caller sets `next`.
 
-        Raises NotFound for a metric that nothing defines, and for a customer who has no event of its stream."""
+        Raises NotFound for an undefined metric, and for a customer without events of its stream."""
         async with moment(self._connection, self._limits.timeout_ns) as now:
             definitions = (await self._catalog.read(self._connection)).definitions
             meter = meter_of(definitions, asked.metric)
@@ -191,7 +191,7 @@ class Explaining:
     async def _page(
         self, now: Moment, counted: Counted, condition: str, *, limit: int, after: int
     ) -> Page[ExplainedEvent]:
-        """First which events, by all that is said of them; then the events themselves, as far as a page may go."""
+        """First the parts of the events; then the events themselves, up to the page limit."""
         query = page_sql(counted, condition, after=after, limit=limit + 1)
         told = await (await now.execute(query.encode())).fetchall()
         more = len(told) > limit
@@ -207,12 +207,12 @@ class Explaining:
 
 
 def parse_period(text: str) -> int:
-    """An instant of a period, mostly its start; a bare date is its midnight. Raises ValueError."""
+    """An instant of a period, usually its start; a bare date means its midnight. Raises ValueError."""
     return parse_instant(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
 
 
 async def _of_period(now: Moment, every: Counted, asked: Asked) -> Counted:
-    """The events of the period that was asked for, or of the latest one."""
+    """The events of the requested period, or of the latest one."""
     instant = asked.period
     for any_event in (False, True):
         if instant is None and (found := await _found(now, latest_sql(every, any_event=any_event))):
@@ -353,7 +353,7 @@ def reason_of(
 
 
 def asides_of(errors: Errors, filtered: int, deleted: int, pending: int) -> Iterator[str]:
-    """What it is not made of."""
+    """What is not counted."""
     if errors.count:
         codes = ", ".join(f"{count:,} {code}" for code, count in errors.codes.items())
         yield f"{_were(errors.count)} not counted because something is missing or does not fit: {codes}."

@@ -1,7 +1,7 @@
-"""Figures of a counter, as SQL for Postgres: what became of each event, and what they come to.
+"""Figures of a counter, as SQL for Postgres: the part of each event, and their sums.
 
-Each event of a slice is a part: counted in time, late, an error, filtered or a removal, decided as the fold decides it.
-The fold's rules are applied to the ledger again, so that an answer needs no row of the fold's tables, and holds for any
+Each event of a slice has a part: counted in time, late, an error, filtered or a removal, decided as in the fold. The
+fold's rules are applied to the ledger again, so that an answer needs no row of the fold's tables and works for any
 sequence. Steps are nested subqueries that end with OFFSET 0: each expression is computed once, and rows flow through.
 The figures sum the parts, all together or event by event.
 """
@@ -19,7 +19,7 @@ from tidelock.usage import casts
 from tidelock.usage.casts import average
 from tidelock.where.sql import POSTGRES, where_sql
 
-#: why an event is an error here; one without a customer is in no customer's slice
+#: why an event is an error here; an event without a customer is in no slice
 CODES = ("invalid_column", "invalid_event_time", "missing_quantity")
 
 #: the figures of one part, in their order
@@ -33,10 +33,10 @@ _LAST = "ARRAY[occurred_at, ingress_sequence, quantity]::numeric[]"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The events that one customer's counters of a meter are made of, or would be."""
+    """The events of one customer that are candidates for a meter's counters."""
 
     meter: Meter
-    #: as it was declared, or by its name only
+    #: as declared, or only its name
     stream: Stream
     tenant_id: str
     customer_ref: str
@@ -45,7 +45,7 @@ class Counted:
     until: int | None = None
     #: last sequence
     through: int = 0
-    #: where they are
+    #: the table to read
     events: str = "events"
     #: sequences of closes, and where open periods begin from then on, both rising
     closes: tuple[tuple[int, int], ...] = ()
@@ -70,10 +70,10 @@ class Counted:
         yield f"ingress_sequence {'>' if beyond else '<='} {self.through}"
 
     def judged_sql(self, *, order: str = "") -> str:
-        """One row per event: `aside` is why it is not counted, null where it is; code and message tell of errors."""
+        """One row per event: `aside` is why it is not counted, null if it is; code and message describe errors."""
         meter = self.meter
         streams = {self.stream.name: self.stream}
-        # When an event happened decides windows; a meter only knows when it occurred.
+        # Event time decides windows; a meter only uses occurred_at.
         slots = replace(slots_of(Definitions(streams, {meter.name: meter})), timed={})
         reading = Reading(self.stream, slots, POSTGRES, casts)
         decoded = ", ".join(["*", *reading.decoded()])
@@ -106,11 +106,11 @@ class Counted:
     def decided_sql(self) -> str:
         """The same with `part` and the start of the period. A late event never raises the maximum, as in the fold.
 
-        Instants and lateness are subtracted as numerics: bigint ends near the last of them.
+        Instants and lateness are subtracted as numerics: bigint could overflow.
         """
         start, apart = casts.period_start(self.meter.period, "occurred_at"), "PARTITION BY period_start"
         if self.since is not None and self.until == period_end(self.meter.period, self.since):
-            # One period needs no second sort for what is in sequence order already.
+            # One period needs no second sort, because it is already in sequence order.
             start, apart = f"{self.since}::bigint", ""
         return f"""
             SELECT *, coalesce(aside, CASE WHEN reason IS NULL THEN 'folded' ELSE 'adjusted' END) AS part
@@ -163,7 +163,7 @@ class Counted:
         return f""" || CASE objection WHEN {told} THEN '; it is "' || {cut} || {more} || '"' ELSE '' END"""
 
     def _code_sql(self) -> str:
-        """A column that has the event's time is objected to as that, as in the fold's error rows."""
+        """The error of a column with the event's time is about the time, as in the fold's error rows."""
         columns = "'invalid_column'"
         if (declared := self.stream.eventtime) is not None:
             columns = (
@@ -173,17 +173,19 @@ class Counted:
 
 
 def group_condition(group: str | None, *, chosen: bool) -> str:
-    """Which events are asked for: all of the counter, or those of one group, which may be that of none."""
+    """Which events are requested: all of the counter, or those of one group, which may be the one without a value."""
     if not chosen:
         return "TRUE"
     if group is not None:
         return f"group_key = {sql_text(group)}"
-    # What does not fit its columns is in no group.
+    # Events that do not fit their columns are in no group.
     return "group_key IS NULL AND (code IS NULL OR code = 'missing_quantity')"
 
 
 def usage_sql(counted: Counted, *, grouped: bool, limit: int) -> str:
-    """Start, group, value, adjustment, total, watermark of every counter there is, as texts where they are numbers."""
+    """Start, group, value, adjustment, total, watermark of every counter there is, as texts the table to
+    read numbers.
+    """
     group = "group_key" if grouped else "NULL::text"
     return f"""
         SELECT period_start, group_key, {_texts(counted)}, folded_watermark
@@ -195,7 +197,7 @@ def usage_sql(counted: Counted, *, grouped: bool, limit: int) -> str:
 
 
 def summary_sql(counted: Counted, condition: str) -> str:
-    """One row: value, adjustment, total; figures of what was folded and of what was adjusted; how many are aside."""
+    """One row: value, adjustment, total; figures of folded and of adjusted events; the number not counted."""
     parts = ", ".join(
         f"{_text(f'{part}_{name}')}" if name in ("sum", "max", "min", "last") else f"{part}_{name}"
         for part in ("folded", "adjusted")
@@ -240,7 +242,7 @@ def page_sql(counted: Counted, condition: str, *, after: int, limit: int) -> str
 
 
 def latest_sql(counted: Counted, *, any_event: bool) -> str:
-    """When the latest event occurred that is counted, or that there is. Read from the end of the index."""
+    """When the latest counted event, or any event, occurred. Read from the end of the index."""
     if any_event:
         return f"SELECT occurred_at FROM events WHERE {counted.slice_sql()} ORDER BY occurred_at DESC LIMIT 1"
     judged = counted.judged_sql(order="ORDER BY occurred_at DESC")
@@ -248,7 +250,7 @@ def latest_sql(counted: Counted, *, any_event: bool) -> str:
 
 
 def pending_sql(counted: Counted) -> str:
-    """How many events there are that are not counted yet."""
+    """The number of events not counted yet."""
     return f"SELECT count(*) FROM events WHERE {counted.slice_sql(beyond=True)}"
 
 

@@ -1,7 +1,7 @@
-"""Usage: what a customer used by a meter, period by period, and through which event of the ledger that is complete.
+"""Usage: what a customer used by a meter, by period, and through which event of the ledger it is complete.
 
-Everything of an answer is read at one moment of the database. What a table was when the fold had come to a sequence is
-read from the ledger.
+Everything in an answer is read from one snapshot of the database. Past states, as of a sequence, are computed from the
+ledger.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ _SELECT = sql.SQL(
 
 QUERIES = load("tidelock.usage", "sql/usage.sql")
 
-# Compiling these long expressions takes longer than most slices; doubles are written with their shortest digits.
+# Compiling these long expressions takes longer than reading most slices; doubles are printed with their shortest
+# digits.
 _SESSION = "SET LOCAL jit = off; SET LOCAL extra_float_digits = 1"
 
 
 class UsageItem(msgspec.Struct, frozen=True, rename="camel"):
-    """What was used in a period: `total` is `value` and what came too late for it, the `adjustment`."""
+    """Usage of a period: `total` is `value` plus late events, the `adjustment`."""
 
     period_start: str
     period_end: str
@@ -54,7 +55,7 @@ class UsageItem(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Usage(msgspec.Struct, frozen=True, rename="camel"):
-    """What a customer used by a meter. Complete through a sequence of the ledger; 0 before the fold's first run."""
+    """Usage of a customer by a meter. Complete through a sequence of the ledger; 0 before the fold's first run."""
 
     metric: str
     customer_ref: str
@@ -66,17 +67,17 @@ class Usage(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Whose usage of what, and when: periods that overlap the half-open range."""
+    """The requested usage: periods that overlap the half-open range."""
 
     tenant_id: str
     metric: str
     customer_ref: str
     since: int | None = None
     until: int | None = None
-    #: length of a period, where the caller insists on one
+    #: length of a period, if the caller requires one
     window: str | None = None
     grouped: bool = False
-    #: as it was when the fold had come to this sequence
+    #: as of this sequence
     as_of: int | None = None
 
 
@@ -88,7 +89,7 @@ async def read_usage(
     items_max: int,
     timeout_ns: int,
 ) -> Usage:
-    """Definition, rows and frontier of one moment. Raises NotFound for a metric that nothing defines."""
+    """Definition, rows and frontier of one snapshot. Raises NotFound for an undefined metric."""
     async with moment(connection, timeout_ns) as now:
         definitions = (await catalog.read(connection)).definitions
         meter = check_wanted(definitions, wanted)
@@ -107,7 +108,7 @@ async def read_usage(
 
 
 def meter_of(definitions: Definitions, metric: str) -> Meter:
-    """Raises NotFound for a metric that nothing defines."""
+    """Raises NotFound for an undefined metric."""
     meter = definitions.meters.get(metric)
     if meter is None:
         known = ", ".join(definitions.meters)
@@ -127,7 +128,7 @@ def check_wanted(definitions: Definitions, wanted: Wanted) -> Meter:
 
 
 def usage_select(meter: Meter, wanted: Wanted, *, limit: int, where: Expression = TRUE) -> sql.Composed:
-    """Start, group, value, adjustment, total and watermark of the counters that the fold keeps."""
+    """Start, group, value, adjustment, total and watermark of the fold's counters."""
     since = None if wanted.since is None else period_start(meter.period, wanted.since)
     selection = RowSelection(
         COUNTER_GROUPS if wanted.grouped else COUNTERS,
@@ -141,7 +142,7 @@ def usage_select(meter: Meter, wanted: Wanted, *, limit: int, where: Expression 
 
 
 def _counted(every: Counted, wanted: Wanted) -> Counted:
-    """The events of the periods that overlap what is wanted."""
+    """The events of the periods that overlap the request."""
     period = every.meter.period
     since = None if wanted.since is None else period_start(period, wanted.since)
     until = None if wanted.until is None else period_end(period, period_start(period, wanted.until - 1))
@@ -183,19 +184,19 @@ async def read_closes(
 
 
 class Moment:
-    """One moment of the database, and how long it may be looked at."""
+    """A snapshot of the database, and how long it may be read."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], timeout_ns: int) -> None:
         self._connection = connection
         self._ends = time.monotonic_ns() + timeout_ns
 
     async def execute(self, query: sql.Composed | bytes) -> psycopg.AsyncCursor[Any]:
-        """Raises QueryCanceled when no time is left."""
+        """Raises QueryCanceled if no time is left."""
         await self.hurry()
         return await self._connection.execute(query, binary=True)
 
     async def hurry(self) -> None:
-        """Let the next statement take no longer than what is left for all of them. Raises QueryCanceled."""
+        """Limit the next statement to the remaining time. Raises QueryCanceled."""
         left_ms = (self._ends - time.monotonic_ns()) // 10**6
         if left_ms <= 0:
             raise psycopg.errors.QueryCanceled
@@ -204,7 +205,7 @@ class Moment:
 
 @asynccontextmanager
 async def moment(connection: psycopg.AsyncConnection[Any], timeout_ns: int) -> AsyncIterator[Moment]:
-    """Every query inside sees the same database. Raises RequestError if they take longer than that, together."""
+    """Every query inside sees the same snapshot. Raises RequestError if they take longer than that, together."""
     try:
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

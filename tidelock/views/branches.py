@@ -1,4 +1,6 @@
-"""Branches of a filter: conjunctions of what can be looked up, one of which is true wherever the filter is."""
+"""Branches of a filter: conjunctions of conditions that can be looked up; where the filter is true, so is
+one of them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from typing import Any
 from tidelock.where import All, Bound, Either, Expression, IsNull, OneOf
 from tidelock.where.operands import Operand
 
-#: branches of one filter; alternatives that would make more are not looked at
+#: branches of one filter; alternatives that would exceed this are ignored
 BRANCHES_MAX = 256
-#: combinations of values that a branch lies at, unless one column alone has more
+#: combinations of values of a branch, unless one column alone has more
 COMBINATIONS_MAX = 1_024
-#: combinations, or conditions, of all branches of a filter: what it may cost to add and to keep
+#: combinations, or conditions, of all branches of a filter: the cost to add and to keep
 PLACES_MAX = 20_000
 
 _Atom = OneOf | Bound | IsNull
@@ -34,7 +36,7 @@ class ColumnRange:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What must hold of a row for a branch to be true of it."""
+    """Conditions on a row without which a branch is not true."""
 
     #: column, in alphabetical order -> the values it may have, None for null
     equal: Mapping[str, frozenset[Operand | None]] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class Branch:
 
 
 def branches_of(expression: Expression) -> list[Branch]:
-    """The branches of a filter; none where it can be true of no row."""
+    """The branches of a filter; none if no row can match."""
     found = _branches(_conjunctions(expression))
     if sum(branch.places for branch in found) > PLACES_MAX:
         parts = expression.parts if isinstance(expression, All) else ()
@@ -72,7 +74,7 @@ def _conjunctions(expression: Expression) -> list[tuple[_Atom, ...]]:
 
 
 def _distributed(alternatives: Iterable[list[tuple[_Atom, ...]]]) -> list[tuple[_Atom, ...]]:
-    """Every choice of one conjunction of each; those alternatives that would make too many are left out."""
+    """Every choice of one conjunction of each; alternatives that would make too many are ignored."""
     taken: list[list[tuple[_Atom, ...]]] = []
     choices, length = 1, 0
     for each in sorted(alternatives, key=len):
@@ -100,7 +102,7 @@ def _branch(atoms: Iterable[_Atom]) -> Branch | None:
         return None
     equal = _few(equal)
     ranges = [_range(column, found) for column, found in bounds.items() if column not in equal]
-    # Between two bounds lies less than beyond one, mostly.
+    # Two bounds usually select less than one.
     ranges.sort(key=lambda found: (found.low is None) + (found.high is None))
     return Branch(equal, ranges[0] if ranges else None)
 
@@ -127,5 +129,5 @@ def _range(column: str, bounds: Sequence[Bound]) -> ColumnRange:
 
 
 def _any(operand: Operand) -> Any:
-    """Operands of one column can be ordered, which their types do not tell."""
+    """Operands of one column can be ordered, which their types do not express."""
     return operand

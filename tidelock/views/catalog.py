@@ -1,4 +1,4 @@
-"""The catalog as readers see it: which tables there are and which definitions made them, as the fold last wrote."""
+"""The catalog as readers see it: the tables and their definitions, as last written by the fold."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _OF_METERS = {table.name for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS)}
 class TableCatalog:
     """Tables and definitions of one version."""
 
-    #: None: the fold has never run, so that tables of streams are not there yet
+    #: None: the fold has never run, so tables of streams do not exist yet
     version: int | None
     definitions: Definitions
     tables: Mapping[str, Table]
 
     def table(self, name: str) -> Table:
-        """Raises NotFound, also for what is the fold's own."""
+        """Raises NotFound, also for internal tables."""
         readable = {known: table for known, table in self.tables.items() if not table.internal}
         if name not in readable:
             raise NotFound(f"there is no table {shown(name)}; available: {', '.join(readable)}")
         return readable[name]
 
     def recorded(self, table: Table) -> Expression:
-        """Which rows of a table have their changes recorded (`live`); of others nobody would be told."""
+        """Which rows of a table have their changes recorded (`live`)."""
         streams, windows = self.definitions.streams.values(), self.definitions.windows
         silent = {name for stream in streams if not stream.live for name in stream.tables}
         if table.internal or table.name in silent or (table.name in windows and not windows[table.name].live):
@@ -51,7 +51,9 @@ class TableCatalog:
 
 
 class CatalogReader:
-    """The current catalog, read again when its version has changed. Before the fold's first run: what is declared."""
+    """The current catalog, read again when its version has changed. Before the fold's first run: the declared
+    definitions.
+    """
 
     def __init__(self, declared: Definitions) -> None:
         self._declared = TableCatalog(None, declared, tables_of(declared))
@@ -66,14 +68,14 @@ class CatalogReader:
             row = await (await connection.execute(QUERIES["read_definitions"])).fetchone()
             assert row is not None, "the row is changed, never removed"
             version, definitions, tables = row
-            # Whatever types plugins have brought: they were checked when the fold took them.
+            # Any type: those of plugins were checked when the fold accepted the definitions.
             parsed = parse_definitions(definitions, eventtime_types=None)
             self._known = TableCatalog(version, parsed, read_tables(tables))
         return self._known
 
 
 def silent_tables(catalog: TableCatalog) -> frozenset[str]:
-    """Tables whose changes are not recorded (`live = false`), so that there is nothing to subscribe to."""
+    """Tables whose changes are not recorded (`live = false`), which cannot be subscribed to."""
     found = {name for name, table in catalog.tables.items() if catalog.recorded(table) == FALSE}
     meters = catalog.definitions.meters.values()
     if meters and not any(meter.live for meter in meters):

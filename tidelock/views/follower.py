@@ -1,8 +1,8 @@
-"""The follower: reads what the fold did since, once for all views, and tells them.
+"""The follower: reads new changes once for all views and passes them on.
 
-It claims what there is by a look at how far the fold has come, and then reads the changes up to there of the tables
-that are watched at that moment. Who comes while they are read may miss some of them, so everyone who joins a view
-begins beyond `reach`, the end of what was claimed, and has what lies before from a snapshot or from the log.
+It claims the changes up to the fold's current position, and then reads them for the tables that are watched at that
+moment. A subscriber that joins meanwhile may miss some of them, so everyone who joins a view begins beyond `reach`, the
+end of the claim, and gets earlier changes from a snapshot or from the log.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ from tidelock.views.views import TableViews
 if TYPE_CHECKING:
     from tidelock.views.hub import Hub
 
-# A notification may be lost with its connection: look this often in any case.
+# A notification may be lost with its connection, so poll this often anyway.
 _POLL_S = 1.0
-# How long others on the event loop wait for a turn, or at most where theirs take as long.
+# How long others on the event loop wait for a turn, at most if their turns take as long.
 _TURN_S, _TURN_MAX_S = 0.004, 0.02
 
 
 @dataclass(slots=True)
 class _Claim:
-    """Changes that are being read, for the views that were there when they were claimed."""
+    """Changes being read for the views that existed when they were claimed."""
 
-    #: source timestamp that they come after
+    #: source timestamp after which they come
     after: int
     end: Frontier
     #: by table
     watched: Mapping[str, tuple[TableViews, Prefilter]]
-    #: which come next; None: all were told
+    #: the next ones; None: all were passed on
     cursor: LogCursor | None
 
 
 class Follower:
-    """Follows while somebody wants it to; reads nothing and holds no connection otherwise."""
+    """Follows while wanted; otherwise reads nothing and holds no connection."""
 
     def __init__(self, database: Database, hub: Hub) -> None:
-        """The hub has the views that are told, and hears what the follower learns beside changes."""
+        """The hub has the views, and is told of everything besides changes."""
         self._readers = Readers(database, size_max=1, name="tidelock follower")
         self._hub = hub
         self._prefilters: WeakKeyDictionary[TableViews, tuple[int, Prefilter]] = WeakKeyDictionary()
         self._wanting = 0
-        #: everything through here was told; None: nobody wants to know
+        #: everything through here was passed on; None: not wanted
         self._position: Frontier | None = None
         self._claim: _Claim | None = None
-        #: of the definitions; below 0 while it is not known
+        #: of the definitions; below 0 while unknown
         self._version: int | None = -1
         self._moved = asyncio.Event()
         wanted = lambda: self._wanting > 0  # noqa: E731
         self._following = AsyncReaderLoop(
             self._turn, what="live changes", poll_s=_POLL_S, wanted=wanted, rest=self._left, failed=self._failed
         )
-        # Beside it, and not needed: whatever goes wrong there, the poll makes good.
+        # Optional: if it fails, the poll makes up for it.
         self._listening = AsyncReaderLoop(
             nothing, what="announcements of changes", database=database, name="tidelock follower",
             channels=[FOLD_CHANNEL], opened=self._heard_again, heard=self._heard, poll_s=_POLL_S, wanted=wanted,
@@ -103,14 +103,14 @@ class Follower:
 
     @property
     def position(self) -> Frontier | None:
-        """Up to where everything was told; None while nobody wants to know."""
+        """Up to where everything was passed on; None while not wanted."""
         return self._position
 
     @property
     def reach(self) -> Frontier | None:
-        """Up to where changes were told or are being read: who joins a view is told what comes later.
+        """Up to where changes were passed on or are being read: a subscriber that joins a view gets later ones.
 
-        None, when nobody wanted it until now, before the first look.
+        None before the first read.
         """
         return self._position if self._claim is None else self._claim.end
 
@@ -125,7 +125,7 @@ class Follower:
         return IDLE
 
     async def _left(self) -> None:
-        """Nobody wants it any more."""
+        """It is no longer wanted."""
         self._position = self._claim = None
         await self._readers.rest()
         await self._hub.left()
@@ -135,7 +135,7 @@ class Follower:
             self._give_up(error)
 
     async def _heard_again(self, _: psycopg.AsyncConnection[Any]) -> None:
-        # What happened before it listened was not heard.
+        # Changes before it listened were missed.
         self._following.wake()
 
     def _heard(self, _: psycopg.Notify) -> bool:
@@ -143,7 +143,7 @@ class Follower:
         return False
 
     async def _advance(self) -> None:
-        """Tell everything that the fold has done."""
+        """Pass on everything that the fold has done."""
         while self._wanting:
             if self._claim is None:
                 seen = await self._readers.run(read_state)
@@ -157,7 +157,7 @@ class Follower:
             self._position, self._claim = self._claim.end, None
 
     def _claims(self, end: Frontier) -> bool:
-        """Whether there is something to read up to there. From now on who joins a view begins beyond it."""
+        """Whether there is something to read up to there. From now on subscribers that join a view begin beyond it."""
         if self._position is None:
             self._position = end
         elif end.sequence > self._position.sequence:
@@ -173,7 +173,7 @@ class Follower:
         return self._claim is not None
 
     async def _work_off(self, claim: _Claim) -> None:
-        """Read and tell a page after another. After an outage it goes on with the page that it was at."""
+        """Read and pass on page after page. After an outage it continues with the same page."""
         try:
             while claim.cursor is not None and self._wanting:
                 page = await self._readers.run(partial(_read, claim=claim))
@@ -185,7 +185,7 @@ class Follower:
             self._hub.missed(claim.end.source_timestamp, error)
 
     async def _tell(self, source: TableViews, changes: pa.Table) -> None:
-        """Let a source apply changes, with pauses in which others have their turn."""
+        """Let a source apply changes, with pauses in which others get a turn."""
         turn_ends = time.perf_counter() + _TURN_S
         for batch in slices(changes):
             for change in changes_of(source.table.name, batch):
@@ -201,28 +201,28 @@ class Follower:
         return prefilter
 
     def _give_up(self, error: Exception) -> None:
-        """After a defect of ours: begin anew, and let nobody believe to have everything."""
+        """After a bug of ours: start over, and let no subscriber believe it has everything."""
         self._position = self._claim = None
         self._hub.missed(2**63 - 1, Closed(f"the server failed: {type(error).__name__}; see its log"))
 
 
 def _read(connection: Connection, claim: _Claim) -> LogPage:
-    """The next changes of a claim, those that may concern a view."""
+    """The next changes of a claim that may concern a view."""
     assert claim.cursor is not None
 
     def seen(name: str, changes: pa.Table) -> pa.Table | None:
         source, prefilter = claim.watched[name]
-        # Of another shape they are from before a swap, and those who look at the new one have begun behind it.
+        # Changes of another shape are from before a swap, and subscribers of the new table began after it.
         return prefilter.apply(changes).combine_chunks() if fits(changes, source.table) else None
 
     return read_page(connection, claim.watched, claim.cursor, after=claim.after, through=claim.end.sequence, seen=seen)
 
 
 async def _others_turn() -> float:
-    """Let others have their turn. Gives when the next turn of ours ends.
+    """Let others have a turn; returns when our next turn ends. It is as long as theirs was:
 
-    It is as long as theirs was: with a thousand subscribers each change keeps them busy for longer than it takes here,
-    and several changes at a time are sent for little more than the cost of one.
+    with a thousand subscribers each change keeps them busy for longer than it takes here, and several changes at a time
+    are sent at little more than the cost of one.
     """
     before = time.perf_counter()
     await asyncio.sleep(0)

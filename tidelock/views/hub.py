@@ -1,4 +1,4 @@
-"""The hub: where subscriptions are had. It knows who is there, and which tables they look at."""
+"""The hub: creates subscriptions, and knows which exist and which tables they watch."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from tidelock.where.expressions import all_of
 
 @dataclass(frozen=True, slots=True)
 class HubState:
-    """How the hub does, for the metrics."""
+    """State of the hub, for the metrics."""
 
     #: distinct filters, over all tables
     views: int
-    #: subscriptions that follow changes; one that still gets its snapshot may not be among them
+    #: subscriptions that follow changes; one still reading its snapshot may not be included
     view_subscribers: int
     subscriptions: int
-    #: rows that wait to be taken, over all subscriptions
+    #: queued rows, over all subscriptions
     queue_depth: int
     filter_evaluations: int
     filter_cache_hits: int
-    #: source timestamp through which views were told everything; None while nobody subscribes
+    #: source timestamp through which views are up to date; None without subscribers
     through: int | None
 
 
 class Hub:
-    """Follows the tables' changes while somebody subscribes; reads nothing and holds no connection otherwise."""
+    """Follows the tables' changes while there are subscribers; otherwise reads nothing and holds no connection."""
 
     def __init__(self, database: Database, connections: Connections, settings: Settings) -> None:
-        """`connections` are those for short questions."""
+        """`connections` are those for short queries."""
         self.sources: dict[str, TableViews] = {}
         self._connections = connections
         self._catalogs = CatalogReader(settings.definitions)
         self._catalog: TableCatalog | None = None
         self._counters = FilterCounters()
         self._subscriptions: set[Subscription] = set()
-        #: how many there are by source
+        #: their number by source
         self._users: Counter[TableViews] = Counter()
         #: which rows have their changes recorded, by table
         self._recorded: dict[str, Expression] = {}
@@ -93,9 +93,9 @@ class Hub:
         )
 
     async def catalog(self) -> TableCatalog:
-        """Tables and definitions as they are now; another `version` when they have changed. Raises Unreachable."""
+        """The current tables and definitions; `version` differs when they have changed. Raises Unreachable."""
         catalog = await self._connections.ask(self._catalogs.read)
-        # Of two looks at the same time the later one may have been answered first.
+        # Of two concurrent reads the later one may have been answered first.
         if self._catalog is None or _newer(catalog, self._catalog):
             self._catalog = catalog
             self._end_changed(catalog)
@@ -104,11 +104,11 @@ class Hub:
     async def subscribe(
         self, table: Table, expression: Expression = TRUE, tenant_id: str | None = None, after: int | None = None
     ) -> Subscription:
-        """Rows of a table that a filter is true for, of one tenant or of all, and their changes.
+        """Rows of a table that match a filter, of one tenant or of all, and their changes.
 
-        First the rows of now; with `after`, instead, every change with that source timestamp or a later one. The table
-        is one of `catalog()`. Raises DefinitionChanged when it no longer is, NotFound where no changes are recorded,
-        Unreachable. Everything else is raised by `take`.
+        First the current rows; with `after`, instead, every change at or after that source timestamp. The table is one
+        of `catalog()`. Raises DefinitionChanged if it no longer is, NotFound if no changes are recorded, Unreachable.
+        Everything else is raised by `take`.
         """
         catalog = self._catalog
         if catalog is None or not _same(catalog.tables.get(table.name), table):
@@ -135,12 +135,12 @@ class Hub:
         await self.catalog()
 
     def missed(self, through: int, error: TidelockError) -> None:
-        """The follower could not tell changes."""
+        """The follower could not pass on changes."""
         for subscription in tuple(self._subscriptions):
             subscription.missed(through, error)
 
     async def left(self) -> None:
-        """The follower saw that nobody is there any more."""
+        """The follower found no subscribers left."""
         await self._readers.rest()
 
     async def _check(self, version: int | None) -> None:
@@ -152,7 +152,7 @@ class Hub:
                 await asyncio.sleep(PAUSE_S)
 
     def _end_changed(self, catalog: TableCatalog) -> None:
-        """End those whose table is not what it was, or would not tell them what it did."""
+        """End those whose table has changed, or no longer records the changes they need."""
         for name, source in tuple(self.sources.items()):
             if (
                 not _same(catalog.tables.get(name), source.table)
@@ -177,5 +177,5 @@ def _newer(catalog: TableCatalog, than: TableCatalog) -> bool:
 
 
 def _same(known: Table | None, table: Table) -> bool:
-    """Whether rows of the one are rows of the other."""
+    """Whether rows of one table fit the other."""
     return known is not None and dict(known.columns) == dict(table.columns) and known.key == table.key

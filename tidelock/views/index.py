@@ -1,11 +1,11 @@
-"""The predicate index: which views a row may be seen through, without asking each of them.
+"""The predicate index: finds the views that a row may match, without evaluating each of them.
 
-A filter is taken apart into branches, conjunctions of which one must be true wherever it is true. A branch lies in two
-steps: by the values its columns must be equal to (`_eq`, `_in`, `_is_null`), all of them together, and among those with
-the same values by the range of one more column. What has neither is a candidate for every row. So the cost of a row
-is one look-up for every set of columns that filters compare, and what is found.
+A filter is split into branches, conjunctions of which one must be true wherever the filter is true. A branch is indexed
+in two steps: by the values its columns must be equal to (`_eq`, `_in`, `_is_null`), all together, and among those with
+the same values by the range of one more column. A branch with neither is a candidate for every row. So the cost of a
+row is one lookup for every set of columns that filters compare, plus the candidates.
 
-Whatever cannot be used of a filter is left out, which makes candidates more, never fewer.
+Parts of a filter that cannot be used are ignored, which gives more candidates, never fewer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelock.where import Expression
 
 V = TypeVar("V", bound=Hashable)
 
-#: so few need no tree: they are found by every value
+#: this few need no tree: they match every value
 _WAITING_MAX = 8
 
 
@@ -32,7 +32,7 @@ class PredicateIndex(Generic[V]):
         #: by the columns that must be equal to something, in alphabetical order
         self._shapes: dict[tuple[str, ...], _Shape[V]] = {}
         self._branches: dict[V, list[Branch]] = {}
-        #: views of several branches, which a row may find several times
+        #: views with several branches, which a row may find several times
         self._forked: set[V] = set()
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class PredicateIndex(Generic[V]):
         self._forked.discard(view)
         for branch in self._branches.pop(view):
             columns = tuple(branch.equal)
-            # Another of its branches may have been the last there.
+            # Another of its branches may already have been removed as the last one there.
             if (shape := self._shapes.get(columns)) is not None:
                 shape.remove(view, branch)
                 if not shape.leaves:
@@ -81,9 +81,9 @@ class _Leaf(Generic[V]):
     __slots__ = ("ranges", "views")
 
     def __init__(self) -> None:
-        #: those of which no more is known
+        #: those without further conditions
         self.views: dict[V, None] = {}
-        #: the others, by the column whose range is known
+        #: the others, by the column of their range
         self.ranges: dict[str, IntervalIndex[V]] = {}
 
     def add(self, view: V, range_: ColumnRange | None) -> None:
@@ -111,7 +111,7 @@ class _Shape(Generic[V]):
     __slots__ = ("leaves", "values")
 
     def __init__(self, columns: tuple[str, ...]) -> None:
-        #: what a row has in these columns
+        #: the values of a row in these columns
         self.values: Callable[[Mapping[str, Any]], Any] = itemgetter(*columns) if columns else lambda row: ()
         self.leaves: dict[Any, _Leaf[V]] = {}
 
@@ -129,7 +129,7 @@ class _Shape(Generic[V]):
 
 
 def _places(branch: Branch) -> Iterator[Any]:
-    """Every combination of values that the branch lies at, in the form `itemgetter` has them: alone, or a tuple."""
+    """Every combination of values of the branch, in the form of `itemgetter`: a single value, or a tuple."""
     if len(branch.equal) == 1:
         yield from next(iter(branch.equal.values()))
     else:
@@ -137,12 +137,12 @@ def _places(branch: Branch) -> Iterator[Any]:
 
 
 class IntervalIndex(Generic[V]):
-    """Which of many intervals of one column a value lies in, at the cost of a search and of what is found.
+    """Finds which of many intervals of one column contain a value, at the cost of a search plus the results.
 
-    Intervals lie in trees, which are made once and never changed. What is added waits beside them until it is enough
-    for a tree, which takes in those that are not larger than itself: so thousands that come one by one are sorted a few
-    times each, not at every look. What is removed is left out of what is found until half of all is gone. What one
-    owner has is added together, and removed together.
+    Intervals are in trees, which are built once and never changed. Added intervals wait until there are enough for a
+    tree, which absorbs trees that are not larger: so thousands added one by one are sorted a few times each, not at
+    every lookup. Removed ones are filtered out of the results until half of all are gone. The intervals of one owner
+    are added together and removed together.
     """
 
     __slots__ = ("_gone", "_owned", "_trees", "_waiting")
@@ -177,7 +177,9 @@ class IntervalIndex(Generic[V]):
             self._plant(list(self._owned))
 
     def collect(self, value: Any, found: list[V]) -> None:
-        """Add the owners of the ranges that a value lies in, and a few more; twice who has two such ranges."""
+        """Add the owners of the ranges that contain a value, and a few more; an owner of two such ranges is added
+        twice.
+        """
         if value is None:
             return
         if len(self._waiting) > _WAITING_MAX:
@@ -190,7 +192,7 @@ class IntervalIndex(Generic[V]):
             found += [owner for owner in in_trees if owner not in self._gone]
 
     def _settle(self) -> None:
-        """Give those that wait a tree, with all the trees that are not larger."""
+        """Build a tree of the waiting ones, and of all trees that are not larger."""
         owners = list(self._waiting)
         kept = self._trees
         while kept and len(kept[-1].owners) <= len(owners):
@@ -201,15 +203,16 @@ class IntervalIndex(Generic[V]):
         kept.append(_Tree(alive, self._owned))
 
     def _plant(self, owners: Sequence[V]) -> None:
-        """One tree of all."""
+        """Merge all into one tree."""
         self._waiting, self._gone = {}, set()
         self._trees = [_Tree(owners, self._owned)] if owners else []
 
 
 class _Tree(Generic[V]):
-    """A segment tree over the places there are: on each threshold, before it, and behind the last.
+    """A segment tree over the possible positions: at each threshold, before it, and after the last.
 
-    An interval lies at the few nodes that make it up, and a value finds those on the way from its place to the root.
+    An interval is stored at the few nodes that cover it, and a value finds them on the path from its position to the
+    root.
     """
 
     __slots__ = ("_above", "_nodes", "_places", "_thresholds", "owners")
@@ -255,7 +258,7 @@ class _Tree(Generic[V]):
             self._nodes[node] = [owner]
 
     def _ways(self) -> list[int]:
-        """The next node above each at which something lies; 0 for none."""
+        """The next non-empty node above each; 0 for none."""
         above = [0] * len(self._nodes)
         for node in range(2, len(self._nodes)):
             parent = node >> 1

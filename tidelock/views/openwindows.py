@@ -1,7 +1,7 @@
-"""Open windows: what is gathered of windows that are not closed yet, as rows of the window's own table.
+"""Open windows: the current state of windows that are not closed yet, as rows of the window's own table.
 
-Their states are finished as they would be if the window closed now, by the kernel's own code. Such a row is no fact:
-the next event may change it, and nothing is told of it to subscribers.
+Their states are finished as they would be if the window closed now, by the kernel's own code. Such a row is not a fact:
+the next event may change it, and subscribers do not get it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelock.views.catalog import TableCatalog
 from tidelock.views.rows import RowSelection, SelectedRows, compared, table_name
 from tidelock.where.evaluation import Matches, compile_where
 
-#: what marks a row of an open window, unless the window has a column of that name
+#: the mark of a row of an open window, unless the window has a column of this name
 OPEN = "open"
 # A row's state may be large: exact counts of distinct values keep them all.
 _ROWS_AT_ONCE = 64

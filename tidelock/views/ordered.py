@@ -1,6 +1,6 @@
-"""Ordered output as it was given out: the rows of each collection in order of their time, then its watermark.
+"""Ordered output as it was released: the rows of each collection in order of their time, then its watermark.
 
-Read from the changes while they are kept. What is older is still in the table, but without its watermarks.
+Read from the changes while they are retained. Older rows are still in the table, but without their watermarks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OrderedTail:
         self._kept = kept
 
     def read(self, connection: Connection) -> Iterator[Change]:
-        """Everything there is behind the position, which is moved."""
+        """Everything after the position, which is moved."""
         if not self._kept:
             yield from self._stored_on(connection, _LAST)
             return
@@ -69,11 +69,11 @@ class OrderedTail:
                 self.position = through
 
     def last(self, connection: Connection, count: int) -> Iterator[Change]:
-        """The last `count` rows and the watermarks behind each; the position is moved to the end."""
+        """The last `count` rows with the watermarks after them; the position is moved to the end."""
         if not self._kept:
             yield from self._stored_last(connection, count)
             return
-        # How many of the changes are a tenant's, only reading them tells.
+        # Only reading the changes shows how many belong to a tenant.
         near = count == 0 or self._tenant_id is None
         before = before_last(connection, self._table.name, max(count, 1)) if near else pruned_through(connection)
         self.position = before
@@ -90,7 +90,7 @@ class OrderedTail:
     def _changed(self, connection: Connection) -> Iterator[Change]:
         found = read_changes(connection, after=self.position, tables=[self._table.name, WATERMARKS.name])
         for source_timestamp, changes in groupby(found, key=lambda change: change.source_timestamp):
-            # All of a collection at once: changes come in the order of their keys' texts.
+            # A whole collection at once: its changes come in the order of their keys as strings.
             given_out = sorted(filter(self._wanted, changes), key=_place)
             self.position = source_timestamp
             yield from given_out
@@ -101,7 +101,7 @@ class OrderedTail:
         return not is_watermark(change) or (change.key == self._table.name and _raised(change))
 
     def _stored_on(self, connection: Connection, through: int) -> Iterator[Change]:
-        """Rows behind the position, which moves with each collection: where an outage interrupts it, it goes on."""
+        """Rows after the position, which moves with each collection: after an outage it continues there."""
         found = self._stored(connection, after=self.position, through=through)
         for source_timestamp, changes in groupby(found, key=lambda change: change.source_timestamp):
             given_out = list(changes)
@@ -116,7 +116,7 @@ class OrderedTail:
     def _stored(
         self, connection: Connection, *, after: int = -1, through: int = _LAST, last: int | None = None
     ) -> Iterator[Change]:
-        """Rows of the table as if they were changes: all of them, or the last so many, the last one first."""
+        """Rows of the table as if they were changes: all of them, or a number of the last, last one first."""
         columns = [
             sql.SQL("{}::text" if type_.name == "json" else "{}").format(sql.Identifier(name))
             for name, type_ in self._table.columns.items()

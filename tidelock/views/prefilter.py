@@ -1,7 +1,7 @@
 """The prefilter: which changes of a segment concern any of some filters, decided on whole columns before rows exist.
 
-A range of the fold may have hundreds of thousands of changes of which somebody watches a few. What is let through is
-evaluated again row by row: a prefilter may let through too much, never too little.
+A range of the fold may have hundreds of thousands of changes, of which only a few are watched. Whatever passes is
+evaluated again row by row: a prefilter may pass too much, never too little.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from tidelock.views.branches import Branch
 from tidelock.where import All, Bound, Either, Expression, IsNull, OneOf
 from tidelock.where.operands import Operand
 
-# Beyond so many, filters are not looked at one by one but by what they are all equal to.
+# Beyond this many, filters are not evaluated one by one, but by the columns they all compare for equality.
 _FILTERS_MAX = 16
 _COMPARISONS = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
 class Prefilter:
-    """What the changes have in common that concern one of some filters. Made once, used by any thread."""
+    """A condition common to all changes that concern one of some filters. Created once, used by any thread."""
 
     def __init__(self, expressions: Collection[Expression], branches: Collection[Branch]) -> None:
-        """Both are of the same filters."""
+        """Both belong to the same filters."""
         self._expressions = expressions if len(expressions) <= _FILTERS_MAX else ()
         self._branches = branches
 
     def apply(self, changes: pa.Table) -> pa.Table:
-        """The changes whose old or new row may be one that a filter is true for."""
+        """The changes whose old or new row may match a filter."""
         if not self._expressions and self._values is None:
             return changes
         sides = [_Rows(changes, side) for side in ("old", "new")]
@@ -61,7 +61,7 @@ def prefilter_of(expression: Expression) -> Prefilter:
 
 
 def fits(changes: pa.Table, table: Table) -> bool:
-    """Whether the changes have the types that the table has; those from before its definition was changed may not."""
+    """Whether the changes have the table's types; those from before its definition changed may not."""
     known = change_schema(table.columns).field("new").type
     for side in ("old", "new"):
         for field in changes.schema.field(side).type:
@@ -144,5 +144,5 @@ def _any(masks: list[pa.Array], length: int) -> pa.Array:
 
 
 def _narrowest(branch: Branch) -> str | None:
-    """The column that has the fewest values; a tenant has more rows than most."""
+    """The column with the fewest values; a tenant has more rows than most values."""
     return min(branch.equal, key=lambda name: (name == "tenant_id", len(branch.equal[name])), default=None)

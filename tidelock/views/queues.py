@@ -1,7 +1,7 @@
-"""Queues: what waits for one subscriber: every step, and when they are too many, one event for each row.
+"""Queues of a subscriber: every change, and when there are too many, one event per row. A slow subscriber gets the net
+effect on a row, not every step.
 
-A subscriber who reads slowly is told what became of a row, not every step. An event that came later takes the place at
-the end, so the times of what is taken never go back. That ends when all was taken.
+A merged event moves to the end, so that times never go back. Merging ends once everything has been taken.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from tidelock.views.views import Operation, ViewEvent
 class SubscriberQueue:
     """A subscriber's events. Used on one event loop.
 
-    Only what the subscriber has not got yet may be put: an INSERT and a DELETE are nothing together for who knows
-    nothing of the row, but not for who had the INSERT already, as may be with those at the time one resumes after.
+    Only events that the subscriber does not have yet may be added: an INSERT and a DELETE cancel out for a subscriber
+    that does not know the row, but not for one that already has the INSERT, as may happen at the time from which it
+    resumes.
     """
 
     def __init__(self, keys_max: int) -> None:
-        """At most this many steps wait, and when there are more, at most this many rows."""
-        #: more waited than may: what did is dropped, and the subscriber is to be closed
+        """At most this many changes are queued, and if there are more, at most this many rows."""
+        #: it overflowed: the events are dropped, and the subscriber is to be closed
         self.overflowed = False
         self._keys_max = keys_max
         #: in the order of their times
         self._steps: deque[ViewEvent] = deque()
-        #: once they were too many: what they come to, by tenant and key, in the order of their times
+        #: once there were too many: the merged events by tenant and key, in the order of their times
         self._combining = False
         self._waiting: dict[tuple[str, str], ViewEvent] = {}
-        #: times up to this one are left out
+        #: events up to this time are skipped
         self._dropped_through = -1
         self._ready = asyncio.Event()
 
@@ -51,7 +52,7 @@ class SubscriberQueue:
         self._combine(event)
 
     def take(self, most: int) -> list[ViewEvent]:
-        """The first so many of what waits."""
+        """The first events of the queue, up to a number."""
         if not self._combining:
             taken = [self._steps.popleft() for _ in range(min(most, len(self._steps)))]
         else:
@@ -62,21 +63,22 @@ class SubscriberQueue:
         return taken
 
     def drop_through(self, source_timestamp: int) -> None:
-        """Leave out everything up to this time, now and later: the subscriber has it already."""
+        """Skip everything up to this time, now and later: the subscriber already has it."""
         self._dropped_through = source_timestamp
         self._steps = deque(event for event in self._steps if event.source_timestamp > source_timestamp)
         for key in [key for key, event in self._waiting.items() if event.source_timestamp <= source_timestamp]:
             del self._waiting[key]
 
     async def wait(self) -> None:
-        """Until there is something to take, the queue has overflowed, or the owner woke it. May be for nothing.
+        """Wait until there is something to take, the queue has overflowed, or the owner woke it. May return for
+        nothing.
 
-        Who waits looks first at what the owner may have to tell, takes, and waits when there was nothing.
+        The waiter first checks what the owner has to say, takes, and waits if there was nothing.
         """
         await self._ready.wait()
 
     def wake(self) -> None:
-        """Let `wait` return: the owner has something else to tell."""
+        """Let `wait` return: the owner has something else to say."""
         self._ready.set()
 
     def _combine(self, event: ViewEvent) -> None:
@@ -101,7 +103,7 @@ class SubscriberQueue:
 
 
 def _combined(earlier: ViewEvent, later: ViewEvent) -> ViewEvent | None:
-    """What two events of one row are together: the later one itself, with its encodings, where that tells all."""
+    """Two events of one row merged: the later one itself, with its encodings, if that is enough."""
     match earlier.operation, later.operation:
         case "INSERT", "DELETE":
             return None

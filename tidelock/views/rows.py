@@ -1,4 +1,4 @@
-"""Rows of the fold's tables, read page by page in the order of tenant and key, or of what a table is listed by."""
+"""Rows of the fold's tables, read page by page in the order of tenant and key, or of the table's list column."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tidelock.fold.keys import key_range
 from tidelock.tables import KEY, SCHEMA, Table
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
-#: rows the driver hands over at a time; one may have a MiB
+#: rows fetched from the driver at a time; one may have a MiB
 CHUNK_ROWS = 16
 
-#: what Postgres gives of a column as it is shown, or as something quickly made so
+#: the select expression of a column, in its outside form or one that is quickly converted
 _EXPRESSIONS = {
     "decimal": sql.SQL("trim_scale({})::text"),
     "date": sql.SQL("to_char({}, 'YYYY-MM-DD')"),
@@ -38,7 +38,7 @@ class RowSelection:
     #: timestamp column -> half-open range
     between: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     where: Expression = TRUE
-    #: tenant and key of the last row of the page before
+    #: tenant and key of the last row of the previous page
     after: tuple[str, str] | None = None
 
 
@@ -47,24 +47,24 @@ class SelectedRows:
     """Rows of a selection, ready to be encoded."""
 
     items: Sequence[Mapping[str, object]]
-    #: tenant and key of the last, where the selection goes on behind it
+    #: tenant and key of the last row, if the selection continues after it
     last: tuple[str, str] | None
 
 
 async def read_rows(
     connection: psycopg.AsyncConnection[Any], selection: RowSelection, *, rows_max: int, bytes_max: int
 ) -> SelectedRows:
-    """A page of at most so many rows and bytes of text, but of one row at least."""
+    """A page of at most this many rows and bytes of text, but at least one row."""
     columns = selection.table.columns
     names = ["tenant_id", *columns]
     texts = [i for i, name in enumerate(columns, start=1) if columns[name].name in ("string", "json")]
-    # Decimals come in their form already.
+    # Decimals arrive in their outside form.
     forms = [(name, form) for name, form in forms_of(columns).items() if columns[name].name != "decimal"]
     items: list[dict[str, object]] = []
     last = None
     size = 0
     stream = connection.cursor().stream(_select(selection, rows_max + 1), binary=True, size=CHUNK_ROWS)
-    # Closed at once when it is left early, and the query with it.
+    # Closed at once when left early, with its query.
     async with aclosing(cast("AsyncGenerator[Any]", stream)) as rows:
         async for row in rows:
             size += sum(len(row[i]) for i in texts if row[i] is not None)
@@ -84,7 +84,7 @@ def table_name(table: Table) -> sql.Identifier:
 
 
 def conditions(selection: RowSelection) -> sql.Composed:
-    """The condition on rows, without where the page begins."""
+    """The condition on rows, without the start of the page."""
     found: list[sql.Composable] = [sql.SQL("true")]
     if selection.tenant_id is not None:
         found.append(compared("tenant_id", "=", selection.tenant_id))
@@ -95,13 +95,13 @@ def conditions(selection: RowSelection) -> sql.Composed:
         found += [] if end is None else [compared(name, "<", end)]
     found += _key_range(selection)
     if selection.where != TRUE:
-        # Made of quoted names and literals that need no further care.
+        # Made of quoted names and literals that need no further escaping.
         found.append(sql.SQL(where_sql(selection.where, POSTGRES)))
     return sql.SQL(" AND ").join(found)
 
 
 def column_expression(name: str, type_: ColumnType) -> sql.Composed:
-    """A column as it is shown, or as something quickly made so."""
+    """A column in its outside form, or one that is quickly converted."""
     return _EXPRESSIONS.get(type_.name, sql.SQL("{}")).format(sql.Identifier(name))
 
 
@@ -110,7 +110,7 @@ def compared(column: str, operator: str, value: str | int) -> sql.Composed:
 
 
 def key_conditions(texts: Sequence[str], columns: int) -> list[sql.Composable]:
-    """Where the keys of rows lie whose first columns have these texts, of a key of so many columns."""
+    """The range of keys of this many columns whose first columns have these strings."""
     found = key_range(texts, columns)
     if found is None:
         return []
@@ -135,7 +135,7 @@ def _select(selection: RowSelection, limit: int) -> sql.Composed:
 
 
 def _beginning(selection: RowSelection) -> sql.Composable:
-    """Where the page begins: behind the last row of the page before."""
+    """The start of the page: after the last row of the previous page."""
     if selection.after is None:
         return sql.SQL("true")
     tenant, key = map(sql.Literal, selection.after)
@@ -147,6 +147,6 @@ def _beginning(selection: RowSelection) -> sql.Composable:
 
 
 def _key_range(selection: RowSelection) -> list[sql.Composable]:
-    """What the first columns of the key being given says of the key, which is what the rows are indexed by."""
+    """The range of keys implied by the first key columns; rows are indexed by key."""
     key = selection.table.key
     return key_conditions([selection.equal[name] for name in takewhile(selection.equal.__contains__, key)], len(key))

@@ -1,6 +1,6 @@
 """What a subscriber gets before it follows: a snapshot of its rows, or the changes since a time.
 
-Both are backlogs in Arrow, which is small. Whoever asks for the same while it is read shares it, and only so many are
+Both are backlogs in Arrow, which is small. Concurrent requests for the same share it, and only a bounded number are
 read at a time: a thousand clients that come back at once must not cost the database a thousand connections.
 """
 
@@ -29,12 +29,12 @@ from tidelock.views.threads import Connection, Readers
 from tidelock.views.views import View, ViewEvent
 from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
-# Rows may be large: what a snapshot has in memory is bounded as well.
+# Rows may be large, so the memory of a snapshot is bounded as well.
 _BYTES_MAX = 256 * 2**20
-# Rows the driver hands over at a time, one may have a MiB, and rows made Arrow at a time.
+# Rows fetched from the driver at a time (one may have a MiB), and rows converted to Arrow at a time.
 _CHUNK_ROWS, _BATCH_ROWS = 64, 256
 
-# Slices whose events are kept, for those who keep step.
+# Slices whose events are kept, for subscribers that keep pace.
 _KEPT = 4
 
 V = TypeVar("V")
@@ -42,7 +42,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a filter is true for, and what it was seen at."""
+    """The rows that match a filter, and the position at which they were read."""
 
     frontier: Frontier
     #: of the definitions; None before the fold has ever run
@@ -60,9 +60,9 @@ class Snapshots:
         self._shared: Shared[Snapshot] = Shared()
 
     def join(self, key: Hashable, table: Table, expression: Expression) -> Share[Snapshot]:
-        """The rows of now, or of a moment ago if they are being read already for the same key.
+        """The current rows, or those of a moment ago if they are already being read for the same key.
 
-        Its result raises SnapshotTooLarge, and DefinitionChanged when the table is not there any more.
+        Its result raises SnapshotTooLarge, and DefinitionChanged if the table no longer exists.
         """
         work = partial(_read_snapshot, table=table, expression=expression, rows_max=self._rows_max)
         return self._shared.join(key, lambda: self._readers.insist(work))
@@ -75,7 +75,7 @@ def _read_snapshot(connection: Connection, table: Table, expression: Expression,
     try:
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            # Locked before anything is seen: a table that gets another shape meanwhile would seem to be empty.
+            # Locked before anything is read: a table that changes shape meanwhile would seem empty.
             connection.execute(f"LOCK TABLE {placed(SCHEMA, table.name)} IN ACCESS SHARE MODE".encode())
             seen = read_state(connection)
             rows = _rows(connection, table, expression, rows_max)
@@ -87,7 +87,7 @@ def _read_snapshot(connection: Connection, table: Table, expression: Expression,
 
 
 def _unmade(connection: Connection, table: Table) -> Snapshot:
-    """Declared, and made by the fold when it first runs; or there no more."""
+    """Declared, and created by the fold when it first runs; or gone."""
     seen = read_state(connection)
     if seen.version is not None:
         raise DefinitionChanged(f"table {table.name} no longer exists")
@@ -95,7 +95,7 @@ def _unmade(connection: Connection, table: Table) -> Snapshot:
 
 
 def _rows(connection: Connection, table: Table, expression: Expression, rows_max: int) -> list[pa.Table]:
-    """The rows in Arrow, as `_inserts_of` takes them. Made of a few at a time, so that others have their turn."""
+    """The rows in Arrow, as `_inserts_of` takes them. Converted a few at a time, so that others get a turn."""
     schema = _stored_schema(table)
     batches, count, size = [], 0, 0
     select = _select(table, expression, rows_max + 1).encode()
@@ -114,7 +114,7 @@ def _rows(connection: Connection, table: Table, expression: Expression, rows_max
 
 
 def _select(table: Table, expression: Expression, limit: int) -> str:
-    # Texts are what Arrow takes of these, as of what the fold stores.
+    # Arrow gets strings for these types, as for those stored by the fold.
     shown = [
         f"{quoted(name)}::text AS {quoted(name)}" if type_.name in ("decimal", "json") else quoted(name)
         for name, type_ in table.columns.items()
@@ -128,7 +128,7 @@ def _select(table: Table, expression: Expression, limit: int) -> str:
 
 
 def _stored_schema(table: Table) -> pa.Schema:
-    """Stored rows on their way: decimals are texts."""
+    """Stored rows in transit: decimals are strings."""
     meta = [("tenant_id", pa.string()), (KEY, pa.string()), ("source_timestamp", pa.int64())]
     types = {
         name: pa.string() if type_.name == "decimal" else arrow_type(type_) for name, type_ in table.columns.items()
@@ -137,7 +137,7 @@ def _stored_schema(table: Table) -> pa.Schema:
 
 
 def _inserts_of(table: Table, batch: pa.RecordBatch) -> list[ViewEvent]:
-    """Stored rows, with `tenant_id`, key and source timestamp, as what they are to who has none yet."""
+    """Stored rows, with `tenant_id`, key and source timestamp, as INSERTs for a new subscriber."""
     fields = tuple(table.columns)
     keys, times = (batch.column(name).to_pylist() for name in (KEY, "source_timestamp"))
     names = ("tenant_id", *fields)
@@ -158,7 +158,7 @@ def _too_large(why: str) -> SnapshotTooLarge:
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """Some changes of the past, as events of a view."""
+    """Some past changes, as events of a view."""
 
     events: Backlog
     #: where the next ones begin; None: these were the last
@@ -166,16 +166,16 @@ class Caught:
 
 
 class Catchups:
-    """Reads them, page by page: nothing is held of the database while a client takes its time."""
+    """Reads them page by page: no database resource is held while a client takes its time."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
         self._shared: Shared[Caught] = Shared()
 
     def join(self, view: View, cursor: LogCursor, *, after: int, through: int) -> Share[Caught]:
-        """Events of a view behind a cursor in the log, above a source timestamp and through a sequence of the fold.
+        """Events of a view after a cursor in the log, above a source timestamp and through a sequence of the fold.
 
-        There may be some before that time among them. Its result raises ResumeExpired.
+        Some before that time may be included. Its result raises ResumeExpired.
         """
         work = partial(_read_changes, view=view, cursor=cursor, after=after, through=through)
         return self._shared.join((view, cursor, after, through), lambda: self._readers.insist(work))
@@ -207,8 +207,8 @@ def _events(view: View, batch: pa.RecordBatch) -> list[ViewEvent]:
 class Backlog:
     """Rows or past changes in Arrow, as events in the order of their source timestamps.
 
-    Events are made a few at a time when they are taken. Those who share a backlog and keep step share the events too,
-    and with them their encodings; for one that lags behind they are made again, so nothing is kept for it.
+    Events are created a few at a time as they are taken. Subscribers that share a backlog and keep pace also share the
+    events and their encodings; for one that lags they are created again, so nothing is kept for it.
     """
 
     def __init__(self, rows: Iterable[pa.Table], make: Callable[[pa.RecordBatch], list[ViewEvent]]) -> None:
@@ -221,7 +221,7 @@ class Backlog:
         return len(self._slices)
 
     def slice(self, number: int) -> list[ViewEvent]:
-        """Its events, made in a few milliseconds; may be none."""
+        """Its events, created in a few milliseconds; may be none."""
         if (events := self._made.get(number)) is None:
             events = self._made[number] = self._make(self._slices[number])
             if len(self._made) > _KEPT:
@@ -230,10 +230,10 @@ class Backlog:
 
 
 class BacklogCursor:
-    """How far one subscriber is in a backlog."""
+    """The position of one subscriber in a backlog."""
 
     def __init__(self, backlog: Backlog, *, after: int) -> None:
-        """Events up to a source timestamp are left out: the subscriber has them."""
+        """Events up to a source timestamp are skipped: the subscriber has them."""
         self._backlog = backlog
         self._after = after
         self._slice = 0
@@ -252,14 +252,14 @@ class BacklogCursor:
 
 
 class Share(Generic[V]):
-    """One's part in what is being done. Everyone leaves once; what the last one leaves is done no further."""
+    """A share in running work. Every holder leaves once; when the last one leaves, the work is cancelled."""
 
     def __init__(self, work: _Work[V]) -> None:
         self._work: _Work[V] | None = work
         work.shares += 1
 
     async def result(self) -> V:
-        """Waits for it. May be asked again, also after a wait that was cancelled."""
+        """Waits for the result. May be called again, even after a cancelled wait."""
         assert self._work is not None, "nothing is asked for after leaving"
         return await self._work.result()
 
@@ -272,19 +272,19 @@ class Share(Generic[V]):
 
 
 class _Work(Flight[V]):
-    #: how many take part
+    #: number of holders
     shares = 0
 
 
 class Shared(Generic[V]):
-    """What is under way, by what it is."""
+    """Running work, by key."""
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, _Work[V]] = {}
         self._tasks: set[asyncio.Task[V]] = set()
 
     def join(self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, V]]) -> Share[V]:
-        """A share of the work with that key; begun, if it is not under way."""
+        """A share of the work with this key, which is started if it is not running."""
         work = self._under_way.get(key)
         if work is None or not work.shares:
             work = self._under_way[key] = _Work(begin())

@@ -1,9 +1,9 @@
-"""Subscriptions: one subscriber's way through a table, from its rows of now, or a time, to its changes.
+"""Subscriptions: a subscriber's progress through a table, from its current rows, or a time, to its changes.
 
-A subscription first has a snapshot, or nothing where it resumes. Then it joins its view, from where on changes wait in
-its queue, and reads from the log what lies between the two. It takes from the queue when it has taken all of that. If
-the queue overflows before, for so long takes a large snapshot, it leaves the view and reads on from the log in the same
-way, as long as it is catching up. Once it follows, an overflow is the end.
+A subscription begins with a snapshot, or with nothing if it resumes. Then it joins its view, from where changes are
+queued, and reads the changes in between from the log. It takes from the queue after that. If the queue overflows
+before, because a large snapshot takes that long, it leaves the view and reads on from the log in the same way, as long
+as it is catching up. Once it follows, an overflow ends it.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from tidelock.where import Expression
 
 T = TypeVar("T")
 
-#: events of one `take` where the caller does not say
+#: default number of events of one `take`
 TAKE_EVENTS = 200
-# How long one may take nothing while it could, and more comes than may wait.
+# How long a subscriber may take nothing while its queue overflows.
 _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Where subscriptions have everything from."""
+    """The services that subscriptions use."""
 
     follower: Follower
     snapshots: Snapshots
     catchups: Catchups
-    #: how long before the fold's last event one may resume
+    #: how long before the fold's last event a subscription may resume
     retention_ns: int
     queue_rows_max: int
-    #: ends those whose tables are not what they were, where a snapshot was by another version of the definitions
+    #: ends those whose tables have changed, if a snapshot follows another version of the definitions
     check: Callable[[int | None], Coroutine[Any, Any, None]]
-    #: told when one is over
+    #: called when one has ended
     forget: Callable[[Subscription], None]
 
 
 class Subscription:
-    """The rows of a filter and what becomes of them, in the order of their source timestamps.
+    """The rows of a filter and their changes, in the order of their source timestamps.
 
-    Made by `Hub.subscribe`. One caller takes; whoever has the object may close it. Nothing is lost when a `take` that
-    waits is cancelled: the next one goes on where it was.
+    Created by `Hub.subscribe`. One caller takes; anyone may close it. Nothing is lost if a waiting `take` is cancelled:
+    the next one continues where it was.
     """
 
     def __init__(self, supply: Supply, source: TableViews, expression: Expression, after: int | None) -> None:
         self.source = source
         self._supply = supply
         self._expression = expression
-        #: source timestamp through which it has everything when it has taken what it holds; None: it has nothing
+        #: source timestamp through which it is complete once it has taken what it holds; None: it has nothing
         self._position = None if after is None else max(0, after - 1)
         self._snapshot: Share[Snapshot] | None = None
-        #: what waits since it joined its view
+        #: its queue since it joined its view
         self._queue: SubscriberQueue | None = None
         self._view: View | None = None
-        #: what is left to read from the log before that
+        #: what is left to read from the log before the queue
         self._gap: _Gap | None = None
         self._caught: Share[Caught] | None = None
         #: what was read and is being taken
         self._taking: BacklogCursor | None = None
-        #: it has taken all there was before it joined its view, and now takes what waits
+        #: it has caught up, and now takes from the queue
         self.follows = False
-        #: events taken since it joined its view, and between the two times that it did before; None: a first time
+        #: events taken since it joined its view, and between its two previous joins; None: the first time
         self._taken = 0
         self._taken_before: int | None = None
-        #: how often something was taken, and whether somebody waits for more
+        #: how often something was taken, and whether a caller waits for more
         self._takes = 0
         self._awaited = False
         self._patience: asyncio.TimerHandle | None = None
@@ -80,15 +80,15 @@ class Subscription:
         self._ended = asyncio.Event()
 
     async def take(self, limit: int = TAKE_EVENTS) -> list[ViewEvent]:
-        """The next events, at least one; waits for it. First the snapshot as INSERTs, then changes.
+        """The next events, at least one; waits for them. First the snapshot as INSERTs, then changes.
 
-        Raises Ended (`Closed`, `DefinitionChanged`, `Overflowed`), ResumeExpired, SnapshotTooLarge: then it is over,
-        and everything it had is free.
+        Raises Ended (`Closed`, `DefinitionChanged`, `Overflowed`), ResumeExpired, SnapshotTooLarge: then it has ended,
+        and its resources are free.
         """
         self._awaited = True
         try:
             while True:
-                # What waits never makes others wait: making events takes its time.
+                # Yield to others: creating events takes time.
                 if self._taking is not None:
                     await asyncio.sleep(0)
                 if self._error is not None:
@@ -104,9 +104,9 @@ class Subscription:
             self._awaited = False
 
     async def wait_ended(self) -> TidelockError:
-        """Waits until it is over, and gives why.
+        """Waits until it has ended, and returns the reason.
 
-        For who is held up sending what it took: it cannot take, and so would not hear that too much waits.
+        For a caller that is blocked while sending: it cannot take, and so would not learn of an overflow.
         """
         await self._ended.wait()
         assert self._error is not None
@@ -114,15 +114,15 @@ class Subscription:
 
     @property
     def queued(self) -> int:
-        """Rows that wait to be taken, beside the snapshot."""
+        """Queued rows, not counting the snapshot."""
         return 0 if self._queue is None else len(self._queue)
 
     def close(self) -> None:
-        """Free everything. A `take` that waits raises Closed. Doing it again does nothing."""
+        """Free everything. A waiting `take` raises Closed. Idempotent."""
         self.end(Closed("the subscription was closed"))
 
     def end(self, error: TidelockError) -> None:
-        """Free everything, for a reason that whoever takes is told. The first one counts."""
+        """Free everything, for a reason that `take` raises. The first one counts."""
         if self._error is not None:
             return
         self._error = error
@@ -139,7 +139,7 @@ class Subscription:
         self._supply.forget(self)
 
     def missed(self, through: int, error: TidelockError) -> None:
-        """Changes through a source timestamp were not put: it is over, if it was to have them."""
+        """Changes through a source timestamp were not delivered: it ends, if it needed them."""
         joined = self._view is not None and self._queue is not None and not self._queue.overflowed
         if joined and self._position is not None and self._position < through:
             self.end(error)
@@ -149,11 +149,11 @@ class Subscription:
         if self._queue is not None:
             self._queue.put(event)
             if self._queue.overflowed:
-                # Not at once: the view is telling others meanwhile.
+                # Not immediately: the view is still iterating over its subscribers.
                 asyncio.get_running_loop().call_soon(self._overflowed)
 
     async def _next(self, limit: int) -> list[ViewEvent] | None:
-        """Some events, if there are any at hand, or a step towards them."""
+        """Some events, if available, or a step towards them."""
         if self._taking is not None:
             if (events := self._taking.take(limit)) is not None:
                 return events
@@ -163,7 +163,7 @@ class Subscription:
         elif self._queue is None:
             await self._begin()
         elif self._queue.overflowed:
-            # It may be here before `_overflowed` is called.
+            # This may run before `_overflowed` is called.
             self._join_again()
         else:
             self.follows = True
@@ -173,15 +173,15 @@ class Subscription:
         return None
 
     async def _begin(self) -> None:
-        """Have a snapshot or a time to begin with, and join the view."""
+        """Get a snapshot or a starting time, and join the view."""
         follower = self._supply.follower
         if self._position is not None:
-            # The follower may be behind the one that the subscriber knew. What it is told again must not wait in a
-            # queue, where an insertion it has and a removal it has not would be nothing together.
+            # The follower may lag behind the one that the subscriber knew. Repeated events must not be queued, where an
+            # INSERT that it has and a DELETE that it lacks would cancel out.
             await self._unless_ended(follower.reached(self._position + 1))
             self._refuse_expired(self._position + 1)
         else:
-            # Behind it, so that there is nothing to read from the log in between.
+            # After it, so that there is nothing to read from the log in between.
             await self._unless_ended(follower.reached(0))
             snapshot = await self._read_snapshot()
             self._position = snapshot.frontier.source_timestamp
@@ -191,7 +191,7 @@ class Subscription:
         self._join(self._position, reach)
 
     def _refuse_expired(self, after: int) -> None:
-        """What is older than the retention cannot be resumed, whether it was pruned already or not."""
+        """A time older than the retention cannot be resumed, whether already pruned or not."""
         reach = self._supply.follower.reach
         if reach is not None and after < reach.source_timestamp - self._supply.retention_ns:
             raise expired(after)
@@ -205,12 +205,12 @@ class Subscription:
             self._gap = _Gap(position, reach.sequence, beginning(position))
 
     def _join_again(self) -> None:
-        """After too much has come for its queue while it took what there was before: read that from the log.
+        """After the queue overflowed while it was catching up: read on from the log.
 
-        Raises Overflowed where it had taken all of that.
+        Raises Overflowed if it had already caught up.
         """
         if self.follows or (self._taken_before is not None and self._taken >= self._taken_before):
-            # It does not catch up: there is more to take each time.
+            # It is not catching up: there is more to take each time.
             raise _slow()
         self._taken_before, self._taken = self._taken, 0
         self._leave()
@@ -227,7 +227,7 @@ class Subscription:
         return snapshot
 
     async def _read_on(self, gap: _Gap) -> None:
-        """The next page of what lies between what it has and its queue."""
+        """The next page of changes between what it has and its queue."""
         assert self._view is not None, "it joined its view before"
         if self._caught is None:
             self._caught = self._supply.catchups.join(self._view, gap.cursor, after=gap.after, through=gap.through)
@@ -238,7 +238,7 @@ class Subscription:
         self._gap = None if caught.cursor is None else replace(gap, cursor=caught.cursor)
 
     async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work gives, unless it is over before. May be cancelled, and asked for again."""
+        """The result of the work, unless it ends before. May be cancelled and called again."""
         working, ending = asyncio.ensure_future(work), asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -248,7 +248,7 @@ class Subscription:
         finally:
             ending.cancel()
             if not working.cancel() and not working.cancelled():
-                # Seen here, even if something else is raised.
+                # Retrieved here, even if something else is raised.
                 working.exception()
 
     def _overflowed(self) -> None:
@@ -262,7 +262,7 @@ class Subscription:
             self._be_patient()
 
     def _be_patient(self) -> None:
-        """End it after a while in which it took nothing: what it has not taken yet is kept for it all the time."""
+        """End it after a while in which it took nothing, because its queue is kept all the time."""
         loop, takes = asyncio.get_running_loop(), self._takes
 
         def look() -> None:
@@ -275,7 +275,7 @@ class Subscription:
         self._patience = loop.call_later(_PATIENCE_S, look)
 
     def _leave(self) -> None:
-        """Be told nothing any more. What is being read from the log is still read for the view that it was."""
+        """Leave the view. A running read of the log still uses it."""
         if self._view is not None:
             self.source.unsubscribe(self, self._view)
 
@@ -284,9 +284,9 @@ class Subscription:
 class _Gap:
     """Changes to be read from the log."""
 
-    #: source timestamp that they come after
+    #: source timestamp after which they come
     after: int
-    #: sequence of the fold that they end with
+    #: sequence of the fold at which they end
     through: int
     #: where the next ones are
     cursor: LogCursor

@@ -1,6 +1,6 @@
 """Threads that read: a bounded number of them, each with a connection of its own to the database.
 
-What takes long there, waiting, decompressing, comparing whole columns, is done while the event loop goes on.
+Slow work (waiting, decompressing, comparing whole columns) happens there while the event loop continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelock.postgres.database import Database
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
 
-#: how long to wait before asking again a database that is away, at first and at most
+#: how long to wait before asking an unavailable database again, at first and at most
 PAUSE_S, PAUSE_MAX_S = 0.1, 2.0
 
 _SESSION = "SET default_transaction_read_only = on; SET statement_timeout = '30s'"
@@ -29,7 +29,7 @@ _CANCEL_S = 0.1
 
 
 class Readers:
-    """Gives work to at most so many threads. Connections are kept until nobody needs them for a while."""
+    """Runs work on a bounded number of threads. Connections are kept until they are unused for a while."""
 
     def __init__(self, database: Database, *, size_max: int, name: str) -> None:
         self._database = database
@@ -41,12 +41,12 @@ class Readers:
         self._resting = self._closed = False
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """What the work gives, done by a thread when one is free. Raises Unreachable."""
+        """The result of the work, done by the next free thread. Raises Unreachable."""
         self._resting = False
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, work)
 
     async def insist(self, work: Callable[[Connection], T]) -> T:
-        """The same, however long the database is away."""
+        """The same, however long the database is unavailable."""
         pause_s = PAUSE_S
         while True:
             try:
@@ -56,14 +56,14 @@ class Readers:
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def rest(self) -> None:
-        """Close the connections: nobody needs them now."""
+        """Close the connections, which are unused now."""
         self._resting = True
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel running work."""
         self._closed = True
         stopping = asyncio.create_task(asyncio.to_thread(self._threads.shutdown, cancel_futures=True))
         while not stopping.done():
@@ -109,7 +109,7 @@ class Readers:
 
 
 def _translated(error: psycopg.Error) -> Exception:
-    """What the database objects to is our mistake and stays what it is; everything else is an outage."""
+    """An error from the database is our bug and stays as it is; everything else is an outage."""
     reason = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return Unreachable(f"the database does not respond: {reason}")

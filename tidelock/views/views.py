@@ -1,13 +1,13 @@
-"""Views: filters over a table's changes, each shared by all who look through it.
+"""Views: filters over a table's changes, each shared by all its subscribers.
 
-A row's change concerns a view when the row was seen through it before, or is seen now:
+A change of a row concerns a view if the row was visible before, or is visible now:
 
     was seen and is         UPDATE
     was seen, is not        DELETE with the last row that was seen
     was not seen, is        INSERT
     neither                 nothing
 
-With the old and the new row in the change nothing has to be remembered of any row.
+With the old and new row in the change, no row has to be remembered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Operation = Literal["INSERT", "UPDATE", "DELETE"]
 
 @dataclass(slots=True, eq=False)
 class ViewEvent:
-    """A row event of a view, with its time: one object for all who get it."""
+    """A row event of a view, with its time: one object for all its subscribers."""
 
     tenant_id: str
     #: text of the row's key
@@ -39,25 +39,25 @@ class ViewEvent:
     operation: Operation
     #: INSERT: all columns, UPDATE: those that changed, DELETE: those of the key; never `tenant_id`
     fields: tuple[str, ...]
-    #: values as changes have them, and `tenant_id`; of a DELETE the last that were seen. Not to be changed
+    #: values as in changes, and `tenant_id`; for a DELETE the last visible ones. Immutable
     row: Row
     source_timestamp: int
-    #: its encodings by what was selected of it: each is made once, by the first who needs it
+    #: its encodings by selection: each is created once, on first use
     encoded: dict[Hashable, bytes] = field(default_factory=dict, repr=False)
 
 
 class Subscriber(Protocol):
-    """Who looks through a view. Must neither raise nor wait."""
+    """A subscriber of a view. Must neither raise nor wait."""
 
     def put(self, event: ViewEvent) -> None: ...
 
 
 @dataclass(slots=True)
 class FilterCounters:
-    """What is counted over all sources, for metrics."""
+    """Counters over all sources, for metrics."""
 
     filter_evaluations: int = 0
-    #: evaluations that were spared because no column of the filter had changed
+    #: evaluations skipped because no column of the filter had changed
     filter_cache_hits: int = 0
 
 
@@ -66,25 +66,26 @@ class View:
 
     def __init__(self, table: Table, expression: Expression) -> None:
         self.table = table
-        #: with the tenant's condition, if there is one: what SQL selects a snapshot's rows by
+        #: with the tenant's condition, if any: selects a snapshot's rows in SQL
         self.expression = expression
         self.subscribers: set[Subscriber] = set()
-        #: whether a row, which has its tenant too, is seen
+        #: whether a row, which includes its tenant, is visible
         self.matches = compile_where(expression)
-        #: columns that decide it
+        #: the columns it depends on
         self.used = expression.used_columns
 
     def event_of(self, change: Change) -> ViewEvent | None:
-        """What a change is to this view, whoever looks: for those who read the log by themselves.
+        """The event of a change for this view, for subscribers that read the log themselves. The change must have the
+        table's current shape:
 
-        The change must be one of the table as it is now: of another type a value could not be compared.
+        values of another type could not be compared.
         """
         passing = _Passing(self.table, change)
         return passing.event(*passing.seen_through(self, FilterCounters()))
 
 
 class TableViews:
-    """The views of one table, and the changes that pass them."""
+    """The views of one table, to which its changes are applied."""
 
     def __init__(self, table: Table, counters: FilterCounters | None = None) -> None:
         self.table = table
@@ -92,7 +93,7 @@ class TableViews:
         #: by the canonical text of their filters
         self._views: dict[str, View] = {}
         self._index: PredicateIndex[View] = PredicateIndex()
-        #: another number whenever a view has come or gone
+        #: changes whenever a view is added or removed
         self.edition = 0
 
     @property
@@ -107,7 +108,7 @@ class TableViews:
 
     @property
     def views(self) -> int:
-        """How many there are."""
+        """The number of views."""
         return len(self._views)
 
     @property
@@ -115,7 +116,7 @@ class TableViews:
         return sum(len(view.subscribers) for view in self._views.values())
 
     def subscribe(self, subscriber: Subscriber, expression: Expression, tenant_id: str | None = None) -> View:
-        """The view of a filter, and of one tenant where one is given, which tells the subscriber from now on."""
+        """The view of a filter, and of one tenant if given, which notifies the subscriber from now on."""
         expression = of_tenant(expression, tenant_id)
         if (view := self._views.get(expression.text)) is None:
             view = self._views[expression.text] = View(self.table, expression)
@@ -125,7 +126,7 @@ class TableViews:
         return view
 
     def unsubscribe(self, subscriber: Subscriber, view: View) -> None:
-        """The view is gone with its last subscriber. Doing it again does nothing."""
+        """The view is removed with its last subscriber. Idempotent."""
         view.subscribers.discard(subscriber)
         if not view.subscribers and self._views.get(view.expression.text) is view:
             del self._views[view.expression.text]
@@ -133,7 +134,7 @@ class TableViews:
             self.edition += 1
 
     def apply(self, change: Change) -> None:
-        """Tell the subscribers of every view that the change concerns. Changes come in their order."""
+        """Notify the subscribers of every view that the change concerns. Changes must come in order."""
         passing = _Passing(self.table, change)
         for view in passing.touched(self._index):
             event = passing.event(*passing.seen_through(view, self.counters))
@@ -144,25 +145,24 @@ class TableViews:
 
 
 def of_tenant(expression: Expression, tenant_id: str | None) -> Expression:
-    """The filter, and of one tenant only where one is given."""
+    """The filter, restricted to one tenant if given."""
     return expression if tenant_id is None else all_of([one_of("tenant_id", STRING, [tenant_id]), expression])
 
 
 class RowEvent(NamedTuple):
-    """An operation on a row. The time of a change is no part of it: it travels beside."""
+    """An operation on a row. The time of a change is not part of it: it travels separately."""
 
     operation: Operation
     #: INSERT: all columns, UPDATE: those that changed, DELETE: those of the key; never `tenant_id`
     fields: tuple[str, ...]
-    #: values as changes have them, and `tenant_id`; of a DELETE the last ones
+    #: values as in changes, and `tenant_id`; for a DELETE the last ones
     row: Row
 
 
 def whole_row(columns: tuple[str, ...], values: Row | None, tenant_id: str) -> Row | None:
     """A change's values in the order of the columns, after their tenant.
 
-    A change from before the table got a column has none of it, as the row had none: null. What is no column any more
-    is left out.
+    A column added after the change is null. A removed column is omitted.
     """
     if values is None:
         return None
@@ -172,7 +172,7 @@ def whole_row(columns: tuple[str, ...], values: Row | None, tenant_id: str) -> R
 
 
 def changed_fields(old: Row, new: Row) -> tuple[str, ...]:
-    """The columns that have another value now, given two whole rows of one tenant."""
+    """The columns with different values in two whole rows of one tenant."""
     changed = tuple(compress(new, map(ne, old.values(), new.values())))
     for name in changed:
         if old[name] != old[name] and new[name] != new[name]:
@@ -182,7 +182,7 @@ def changed_fields(old: Row, new: Row) -> tuple[str, ...]:
 
 
 class _Passing:
-    """A change on its way past the views. The events it is to them are made once, however many get them."""
+    """A change being applied to views. Its events are created once, for any number of subscribers."""
 
     __slots__ = ("_change", "_columns", "_events", "_fields", "_new", "_old", "_table")
 
@@ -192,13 +192,13 @@ class _Passing:
         self._columns = columns = tuple(table.columns)
         self._old = whole_row(columns, change.old, change.tenant_id)
         self._new = whole_row(columns, change.new, change.tenant_id)
-        #: what an update changed, once somebody asks
+        #: the columns changed by an update, once needed
         self._fields: tuple[str, ...] | None = None
-        #: by whether the row was seen, and whether it is
+        #: by whether the row was visible, and whether it is
         self._events: dict[tuple[bool, bool], ViewEvent] = {}
 
     def touched(self, index: PredicateIndex[View]) -> Collection[View]:
-        """The views through which the row may have been seen, or may be seen now."""
+        """The views in which the row may have been visible, or may be visible now."""
         old, new = self._old, self._new
         before = () if old is None else index.candidates(old)
         after = () if new is None else index.candidates(new)
@@ -207,7 +207,7 @@ class _Passing:
         return dict.fromkeys((*before, *after))
 
     def seen_through(self, view: View, counters: FilterCounters) -> tuple[bool, bool]:
-        """Whether the row was seen before, and whether it is now; neither where nothing changed."""
+        """Whether the row was visible before, and whether it is now; neither if nothing changed."""
         old, new = self._old, self._new
         if old is None or new is None:
             counters.filter_evaluations += 1
@@ -225,7 +225,7 @@ class _Passing:
         return view.matches(old), view.matches(new)
 
     def event(self, was_seen: bool, is_seen: bool) -> ViewEvent | None:
-        """What the change is where the row was seen, or is; None where it is nothing."""
+        """The event of the change, given whether the row was visible and whether it is; None if there is none."""
         seen = was_seen, is_seen
         if (event := self._events.get(seen)) is None and (made := self._row_event(was_seen, is_seen)) is not None:
             change = self._change
