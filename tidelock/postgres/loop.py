@@ -280,7 +280,10 @@ class AsyncReaderLoop:
             return
         await self._disconnect()
         if self._rest is not None:
-            await self._rest()
+            try:
+                await self._rest()
+            except Exception as error:
+                await self._failed(error)
         while not self._wanted():
             self._woken.clear()
             await self._woken.wait()
