@@ -173,6 +173,30 @@ def test_lanes_are_read_as_if_they_were_one(connection: Connection, monkeypatch:
             assert found[-count:] == own[-count:]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_reader_whom_pruning_overtakes_is_told_so(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr("tidelock.changes.log._PAGE_ROWS", chance.choice([1, 7, 30]))
+    whole = []
+    for last_sequence in range(1, 9):
+        places = [(table, 10 * last_sequence + time, key) for table in "pq" for time in range(3) for key in "abc"]
+        changes = [change(*place, number) for number, place in enumerate(chance.sample(places, 12))]
+        write(connection, last_sequence, *changes, rows_max=3)
+        whole += sorted(changes, key=lambda each: each.place)
+    found = []
+    try:
+        for each in read_changes(connection, after=0):
+            found.append(each)
+            if chance.random() < 0.05:
+                prune(connection, 0, keep_after_sequence=chance.randrange(9))
+    except ResumeExpired:
+        assert found == whole[: len(found)]
+    else:
+        assert found == whole
+
+
 def test_what_is_older_than_the_retention_goes_and_whoever_needs_it_is_told(connection: Connection) -> None:
     for last_sequence, age in ((3, "3d"), (5, "2d"), (9, "1h")):
         write(connection, last_sequence, *RANGES[last_sequence], age=age)

@@ -159,7 +159,7 @@ def test_the_command_folds_anew_what_is_not_kept(
     words = ("triggers", "replay", "big", "--data", tmp_path, "--from")
     result = run(database, *words, 1, "--to", len(events), "--dry-run", "--json")
     bodies = json_lines(result)
-    assert "folded anew" in result.stderr
+    assert "folding the ledger again" in result.stderr
     wanted = transitions(events, TOML)
     assert len(wanted) >= 4
     found = [(body["event_id"], body["event_type"], int(body["source_timestamp"]), body["data"]) for body in bodies]
