@@ -46,8 +46,8 @@ from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
 #: ranges are counted in this many parts while they store at least this many rows, and until that is known
 _MANY_ROWS = 100_000
 _PARTS = 2
-#: windows and ordered output take a range in parts of so many events: reading one more costs some tenths of a second
-PART_EVENTS = 150_000
+#: ordered output takes a range in parts of so many events, windows in larger ones: what is open is stored between them
+_ORDERED_EVENTS, _WINDOW_EVENTS = 150_000, 500_000
 
 #: creates a prepared range, once
 Prepared: TypeAlias = Callable[[], DataFrame]
@@ -65,19 +65,18 @@ class Folder:
         *,
         changes: bool = True,
         small_events: int = SMALL_EVENTS,
-        part_events: int = PART_EVENTS,
+        part_events: int | None = None,
         gathers: bool | None = None,
         elsewhere: RangeReader | None = None,
     ) -> None:
-        """`gathers`: whether large ranges come to the driver for windows too; None: where executors are on its machine.
+        """`part_events`: how many events of a large range windows take at a time.
 
+        `gathers`: whether large ranges come to the driver for windows; None: where executors are on its machine.
         `elsewhere`: where large ranges are looked for before the ledger is read.
         """
         self._spark = spark
         self._store = store
         self._changes = changes
-        self._part_events = part_events
-        self._gathers = spark.cores is not None if gathers is None else gathers
         slots = slots_of(definitions)
         calculated = {
             name: compile_calculations(spark.session, reading.stream, reading.typed)
@@ -98,6 +97,10 @@ class Folder:
         carrying = Carrying(outputs, slots, calculated)
         self._carried = carrying.kernel()
         self._windows = WindowSteps(store, outputs)
+        singly = any(output.singly for output in outputs)
+        self._part_events = part_events or (_ORDERED_EVENTS if singly else _WINDOW_EVENTS)
+        #: rows that are taken one by one are needed here; others are for executors, where these are more machines
+        self._gathers = singly or (spark.cores is not None if gathers is None else gathers)
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
         self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
         self._preparation = Preparation(
@@ -194,8 +197,6 @@ class Folder:
         """
         streams = {*self._others, *(output.stream for output in self._windows.outputs)}
         columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._carried.names])
-        # Rows that are taken one by one are needed there. Others are for executors, where these are more machines.
-        gathers = self._gathers or any(output.singly for output in self._windows.outputs)
         bounds = list(pairwise([lo, *cuts(self._store, lo, hi, self._part_events)]))
         parts = (self._part(prepared, (lo, hi), part) for part in bounds)
         events = (part.where(_in(sorted(streams))).select(*columns) for part in parts)
@@ -208,7 +209,7 @@ class Folder:
             return [*outcomes, *self._windows.part(*next(following), read, [*told, *outcomes], waiting)]
 
         observe = self._store.observe
-        with closing(slices.run(events, self._carried, folded, gathers=gathers, observe=observe)) as found:
+        with closing(slices.run(events, self._carried, folded, gathers=self._gathers, observe=observe)) as found:
             for outcomes in found:
                 yield from outcomes
         yield from self._windows.held(waiting)
