@@ -20,8 +20,6 @@ import hypothesis
 import psycopg
 import pytest
 from coverage import Coverage
-from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -184,17 +182,9 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         data = Path(place) / "postgres"
         data.mkdir()
         server = EmbeddedPostgres(data, None, {"fsync": "off", "shared_buffers": "128MB"})
-        _greet_quickly(server.ensure())
+        server.ensure()
         yield server
         server.release()
-
-
-def _greet_quickly(url: str) -> None:
-    """Nobody guesses this password: to show it takes a fifth of the processor time, of each of many connections."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("SET scram_iterations = 1")
-        password = sql.Literal(conninfo_to_dict(url)["password"])
-        connection.execute(sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(password))
 
 
 def _memory() -> str | None:

@@ -202,6 +202,11 @@ def test_it_listens_on_loopback_only_and_asks_for_the_password(data: Path, serve
     assert stat.S_IMODE((data / "postgres.password").stat().st_mode) == 0o600
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(server.url, password="wrong")
+    # One round: a connection is quick, and a random password is safe by itself.
+    assert _execute(server, "SELECT split_part(rolpassword, ':', 1) FROM pg_authid WHERE rolpassword IS NOT NULL") == [
+        ("SCRAM-SHA-256$1",)
+    ]
+    assert not (data / "postgres.verifier").exists()
 
 
 def test_it_is_durable_and_utf8_by_default(server: EmbeddedPostgres) -> None:

@@ -43,7 +43,9 @@ _USUALLY = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Batches by their rows alone: asking for a batch's bytes after every row costs as much as writing the row does.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # A task that does nothing takes 2 ms of processor time in its workers, 120 to 160 in PySpark's: bench/spark.md.
     "spark.python.daemon.module": DAEMON,
     # Replanning between stages costs a small range more than it saves a large one.

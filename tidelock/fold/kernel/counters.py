@@ -308,12 +308,14 @@ class _Counted:
         self._agg = self._side("agg", folded, ~self._late & ~stored)
         self._adj = self._side("adj", late, self._late)
         self._watermark = self._reached
-        if self._late.any():
+        if self._groups and self._late.any():
+            # What is late for its counter may be the latest of its group.
             self._watermark = runs.greatest(np.where(self._late, _EARLIEST, self._occurred))
         last_at = np.where(folded, self._occurred, _EARLIEST)
         last_at = np.where(stored, self._joined("last_at", None), last_at)
-        # Mostly every entry has a quantity and none is late.
-        self._last_at = self._watermark if (last_at == self._occurred).all() else runs.greatest(last_at)
+        # Mostly every entry has a quantity.
+        same = ((last_at == self._occurred) | self._late).all()
+        self._last_at = self._watermark if same else runs.greatest(last_at)
         taken = (last_at == self._last_at) & (folded | stored & (last_at > _EARLIEST))
         self._agg["last"] = self._taken("agg_last", taken)
         if self._adjusted_last is not None:

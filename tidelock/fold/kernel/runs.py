@@ -1,7 +1,8 @@
 """Runs: rows sorted by key and sequence, and running aggregates within each key.
 
 A running sum is one cumulative sum minus its value where the key began; it may wrap around in between, and wraps back.
-A running maximum doubles its reach: after n passes every row has the maximum of the 2^n rows up to it.
+A running maximum is one pass over all rows, with each key's values lifted above those of the key before it. Where that
+needs more than 64 bits it doubles its reach: after n passes every row has the maximum of the 2^n rows up to it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
+
+#: stands for no value in columns of whole numbers
+_NONE = np.iinfo(np.int64).min
 
 
 class Runs:
@@ -32,6 +36,9 @@ class Runs:
         #: rows of the same key before each row
         self._before: Places = np.arange(count) - self.starts[self.of] if count else self.starts
         self._longest = int(self._before.max()) if count else 0
+        self._followers: Places = np.flatnonzero(~self.first)
+        #: most rows have others of their key before them
+        self._crowded = 2 * len(self._followers) > count
 
     def total(self, values: Array) -> Array:
         """The running sum."""
@@ -43,15 +50,33 @@ class Runs:
 
     def greatest(self, values: Array) -> Array:
         """The running maximum."""
-        return self._reached(values, np.maximum)
+        lifted = self._lifted(values) if values.dtype == np.int64 and self._crowded else None
+        return self._doubled(values, np.maximum) if lifted is None else lifted
 
     def least(self, values: Array) -> Array:
         """The running minimum."""
-        return self._reached(values, np.minimum)
+        # Turning all bits turns the order round, and what stands for no value with it.
+        lifted = self._lifted(~values) if values.dtype == np.int64 and self._crowded else None
+        return self._doubled(values, np.minimum) if lifted is None else ~lifted
 
-    def _reached(self, values: Array, choose: np.ufunc) -> Array:
+    def _lifted(self, values: Places) -> Places | None:
+        """The running maximum in one pass; None: keys and values together need more than 64 bits."""
+        none = values == _NONE
+        lowest = int(np.min(values, initial=np.iinfo(np.int64).max, where=~none)) - 1
+        span = int(values.max()) - lowest + 1
+        if span < 1 or span * len(self.starts) > np.iinfo(np.int64).max or lowest <= _NONE:
+            return None
+        floors = self.of * span
+        lifted = np.where(none, 0, values - lowest) + floors
+        np.maximum.accumulate(lifted, out=lifted)
+        lifted -= floors
+        lifted += lowest
+        lifted[lifted == lowest] = _NONE
+        return lifted
+
+    def _doubled(self, values: Array, choose: np.ufunc) -> Array:
         found = values.copy()
-        step, rows = 1, np.flatnonzero(self._before >= 1)
+        step, rows = 1, self._followers
         while step <= self._longest:
             found[rows] = choose(found[rows], found[rows - step])
             step *= 2
