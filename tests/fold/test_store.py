@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tidelock.fold import statements, store
-from tidelock.fold.kernel.outcomes import appended, row_schema
+from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
 from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
 from tidelock.tables import COUNTERS, KEY, SCHEMA
@@ -69,4 +69,19 @@ def test_who_writes_many_rows_lets_postgres_count_them(
     filled.write(2, [appended(COUNTERS, counters(2 * ROWS).slice(ROWS))], changes=False)
     filled.finish(2)
     assert rows_believed(database) == 2 * ROWS
+    filled.close()
+
+
+def test_a_part_of_a_range_is_merged_once_however_many_parts_follow(filled: Store) -> None:
+    some, others = (
+        Outcome(COUNTERS, rows, rows.slice(0, 0), no_keys(), None)
+        for rows in (counters(10), counters(20).set_column(2, "source_timestamp", pa.array([2] * 20)))
+    )
+    filled.move(1, 2)
+    # What were merged a second time beside these rows would be merged into the same ones: Postgres refuses that.
+    filled.write(2, [some, others], changes=False)
+    filled.finish(2)
+    found = filled.rows(COUNTERS, counters(20))
+    assert found["source_timestamp"].to_pylist() == [2] * 20
+    filled.rollback()
     filled.close()
