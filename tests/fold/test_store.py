@@ -57,6 +57,13 @@ def test_stored_rows_are_looked_up_by_their_keys_even_where_postgres_believes_th
             plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {sql}".encode()))
             assert "Index Scan using counters_pkey on counters it" in plan
     assert filled.rows(COUNTERS, counters(1_000)).num_rows == 1_000
+    # They are replaced in the same way where Postgres knows how many there are.
+    with database.connect_sync(autocommit=False) as connection:
+        connection.execute(f"ANALYZE {statements.placed(SCHEMA, COUNTERS.name)}".encode())
+        connection.execute(statements.create_stage(SCHEMA, COUNTERS).encode())
+        connection.execute(statements.along_index(True).encode())
+        merged = connection.execute(f"EXPLAIN {statements.merge(SCHEMA, COUNTERS)}".encode())
+        assert "Index Scan using counters_pkey" in "\n".join(line for (line,) in merged)
     filled.rollback()
     filled.close()
 

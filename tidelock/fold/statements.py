@@ -110,6 +110,15 @@ def merge(schema: str, table: Table) -> str:
     )
 
 
+def along_index(wanted: bool) -> str:
+    """For this transaction: whether `merge` and `delete_keys` look rows up one after another, as they are sorted for.
+
+    Postgres would go through all of a large table to find a tenth of it, and through files of its own besides.
+    """
+    value = "off" if wanted else "on"
+    return f"SELECT set_config('enable_hashjoin', '{value}', true), set_config('enable_mergejoin', '{value}', true)"
+
+
 def delete_keys(schema: str, table: Table) -> str:
     return (
         f"DELETE FROM {placed(schema, table.name)} AS target USING stage_keys AS stage WHERE {_same('target', 'stage')}"

@@ -217,15 +217,26 @@ class Store:
             self.execute(statements.delete_due(self.schema, table, outcome.due))
         if outcome.removed.num_rows:
             self._stage_keys(outcome.removed)
-            self.execute(statements.delete_keys(self.schema, table))
+            with self._along_index(outcome.removed):
+                self.execute(statements.delete_keys(self.schema, table))
         if outcome.rows.num_rows:
             self._stage(table, outcome.rows)
-            self.execute(statements.merge(self.schema, table))
+            with self._along_index(outcome.rows):
+                self.execute(statements.merge(self.schema, table))
         if outcome.fresh.num_rows:
             # By sequence they are nearly in order, however their keys compare as strings.
             fresh = outcome.fresh if table.key == ("ingress_sequence",) else _sorted(outcome.fresh)
             self._ingest(table.name, fresh, self.schema)
             self._count(table, outcome.fresh.num_rows)
+
+    @contextmanager
+    def _along_index(self, rows: pa.Table) -> Iterator[None]:
+        """Few rows are looked up so anyway."""
+        if rows.num_rows > _FEW_KEYS:
+            self.execute(statements.along_index(True))
+        yield
+        if rows.num_rows > _FEW_KEYS:
+            self.execute(statements.along_index(False))
 
     def _count(self, table: Table, added: int) -> None:
         """Analyse a table that has become much larger.
