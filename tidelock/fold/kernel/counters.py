@@ -308,8 +308,8 @@ class _Counted:
         self._agg = self._side("agg", folded, ~self._late & ~stored)
         self._adj = self._side("adj", late, self._late)
         self._watermark = self._reached
-        if self._groups and self._late.any():
-            # What is late for its counter may be the latest of its group.
+        if (self._groups or self._closed is not None) and self._late.any():
+            # What comes after a close, or is late for its counter, may be the latest of its counter or group.
             self._watermark = runs.greatest(np.where(self._late, _EARLIEST, self._occurred))
         last_at = np.where(folded, self._occurred, _EARLIEST)
         last_at = np.where(stored, self._joined("last_at", None), last_at)
