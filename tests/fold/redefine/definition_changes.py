@@ -231,8 +231,11 @@ def _changed(
     new = State()
     for collection in passed:
         apply(new, collection, after, _calculated(after, formulas))
+    # What was stated stays, whatever the new definitions would have stated.
+    new.tables["statements"] = dict(old.table("statements"))
+    new.source_timestamps["statements"] = dict(old.source_timestamps.get("statements", {}))
     changes: list[Change] = []
-    for table in sorted({*old.tables, *new.tables}):
+    for table in sorted({*old.tables, *new.tables} - {"statements"}):
         was, now = old.table(table), new.table(table)
         times = new.source_timestamps.setdefault(table, {})
         for key in sorted({*was, *now}, key=lambda key: key[::-1]):
