@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from tests.conftest import Databases
+from tests.model.samples import at
 from tests.serving import Threaded
 from tests.views.folding import TICK, Folding, put
 from tidelock.console.site import ENTRIES
@@ -215,6 +216,38 @@ def test_numbers_are_shown_as_they_were_recorded_and_a_page_comes_before_its_slo
     expect(page.locator(".tl-code", has_text="1234567890123456.789")).to_contain_text('"p": 1.10')
     opened(page, "/counters/explain?metric=regions&customerRef=cus_0")
     expect(page.get_by_role("heading", name="By group")).to_be_visible()
+
+
+def test_a_closed_period_is_marked_and_has_a_page_to_export(page: Page, console: Console) -> None:
+    start, end, key = at("2026-03-01"), at("2026-03-02"), '["api_calls","closed","2026-03-01T00:00:00Z"]'
+    with console.database.connect_sync() as connection:
+        of = (key, start)
+        connection.execute(
+            "INSERT INTO tidelock_tables.counters VALUES ('default', %s, 'api_calls', 'closed', %s, 12, 2, 7, 5, 7, "
+            "NULL, 12, 13, 1, NULL, 1, 1, 1, 1)",
+            of,
+        )
+        connection.execute(
+            "INSERT INTO tidelock_tables.statements VALUES ('default', %s, 'api_calls', 'closed', %s, %s, 12, 12, 2, "
+            "9, 'h', 1)",
+            (*of, end),
+        )
+        connection.execute(
+            """INSERT INTO tidelock_tables."meters$closed" VALUES ('*', '["api_calls","9"]', 'api_calls', 9, %s, 1)""",
+            (end,))  # fmt: skip
+    opened(page, "/counters?metric=api_calls&customerRef=closed")
+    expect(page.get_by_text("closed", exact=True)).to_have_count(2)
+    page.get_by_role("link", name="1 Mar 2026").click()
+    expect(page.get_by_role("heading", name="api_calls, 1 Mar 2026")).to_be_visible()
+    expect(page.locator(".tl-table tbody tr")).to_have_count(1)
+    expect(page.locator(".tl-table tbody tr")).to_contain_text("+1")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    text = download.value.path().read_text()
+    assert text.splitlines()[0].startswith("customer_ref,period_start,period_end,value,total,")
+    assert "closed,2026-03-01T00:00:00Z,2026-03-02T00:00:00Z,12,12,2,9,1,0" in text
+    page.get_by_role("link", name="All periods").click()
+    expect(page.get_by_role("heading", name="Open periods")).to_be_visible()
 
 
 def test_on_a_phone_the_menu_is_at_the_bottom(page: Page) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tidelock.console.frame import Visit, page
+from tidelock.console.pages import periods
 from tidelock.console.pages.explain import explained
 from tidelock.console.parts.forms import choice, field
 from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table, say_nothing
-from tidelock.console.parts.texts import empty, panel, row
+from tidelock.console.parts.texts import empty, link, panel, row
 from tidelock.console.parts.times import clock_time, period_name
 
 _ROWS = 50
@@ -39,6 +40,16 @@ async def explain(visit: Visit) -> None:
     await explained(visit)
 
 
+@page("/counters/periods", title="Periods", about="What is open, when it closes, and what is closed")
+async def all_periods(visit: Visit) -> None:
+    await periods.listed(visit)
+
+
+@page("/counters/period", title="Period", about="What customers used in it, and what came since it was closed")
+async def one_period(visit: Visit) -> None:
+    await periods.one(visit)
+
+
 class CounterList:
     """Counters by meter, customer and tenant, a page of the API's at a time."""
 
@@ -47,6 +58,7 @@ class CounterList:
         self._meters = meters
         self._turning = PageTurner(visit, self._read)
         self._known = False
+        self._closed = periods.ClosedThrough(visit)
 
     async def show(self) -> None:
         query = self._visit.query
@@ -57,6 +69,7 @@ class CounterList:
             self._customer = field("Customer", query.get("customerRef", ""), hint="exactly", act=self._turning.restart)
             if self._visit.tenant is None:
                 self._tenant = field("Tenant", query.get("tenantId", ""), hint="exactly", act=self._turning.restart)
+            link("Periods", "/counters/periods")
         with panel():
             self._table = rows_table(_columns(self._visit), [], key="_key", nothing="")
             self._turning.draw()
@@ -78,6 +91,7 @@ class CounterList:
             cursor=self._turning.cursor,
         )
         self._known = True
+        await self._closed.look({item["tenant_id"] for item in found["items"]})
         rows = [self._row(item) for item in found["items"]]
         if rows != self._table.rows:
             self._table.rows = rows
@@ -94,6 +108,7 @@ class CounterList:
             "period": item["period_start"],
         }
         adjustment = adjusted_by(item["value"], item["total"])
+        closed = self._closed.closes(item["tenant_id"], item["metric"], item["period_start"])
         return {
             "_key": "\0".join(asked.values()),
             "_href": f"/counters/explain?{urlencode(asked)}",
@@ -102,10 +117,14 @@ class CounterList:
             "tenant": item["tenant_id"],
             "period": period_name(meter["period"], item["period_start"]),
             "period_title": item["period_start"],
+            "period_href": periods.period_link(item["metric"], item["period_start"], item["tenant_id"]),
+            "closed": "closed" if closed else None,
+            "closed_tone": "good",
+            "closed_title": "No event moves the value any more",
             "value": item["value"],
             "adjustment": None if adjustment in (None, "0") else f"{'' if adjustment[:1] == '-' else '+'}{adjustment}",
             "adjustment_tone": "warn",
-            "adjustment_title": "Events too late for the value; the total includes them",
+            "adjustment_title": "Events too late for the value, or after its close; the total includes them",
             "total": item["total"],
             "events": f"{item['agg_count']:,}",
             "watermark": clock_time(item["watermark_ts"]),
@@ -129,6 +148,7 @@ def _columns(visit: Visit) -> list[Column]:
         Column("metric", "Meter"),
         *tenant,
         Column("period", "Period"),
+        Column("closed", "Closed", "chip"),
         Column("total", "Total", "number"),
         Column("adjustment", "Late", "chip"),
         Column("value", "In time", "number", wide=True),
