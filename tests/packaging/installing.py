@@ -41,9 +41,9 @@ def build(here: Path) -> Built:
 class Installed:
     """A virtual environment with nothing in it but the wheel and what it asks for."""
 
-    def __init__(self, built: Built, here: Path, extras: str = "") -> None:
+    def __init__(self, built: Built, here: Path, extras: str = "", *, python: Path = Path(sys.executable)) -> None:
         self._bin = here / "bin"
-        uv("venv", "--quiet", "--python", sys.executable, here)
+        uv("venv", "--quiet", "--python", python, here)
         uv("pip", "install", "--quiet", "--python", here, "-c", built.constraints, f"{built.wheel}{extras}")
 
     def run(self, program: str, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:

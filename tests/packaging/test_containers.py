@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import yaml
 
 from tests.packaging.installing import ROOT
 from tidelock import __version__
+from tidelock.app import Serving
 from tidelock.cli.main import app
 from tidelock.settings import TABLE, load
 
@@ -88,6 +92,35 @@ def test_the_image_runs_as_a_user_with_a_health_check_and_its_data_in_volumes(
     assert set(settings) <= SETTINGS
     for name in ("TIDELOCK_DATA", "TIDELOCK_ANCHOR"):
         assert any(settings[name].startswith(volume) for volume in re.findall(r'"([^"]+)"', said["VOLUME"]))
+
+
+def test_every_base_is_pinned_to_an_exact_version(instructions: list[tuple[str, str]], compose: dict[str, Any]) -> None:
+    bases = [rest.split()[0] for name, rest in instructions if name == "FROM"]
+    bases += [service["image"] for _, service in compose["services"].items()]
+    loose = [base for base in bases if not re.search(r":\d+\.\d+(\.\d+)*(-[\w-]+)?$", base)]
+    assert (len(bases), loose) == (2 + len(compose["services"]), [])
+    (brought,) = [rest for name, rest in instructions if name == "RUN" and "pip install" in rest]
+    assert re.search(r"uv==\d+\.\d+\.\d+$", brought)
+
+
+def test_the_image_starts_without_a_network_on_an_empty_volume(instructions: list[tuple[str, str]]) -> None:
+    given = dict(pair.split("=", 1) for name, rest in instructions if name == "ENV" for pair in rest.split())
+    (fetching,) = [rest for name, rest in instructions if name == "RUN" and "dev jars" in rest]
+    assert given["TIDELOCK_SPARK_JARS"] == f"{fetching.split()[-1]}/jars"
+    assert not given["TIDELOCK_SPARK_JARS"].startswith(given["TIDELOCK_DATA"])
+
+
+async def test_the_image_asks_for_health_by_the_port_it_was_given(
+    instructions: list[tuple[str, str]], server: Serving
+) -> None:
+    (check,) = [rest for name, rest in instructions if name == "HEALTHCHECK"]
+    python, *words = json.loads(check.partition("CMD ")[2])
+    assert python == "python"
+    for port, alive in ((server.url.rsplit(":", 1)[1], True), ("9", False)):
+        asked = await asyncio.create_subprocess_exec(
+            sys.executable, *words, env={**os.environ, "TIDELOCK_PORT": port}, stderr=asyncio.subprocess.DEVNULL
+        )
+        assert (await asked.wait() == 0) is alive
 
 
 def test_the_image_is_built_from_files_that_are_there_and_sent(instructions: list[tuple[str, str]]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -64,3 +67,33 @@ def test_the_server_install_gives_a_command_that_works(built: Built, tmp_path: P
     imported = server.run("tidelock", "import", "events.jsonl", "--data", "data", "--json", cwd=tmp_path)
     assert imported.returncode == 0, imported.stderr
     assert json.loads(imported.stdout)["accepted"] == 1
+
+
+def pythons() -> dict[str, Path]:
+    """Every Python on this machine that Tidelock may run on, by its minor version."""
+    found: dict[str, Path] = {}
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for minor in range(11, 20):
+        name = f"3.{minor}"
+        places = [*sorted(pyenv.glob(f"{name}.*/bin/python{name}")), *map(Path, filter(None, [which(f"python{name}")]))]
+        for place in places:
+            if subprocess.run([place, "-c", "import ssl"], capture_output=True, check=False).returncode == 0:
+                found[name] = place
+                break
+    return found
+
+
+def test_every_python_that_is_listed_and_found_runs_what_is_installed(built: Built, tmp_path: Path) -> None:
+    """The base install; with the server the same Pythons were tried by hand, for that takes minutes."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    prefix = "Programming Language :: Python :: 3."
+    listed = {name.rpartition(" ")[2] for name in project["classifiers"] if name.startswith(prefix)}
+    assert project["requires-python"] == f">={min(listed)}"
+    found = {name: python for name, python in pythons().items() if name in listed}
+    assert found, "at least the Python that runs this"
+    for name, python in found.items():
+        installed = Installed(built, tmp_path / name, python=python)
+        told = "import sys, tidelock.client as c; print('%d.%d' % sys.version_info[:2], c.Client.__name__)"
+        ran = installed.run("python", "-c", told, cwd=tmp_path)
+        assert (ran.stdout, ran.stderr) == (f"{name} Client\n", "")

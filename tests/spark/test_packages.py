@@ -77,3 +77,13 @@ def test_a_jar_that_somebody_put_there_serves(tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
     shutil.move(jar(tmp_path / "x.jar"), tmp_path / "jars" / NAME)
     assert jdbc_driver(tmp_path, Path("/nowhere"), JAVA, {}) == tmp_path / "jars" / NAME
+
+
+def test_jars_that_were_fetched_beforehand_serve_without_a_network(tmp_path: Path) -> None:
+    """As in the image, whose data directory is an empty volume."""
+    fetched, data, nowhere = tmp_path / "image" / "jars", tmp_path / "data", Path("/nowhere")
+    (fetched / "both").mkdir(parents=True)
+    driver, other = jar(fetched / NAME), jar(fetched / "both" / "org.a_a-1.jar")
+    assert jdbc_driver(data, nowhere, JAVA, {}, fetched=fetched) == driver
+    assert jar_set(data, "both", ["org.a:a:1"], nowhere, java_home=JAVA, conf={}, fetched=fetched) == [other]
+    assert not data.exists()

@@ -1,7 +1,8 @@
-"""Commands that copy the ledger to other systems, `mirror` and `load`, and `dev kafka`, a Kafka to try it with."""
+"""Commands that copy the ledger to other systems, `mirror` and `load`; and `dev`, tools around them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from tidelock.cli.session import (
     tell_programs,
     teller,
 )
-from tidelock.errors import SettingsError
+from tidelock.errors import SettingsError, Unreachable
 from tidelock.settings import Settings
 
 app = typer.Typer()
@@ -207,3 +208,27 @@ def _check_first(first: int, positions: dict[str, int]) -> None:
             upto = f"1 to {position}" if position else "none yet"
             rest = f"`tidelock load {name} --once` loads the rest"
             raise SettingsError(f"--from {first}: the sequences that were loaded into {name} are {upto}; {rest}")
+
+
+@dev.command()
+def jars(config: Config = None, data: Data = None, log_level: LogLevel = None, json: Told = False) -> None:
+    """Download the jars that Spark needs into `jars` in the data directory.
+
+    For machines and images without network access: copy the directory there, and name it with `spark.jars`.
+
+    [dim]tidelock dev jars --data /opt/tidelock[/]
+    """
+    settings = read_settings(config, data=data, log_level=log_level)
+    from tidelock.sinks.kafkasource import kafka_jars
+    from tidelock.spark.java import java_home
+    from tidelock.spark.jvm import SUBMIT
+    from tidelock.spark.packages import jdbc_driver
+
+    spark = settings.spark
+    if jdbc_driver(settings.data, SUBMIT, java_home(spark.java, settings.data), spark.conf) is None:
+        raise Unreachable("The PostgreSQL driver cannot be downloaded; the warning above says why.")
+    kafka_jars(settings.data, replace(spark, jars=None))
+    directory = settings.data.absolute() / "jars"
+    terminal.say(f"The jars are in [bold]{directory}[/].")
+    if json:
+        tell_programs("fetched", directory=str(directory))

@@ -91,9 +91,9 @@ def _spark(settings: Settings) -> Finding:
 
 
 def _driver(settings: Settings) -> Finding:
-    jar = settings.data / "jars" / packages.NAME
-    if zipfile.is_zipfile(jar):
-        return Finding("jdbc driver", True, str(jar))
+    for directory in filter(None, (settings.spark.jars, settings.data / "jars")):
+        if zipfile.is_zipfile(directory / packages.NAME):
+            return Finding("jdbc driver", True, str(directory / packages.NAME))
     return Finding("jdbc driver", True, "not there yet; the first start of the fold downloads it")
 
 

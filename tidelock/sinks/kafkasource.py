@@ -190,7 +190,8 @@ def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:
 
 def kafka_jars(data: Path, spark: SparkSettings) -> list[Path]:
     """What Spark needs to read Kafka, fetched once. Raises Unreachable when it cannot be."""
-    found = jar_set(data, NAME, PACKAGES, SUBMIT, java_home=java_home(spark.java, data), conf=spark.conf)
+    java = java_home(spark.java, data)
+    found = jar_set(data, NAME, PACKAGES, SUBMIT, java_home=java, conf=spark.conf, fetched=spark.jars)
     # The rest of them comes with Spark, in the versions that it was built with.
     return [jar for jar in found if any(part in jar.name for part in JARS)]
 

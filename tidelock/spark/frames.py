@@ -96,7 +96,8 @@ def jars(data: str | Path | None = None) -> str:
     """What `spark.jars` of a session of your own must name: the PostgreSQL driver, kept in the data directory."""
     settings = _settings()
     directory = Path(data) if data is not None else settings.data
-    jar = jdbc_driver(directory, SUBMIT, java_home(settings.spark.java, directory), settings.spark.conf)
+    spark = settings.spark
+    jar = jdbc_driver(directory, SUBMIT, java_home(spark.java, directory), spark.conf, fetched=spark.jars)
     if jar is None:
         raise SettingsError(f"The PostgreSQL driver cannot be downloaded to {directory / 'jars'}.", field="data")
     return jar.as_uri()

@@ -30,8 +30,13 @@ _RESOLVE_SET_S = 300
 _RESOLVER_CONF = ("spark.jars.repositories", "spark.jars.ivySettings")
 
 
-def jdbc_driver(data: Path, submit: Path, java_home: Path, conf: Mapping[str, str]) -> Path | None:
-    """The driver's jar in the data directory, fetched when it is not there; None, and a warning, when it cannot be."""
+def jdbc_driver(
+    data: Path, submit: Path, java_home: Path, conf: Mapping[str, str], *, fetched: Path | None = None
+) -> Path | None:
+    """The driver's jar: among those fetched beforehand, or in the data directory, downloaded there if it is missing;
+    None, and a warning, if it cannot be."""
+    if fetched is not None and zipfile.is_zipfile(fetched / NAME):
+        return fetched.absolute() / NAME
     jar = data.absolute() / "jars" / NAME
     if zipfile.is_zipfile(jar):
         return jar
@@ -58,10 +63,19 @@ def jdbc_driver(data: Path, submit: Path, java_home: Path, conf: Mapping[str, st
 
 
 def jar_set(
-    data: Path, name: str, packages: Sequence[str], submit: Path, java_home: Path, conf: Mapping[str, str]
+    data: Path,
+    name: str,
+    packages: Sequence[str],
+    submit: Path,
+    *,
+    java_home: Path,
+    conf: Mapping[str, str],
+    fetched: Path | None = None,
 ) -> list[Path]:
-    """Packages and all they need, in a directory of their own below `jars` in the data directory, fetched when it is
-    not there. Raises Unreachable when they cannot be."""
+    """Packages and all they need, in a directory of their own: among those fetched beforehand, or below `jars` in the
+    data directory, downloaded there if it is missing. Raises Unreachable if they cannot be."""
+    if fetched is not None and (fetched / name).is_dir():
+        return sorted((fetched.absolute() / name).glob("*.jar"))
     directory = data.absolute() / "jars" / name
     if not directory.exists():
         make_directory(data)

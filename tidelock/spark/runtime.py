@@ -56,7 +56,7 @@ class Spark:
         #: tasks that run at a time; None when only the cluster knows
         self.cores = cores(settings.master)
         self._home = java_home(settings.java, data)
-        driver = jdbc_driver(data, SUBMIT, self._home, settings.conf)
+        driver = jdbc_driver(data, SUBMIT, self._home, settings.conf, fetched=settings.jars)
         self._jars = [*([driver] if driver else []), *jars]
         self._directory = RunDirectory(data.absolute() / "spark")
         #: the PostgreSQL driver is there, so executors can read the ledger themselves
