@@ -28,7 +28,7 @@ _MEMORY = "-Xmx256m"
 _START_S = 90.0
 _STOP_S = 20.0
 _PAUSE_S = 0.1
-#: of what it said last
+#: of its last output
 _WORDS = 2_000
 
 _PROPERTIES = """\
@@ -52,12 +52,12 @@ log.cleaner.enable=false
 
 
 def broker_jars(data: Path, java: Path | None = None) -> list[Path]:
-    """Kafka's own jars, fetched once. Raises Unreachable when they cannot be."""
+    """Kafka's own jars, downloaded once. Raises Unreachable if that fails."""
     return jar_set(data, f"kafka-{VERSION}", _PACKAGES, SUBMIT, java_home=java_home(java, data), conf={})
 
 
 class Broker:
-    """A broker with its data in a directory. It ends with whoever started it."""
+    """A broker with its data in a directory. It ends with the process that started it."""
 
     def __init__(self, directory: Path, data: Path, java: Path | None = None, port: int = 0) -> None:
         """`data` is where jars and a Java are kept; port 0 takes any free one, the same again after a stop."""

@@ -1,7 +1,7 @@
 """The cluster: the brokers by their client, its configuration, and the topics that the mirror makes there.
 
-A topic's name tells its stream: what Kafka does not allow in it becomes `_xHH`, byte by byte, and an underscore that
-would be read as the beginning of that does too.
+A topic's name encodes its stream: characters that Kafka does not allow become `_xHH`, byte by byte, and so does an
+underscore that would look like the beginning of one.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tidelock.instants import MILLISECOND
 from tidelock.settings.groups import KafkaSettings
 
 logger = logging.getLogger(__name__)
-# librdkafka speaks of every attempt to connect. We tell of it once; the rest is for those who look.
+# librdkafka logs every attempt to connect. We report it once; the rest is for debugging.
 _library = logging.getLogger(f"{__name__}.library")
 
 C = TypeVar("C")
 
-#: how long brokers may take to answer
+#: how long brokers may take to respond
 ANSWER_S = 10.0
 _PAUSE_S = 0.05
-#: how many bytes of small messages are sent as one, for which a topic has to have room as for a large one
+#: bytes of small messages sent as one batch, which a topic must have room for
 BATCH_BYTES = 1_000_000
-#: room for what is around an event's data
+#: room for everything around an event's data
 _ENVELOPE_BYTES = 64 << 10
-#: properties that settings of ours say, or that the mirror's promises rest on
+#: properties set by our settings, or required by the mirror's guarantees
 _OWN = {"bootstrap.servers": "kafka.brokers", "metadata.broker.list": "kafka.brokers"}
 _FIXED = frozenset(
     {
@@ -47,7 +47,7 @@ _FIXED = frozenset(
 LENGTH_MAX = 249
 
 _ALLOWED = re.compile(rb"[A-Za-z0-9.-]|_(?!x[0-9A-F]{2})")
-# Kafka takes either of two names that differ in these alone: to its metrics they are one character.
+# Kafka accepts only one of two names that differ in these alone: its metrics treat them as one character.
 _ALLOWED_APART = re.compile(rb"[A-Za-z0-9-]")
 _DIGEST = 32
 
@@ -67,7 +67,7 @@ def check(kafka: KafkaSettings) -> None:
 
 
 def brokers_of(kafka: KafkaSettings) -> str:
-    """How people know them."""
+    """Their names for people."""
     return ", ".join(kafka.brokers)
 
 
@@ -89,7 +89,7 @@ def open_client(make: Callable[[dict[str, Any]], C], kafka: KafkaSettings, own: 
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in the client's words."""
+    """The error, in the client's words."""
     found = error.args[0] if error.args else error
     return str(found.str()) if isinstance(found, KafkaError) else str(found)
 
@@ -110,7 +110,7 @@ class KafkaCluster:
         self._kafka = kafka
         self._event_bytes_max = event_bytes_max
         self._admin: AdminClient = open_client(AdminClient, kafka, {"error_cb": self._complain})
-        #: what brokers last complained of
+        #: the last error of the brokers
         self._complaint: str | None = None
         #: topic and number of partitions of a stream
         self._known: dict[str, tuple[str, int]] = {}
@@ -128,17 +128,17 @@ class KafkaCluster:
     def look(self) -> dict[str, int]:
         """Topics that are there, with their partitions. Raises Unreachable."""
         try:
-            # All of them: to ask for one by its name makes it, with other settings than ours.
+            # All of them: requesting one by name would create it, without our settings.
             found = self._admin.list_topics(timeout=ANSWER_S)
         except KafkaException as error:
-            # Of a refused password the call itself only knows that no broker was there in time.
+            # For a refused password the call itself only reports that no broker was available in time.
             self._admin.poll(0)
             said = self._complaint or reason(error)
             raise Unreachable(f"Cannot reach Kafka at {brokers_of(self._kafka)}: {said}") from None
         return {name: len(known.partitions) for name, known in found.topics.items() if known.error is None}
 
     def _complain(self, error: KafkaError) -> None:
-        # That all of them are down comes after what the last one said, and tells less.
+        # "All brokers down" comes after the last broker's error, and says less.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._complaint = str(error.str())
 
@@ -160,7 +160,7 @@ class KafkaCluster:
     def _make(self, topic: str) -> bool:
         """False: it is too much like another topic."""
         retention = -1 if self._kafka.retention is None else self._kafka.retention // MILLISECOND
-        # Without a word, brokers forget in a week, by the messages' own time: an import of last year at once.
+        # By default brokers delete messages after a week, by their own timestamps: an import of last year at once.
         config = {
             "retention.ms": str(retention),
             "retention.bytes": "-1",
@@ -190,6 +190,6 @@ def _named(prefix: str, stream: str, allowed: re.Pattern[bytes]) -> str:
     name = prefix + escaped
     if len(name) <= LENGTH_MAX:
         return name
-    # Cut, but still another for each stream.
+    # Truncated, but still unique for each stream.
     digest = hashlib.sha256(raw).hexdigest()[:_DIGEST]
     return f"{name[: LENGTH_MAX - _DIGEST - 1]}-{digest}"

@@ -1,4 +1,4 @@
-"""Messages: what Kafka gets of an event, and the ledger in pages of them, read ahead of who asks."""
+"""Messages: the Kafka form of an event, and the ledger in pages of them, read ahead."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ QUERIES = load("tidelock.mirror", "sql/source.sql")
 _AHEAD = QUERIES["messages"] + b" WHERE ingress_sequence > %s ORDER BY ingress_sequence LIMIT %s"
 _SOME = QUERIES["messages"] + b" WHERE ingress_sequence = ANY(%s) ORDER BY ingress_sequence"
 _SEQUENCE, _COMMIT, _MEMBERS = 0, 1, -1
-# Rows the driver hands over at a time: with events of a MiB they are a page, not a thousand pages.
+# Rows fetched from the driver at a time: with events of a MiB they are a page, not a thousand pages.
 _CHUNK_ROWS = 256
-# What is on its way from Postgres while a page is sent is about as much as sockets hold; a page should not be more.
+# While a page is sent, about as much as sockets hold is in transit from Postgres; a page should not be larger.
 _PAGE_ROWS = 2_000
 _AHEAD_PAGES = 20
-# An open query holds a lock that a new partition of the events has to wait for, and with it who writes there.
+# An open query holds a lock that a new partition of the events has to wait for, and its writers with it.
 _OPEN_S = 1.0
 
 _Connection = psycopg.Connection[Any]
@@ -36,7 +36,7 @@ _Rows = Generator[Any, None, None]
 
 
 class Message(NamedTuple):
-    """An event as it is sent. Two that are equal were made of the same event of the same commit."""
+    """An event as it is sent. Equal messages come from the same event of the same commit."""
 
     sequence: int
     stream: str
@@ -51,7 +51,7 @@ class Message(NamedTuple):
     #: of its commit, in hexadecimal digits
     digest: bytes
 
-    # Made when they are needed: kept, they would be four more things for the collector to look at, a message.
+    # Built when needed: stored, they would be four more objects per message for the garbage collector.
     @property
     def headers(self) -> Headers:
         identity = self.idempotency_key
@@ -101,9 +101,9 @@ class MessagePage:
 
 
 class LedgerPages:
-    """Pages of one query that goes on while they are sent: Postgres makes the next rows meanwhile.
+    """Pages of one query that continues while they are sent: Postgres produces the next rows meanwhile.
 
-    Not on a thread: two that work in Python at once wait for each other at every answer of the database.
+    Not on a thread: two threads working in Python wait for each other at every answer of the database.
     """
 
     def __init__(self, database: Database, rows_max: int, bytes_max: int) -> None:
@@ -112,18 +112,19 @@ class LedgerPages:
         # Where the second cannot be opened, the first is closed again.
         with ExitStack() as opened:
             self._events = opened.enter_context(closing(database.connect_sync(name="tidelock mirror source")))
-            # One that is free while the other has an open query.
+            # A connection that is free while the other has an open query.
             self._commits = opened.enter_context(closing(database.connect_sync(name="tidelock mirror commits")))
             self._connections = opened.pop_all()
-        #: the query that is open, since when, and what was read of it but belongs to the next page
+        #: the open query, since when, and rows already read for the next page
         self._ahead: _Rows | None = None
         self._opened_at = 0.0
         self._left: list[Any] = []
         self._sequence = 0
 
     def read(self, after: int) -> MessagePage:
-        """What comes after a sequence: at most so many events and bytes, but one event at least, whatever its size; no
-        messages where the ledger ends there."""
+        """The next page after a sequence: up to a number of events and bytes, but at least one event, whatever its
+        size; no messages at the end of the ledger.
+        """
         if self._sequence != after:
             self.rest()
         rows = self._rows() if self._ahead is not None else []
@@ -140,12 +141,12 @@ class LedgerPages:
         return _page(self._commits, rows)
 
     def tend(self) -> None:
-        """To be called by who has to wait: a query that has been open for long is left."""
+        """Called while waiting: a query that has been open for long is closed."""
         if self._ahead is not None and time.monotonic() - self._opened_at > _OPEN_S:
             self.rest()
 
     def rest(self) -> None:
-        """Leave the query that is open, and forget what was read ahead."""
+        """Close the open query, and drop what was read ahead."""
         if self._ahead is not None:
             self._ahead.close()
         self._ahead, self._left = None, []

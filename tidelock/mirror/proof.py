@@ -1,9 +1,8 @@
 """Kafka against the ledger: the proof that it holds all events, in the ledger's order, byte by byte, and the repair.
 
-Every message is compared with the event it is of. What counts as there is what lies in recorded ranges; beside them
-there are only repeats after a crash, which must be right as well, and what a repair has replaced, which need not be.
-Messages of a tail that the ledger has lost, where that was accepted, are counted and no difference. A repair mirrors
-again from a sequence on.
+Every message is compared with its event. Only messages in recorded ranges count as present; outside there are only
+repeats after a crash, which must be right as well, and messages replaced by a repair, which need not be. Messages of an
+accepted lost tail are counted, not differences. A repair mirrors again from a sequence on.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ QUERIES = load("tidelock.mirror", "sql/proof.sql")
 
 _PAGE = 100_000
 
-#: called with what is done and what there is to do
+#: called with the work done and the total
 Progress = Callable[[int, int], None]
 
 _ANSWER_S = 10.0
@@ -58,17 +57,17 @@ class MirrorProof:
         self._ranges = _Ranges([], [])
         #: the last sequence that each partition had for the first time
         self._before: dict[Partition, int] = {}
-        #: through which sequence topics may lack what `kafka.retention` made them forget
+        #: the sequence through which topics may lack messages because of `kafka.retention`
         self._forgotten: Mapping[str, int] = {}
         #: tails of the ledger whose loss was accepted, and what Kafka has of them
         self._losses: list[Loss] = []
         self._lost = Seen()
-        #: from here on nothing is forgotten
+        #: from here on nothing has expired
         self._complete_from = 1
 
     def compare(self, progress: Progress) -> None:
         with database_errors("verify"), self._database.connect_sync(name="tidelock verify kafka") as connection:
-            # The cursor first: what it says is there stays there.
+            # The cursor first: everything up to it stays there.
             self._position = read_position(connection)
             self._losses = read_losses(connection)
             self._ranges = _Ranges(
@@ -83,7 +82,7 @@ class MirrorProof:
                     done += len(chunk)
                     progress(done, total)
                 if self._settings.kafka.retention is not None:
-                    # Later than the messages: brokers go on removing meanwhile.
+                    # Read later than the messages: brokers continue to delete meanwhile.
                     self._forgotten = self._ranges.reached(readback.begins(topics))
             self._find_missing(connection)
 
@@ -226,7 +225,7 @@ def _sequence(received: Any) -> int | None:
 
 
 class Readback:
-    """A consumer of whole partitions, which leaves no trace: it joins no group and commits nothing."""
+    """A consumer of whole partitions without side effects: it joins no group and commits nothing."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._brokers = brokers_of(kafka)
@@ -258,7 +257,7 @@ class Readback:
         heard_at = time.monotonic()
         while left:
             chunk = []
-            # It waits for as many as it is asked for, or for so long.
+            # It waits until it has the requested number, or for the timeout.
             found = self._consumer.consume(_CHUNK_MESSAGES, timeout=_WAIT_S)
             if found:
                 heard_at = time.monotonic()
@@ -319,9 +318,9 @@ class Seen:
 
 
 def restart_from(connection: psycopg.Connection[Any], settings: Settings, first: int) -> int:
-    """Move the cursor back so that a sequence and all behind it are sent again; gives where it stands then.
+    """Move the cursor back so that a sequence and all after it are sent again; returns its new position.
 
-    A mirror that runs sees that its cursor was moved, and goes on from there.
+    A running mirror notices that its cursor was moved, and continues from there.
     """
     position = read_position(connection)
     if not 1 <= first <= position:

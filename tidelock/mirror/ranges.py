@@ -1,4 +1,4 @@
-"""Ranges: messages that are under way together, what brokers said of them, and what is recorded of that.
+"""Ranges: messages in flight together, the brokers' acknowledgements, and what is recorded of them.
 
 A range is recorded together with the cursor that says how far the mirror is.
 """
@@ -17,7 +17,7 @@ from tidelock.postgres.queries import load
 QUERIES = load("tidelock.mirror", "sql/ranges.sql")
 
 CURSOR = "kafka"
-#: ranges are joined up to so many events: single events must not leave a row each for ever
+#: ranges are merged up to this many events: single events must not leave a row each for ever
 _JOINED_EVENTS = 10_000
 
 _Connection = psycopg.Connection[Any]
@@ -32,8 +32,9 @@ class Partition(NamedTuple):
 
 @dataclass(slots=True)
 class Offsets:
-    """What one partition gets of a batch. Only of the first and the last message the offset is asked for: within a
-    partition messages arrive in order, and a report is a call into Python for every message."""
+    """The part of a batch for one partition. Only the offsets of the first and last message are requested: within a
+    partition messages arrive in order, and a report is a call into Python for every message.
+    """
 
     count: int = 0
     first_offset: int = -1
@@ -62,12 +63,12 @@ class InFlight:
     spans: dict[Partition, Offsets] = field(default_factory=dict)
     #: reports that are still to come
     waiting: int = 0
-    #: why a message was not taken
+    #: why a message was not accepted
     refusal: str | None = None
 
     @property
     def acknowledged(self) -> bool:
-        """Raises Unreachable where it never will be."""
+        """Raises Unreachable if it never will be."""
         if self.refusal is not None:
             raise Unreachable(self.refusal)
         if self.waiting:
@@ -97,7 +98,7 @@ class MirroredRange:
         return MirroredRange(self.first_sequence, following.last_sequence, spans)
 
     def before(self, following: MirroredRange) -> bool:
-        """Whether offsets go on where they ended; they do not in a topic that was deleted and made anew."""
+        """Whether offsets continue where they ended; they do not in a topic that was deleted and recreated."""
         return all(
             span.before(following.spans[place]) for place, span in self.spans.items() if place in following.spans
         )

@@ -1,7 +1,7 @@
-"""The runner: mirrors the ledger for as long as it runs, whatever is lost meanwhile.
+"""The runner: mirrors the ledger for as long as it runs, whatever fails meanwhile.
 
-The cursor is moved when brokers have acknowledged, never before: killed at any moment, it sends a few events again and
-leaves none out. While brokers are away events wait in the ledger, and no more of them in memory than the queue holds.
+The cursor moves when brokers have acknowledged, never before: killed at any moment, it repeats a few events and skips
+none. While brokers are unreachable events wait in the ledger, with at most a queue of them in memory.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 
 _ACK_S = 0.05
 _BATCHES_MAX = 20
-#: brokers that are silent for so long are told of
+#: brokers silent for this long are reported
 _SILENCE_S = 5.0
-#: so often in a row even an impatient one makes a lost connection to Postgres again
+#: how often even an impatient mirror reopens a lost connection to Postgres
 _FAILURES_MAX = 6
-#: how long what is under way may still take when it is told to stop
+#: how long messages in flight may still take when it is told to stop
 _LAST_S = 5.0
 
 
 class _Stopped(Exception):
-    """It was told to stop in the midst of a page."""
+    """It was told to stop in the middle of a page."""
 
 
 def calm_collector() -> None:
@@ -55,10 +55,10 @@ def calm_collector() -> None:
 
 
 class Mirror(Reader):
-    """The one mirror of a ledger; others stand by."""
+    """The mirror of a ledger; others stand by."""
 
     def __init__(self, database: Database, settings: Settings, tell: Callable[[str], None], *, patient: bool) -> None:
-        """`patient`: brokers that are away are waited for. Otherwise that is an error."""
+        """`patient`: wait for unreachable brokers. Otherwise they are an error."""
         self._database = database
         self._settings = settings
         self._kafka = settings.kafka
@@ -71,7 +71,7 @@ class Mirror(Reader):
         self._cluster: KafkaCluster | None = None
         self._sender: KafkaSender | None = None
         self._ranges: Ranges | None = None
-        #: under way, in ledger order
+        #: in flight, in ledger order
         self._batches: deque[InFlight] = deque()
         #: sent, acknowledged or not
         self._sent = 0
@@ -108,7 +108,7 @@ class Mirror(Reader):
         return True
 
     def turn(self) -> Turn:
-        """Send the next page, or hear of what is under way."""
+        """Send the next page, or receive acknowledgements."""
         assert self._source is not None
         assert self._connection is not None
         before = self.position
@@ -130,7 +130,7 @@ class Mirror(Reader):
         return Turn(due_s=0.0, healthy=self.position > before)
 
     def finish(self) -> None:
-        """What is under way is given a moment, so that it need not be sent again."""
+        """Messages in flight get a moment, so that they need not be sent again."""
         deadline = time.monotonic() + _LAST_S
         try:
             while self._batches and self._sender is not None and time.monotonic() < deadline:
@@ -139,7 +139,7 @@ class Mirror(Reader):
             log.debug("abandoned in flight: %s", error)
 
     def leave(self) -> None:
-        """Forget what is under way: it is sent again from the cursor on."""
+        """Drop messages in flight: they are sent again from the cursor on."""
         self._batches.clear()
         if self._source is not None:
             self._source.close()
@@ -174,7 +174,7 @@ class Mirror(Reader):
                 self._sent = sent.last_sequence
 
     def _under_way(self) -> int:
-        # Parts of a commit that were acknowledged wait for its end, which is still to be sent.
+        # Acknowledged parts of a commit wait for its end, which is still to be sent.
         return sum(batch.waiting > 0 for batch in self._batches)
 
     def _make_room(self) -> None:
@@ -191,7 +191,7 @@ class Mirror(Reader):
         for number, batch in enumerate(self._batches, start=1):
             if not batch.acknowledged:
                 break
-            # A range ends with a commit: how far a reader is behind is counted by commits.
+            # A range ends with a commit: the lag of readers is counted in commits.
             done = number if batch.whole else done
         if done:
             self._ranges.record(range_of([self._batches.popleft() for _ in range(done)]))

@@ -1,4 +1,4 @@
-"""The sender: puts batches on the wire, in order, each message once per sender, and hears what became of them."""
+"""The sender: puts batches on the wire, in order, each message once per sender, and collects the acknowledgements."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _Report = Callable[[KafkaError | None, Any], None]
 
 
 class KafkaSender:
-    """A producer whose messages arrive in order or not at all: what is behind one that is lost is not sent."""
+    """A producer whose messages arrive in order or not at all: after a lost message nothing more is sent."""
 
     def __init__(self, kafka: KafkaSettings, *, careful: bool) -> None:
         self._brokers = brokers_of(kafka)
-        #: every message is reported on, to learn why one is not taken
+        #: every message is reported, to learn why one is not accepted
         self.careful = careful
         self._queue_bytes_max = kafka.queue_bytes_max
-        #: what brokers last complained of
+        #: the last error of the brokers
         self.complaint: str | None = None
-        #: when something was last acknowledged, or waited for anew
+        #: when something was last acknowledged, or waiting restarted
         self.heard_at = time.monotonic()
         own = {
             "enable.idempotence": True,
             "acks": "all",
-            # A gap would be filled later, behind its followers: out of order. So nothing is ever given up by itself.
+            # A gap would be filled later, after its successors: out of order. So nothing is ever given up.
             "enable.gapless.guarantee": True,
             "message.timeout.ms": 0,
             "message.max.bytes": _MESSAGE_BYTES_MAX,
@@ -86,7 +86,7 @@ class KafkaSender:
         return batch
 
     def poll(self, seconds: float) -> None:
-        """Hear what has been acknowledged meanwhile. Raises Unreachable when this sender is at its end."""
+        """Collect acknowledgements. Raises Unreachable if this sender has failed."""
         try:
             self._producer.poll(seconds)
         except KafkaException as error:
@@ -94,7 +94,7 @@ class KafkaSender:
 
     def close(self) -> None:
         """Leave what is not acknowledged: it may arrive or not."""
-        # That something is purged is a gap, and so the end of this producer: no news here.
+        # A purge leaves a gap, which ends this producer: expected here.
         with suppress(KafkaException):
             self._producer.purge(in_queue=True, in_flight=True, blocking=False)
             self._producer.flush(0)
@@ -105,7 +105,7 @@ class KafkaSender:
             raise Unreachable(f"{size}, more than the queue; raise kafka.queue_bytes_max")
 
     def _reports(self, batch: InFlight, ways: Sequence[_Way]) -> dict[int, _Report]:
-        """Who is told of which message."""
+        """The recipients of reports, by message."""
         reports: dict[int, _Report] = {}
         for way in dict.fromkeys(ways):
             place = Partition(way.topic, way.partition)

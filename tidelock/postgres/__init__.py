@@ -3,5 +3,5 @@
 In comes a database URL or a data directory; out go connections, a pool for reading, the schema brought up to date by
 migrations, named queries, leases, and errors in words. This room must never know what is stored: no table of the
 ledger, of the fold or of a reader is named here, except in `migrations/` and `schema.sql`. Only the numbers of all
-leases are gathered here (`leases.py`), so that none is used twice.
+leases are collected here (`leases.py`), so that none is used twice.
 """

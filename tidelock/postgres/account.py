@@ -1,4 +1,4 @@
-"""The account the embedded Postgres runs under: Postgres refuses root, so root hands it to somebody else."""
+"""The account the embedded Postgres runs under: Postgres refuses root, so root uses another account."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from tidelock.errors import SettingsError
 
-# What root may have to lend, least first. Reading and searching is enough below a private directory such as /root;
-# programs installed for root alone (umask 077) need the second one to be executed by another account.
+# Capabilities that root may have to lend, least first. Reading and searching is enough below a private directory such
+# as /root; programs installed for root alone (umask 077) need the second one to be executed by another account.
 _CAPABILITIES = ("dac_read_search", "dac_override")
-# Proves both halves of what the server needs: its programs and its data.
+# Checks both requirements of the server: its programs and its data.
 _PROBE = '"$1" --version && cd "$2"'
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who runs the server's programs, and how to become that one."""
+    """The account that runs the server's programs, and how to switch to it."""
 
     uid: int
     gid: int
@@ -48,7 +48,7 @@ class Account:
         )
 
     def spawn(self, command: Sequence[str | Path], *, log: int, inherit: int) -> subprocess.Popen[bytes]:
-        """Start a program in a session of its own: Ctrl-C in our terminal is ours to answer, not its."""
+        """Start a program in its own session: Ctrl-C in our terminal is for us, not for it."""
         uid, gid, groups = self._switch()
         return subprocess.Popen(
             [*self._prefix(), *map(str, command)],
@@ -106,12 +106,12 @@ def choose(data: Path, cluster: Path, postgres: Path) -> tuple[Account, str]:
 
 
 def make_directory(path: Path) -> None:
-    """Ours alone; but root leaves it passable, for the account that will run the server inside."""
+    """Private to us; but root leaves it traversable for the account that will run the server inside."""
     path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
 
 
 def belong_to_parent(path: Path) -> None:
-    """What root writes into somebody's directory is that somebody's, who may run Tidelock there tomorrow."""
+    """Files that root writes into a user's directory belong to that user, who may run Tidelock there later."""
     if os.geteuid() == 0:
         parent = path.parent.stat()
         os.chown(path, parent.st_uid, parent.st_gid)
@@ -126,7 +126,7 @@ def _ourselves(postgres: Path) -> tuple[Account, str]:
 
 
 def _owner(data: Path, cluster: Path) -> tuple[int, int]:
-    """Who runs it for root: the owner of what is there, else nobody."""
+    """The account for root: the owner of the directory, else nobody."""
     if cluster.exists() and (stat := cluster.stat()).st_uid != 0:
         return stat.st_uid, stat.st_gid
     # A mounted directory may belong to a number without a name here, under which initdb refuses to work.
@@ -148,6 +148,6 @@ def _has_name(uid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    # PGDATA, PGPORT and their kin are meant for somebody else's server. C: the log is read for known messages.
+    # PGDATA, PGPORT and the like are meant for another server. C: the log is read for known messages.
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return {**ours, "LC_ALL": "C", "LANGUAGE": "C"}

@@ -22,7 +22,7 @@ USER = "tidelock"
 log = logging.getLogger(__name__)
 _MEBIBYTE = 1 << 20
 
-# Acknowledged means durable: the first three are Postgres's own defaults, written down because all else rests on them.
+# Acknowledged means durable: the first three are Postgres's own defaults, stated because everything relies on them.
 _DEFAULTS = {
     "fsync": "on",
     "synchronous_commit": "on",
@@ -31,13 +31,13 @@ _DEFAULTS = {
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
     "max_connections": "100",
-    # Every query is short or Spark's; compiling them costs more than it saves.
+    # Every query is short or from Spark; compiling them costs more than it saves.
     "jit": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    # A killed client must not hold the head of the ledger until its query would have answered.
+    # A killed client must not hold the head of the ledger until its query ends.
     "client_connection_check_interval": "2s",
-    # Failed statements are told to their client. The log keeps what concerns the server: it stays small.
+    # Failed statements are reported to their client. The log only has server messages, so it stays small.
     "log_min_messages": "log",
     "log_checkpoints": "off",
     "log_autovacuum_min_duration": "-1",
@@ -71,7 +71,7 @@ _CONFIGURATION = ("unrecognized configuration parameter", "invalid value for par
 
 
 class Cluster:
-    """What is kept on disk for one embedded server."""
+    """The files of one embedded server."""
 
     def __init__(self, data: Path) -> None:
         self.path = data / "postgres"
@@ -104,7 +104,7 @@ class Cluster:
         belong_to_parent(self._port)
 
     def check_access(self) -> None:
-        """Say whose it is, rather than that some file cannot be read."""
+        """Report the owner, rather than that some file cannot be read."""
         ours = os.geteuid()
         if ours and self.path.exists() and (owner := self.path.stat().st_uid) != ours:
             raise SettingsError(
@@ -114,7 +114,7 @@ class Cluster:
             )
 
     def prepare(self, binaries: Path, account: Account, version: str) -> None:
-        """Make the data directory if there is none, and see that the programs at hand can serve it."""
+        """Create the data directory if needed, and check that the available programs can serve it."""
         if not (self.path / "PG_VERSION").exists():
             self._create(binaries, account, _major(version))
         made_by = (self.path / "PG_VERSION").read_text().strip()
@@ -127,7 +127,7 @@ class Cluster:
         self._drop_foreign_pid_file()
 
     def settings(self, binaries: Path, account: Account, config: Mapping[str, str]) -> dict[str, str]:
-        """What the server is started with: our defaults, then the user's own choices, then what is fixed."""
+        """The server's parameters: our defaults, then the user's choices, then the fixed ones."""
         if refused := sorted(_RESERVED & config.keys()):
             raise SettingsError(
                 f"The embedded Postgres does not allow setting {', '.join(refused)}.", field="postgres.config"
@@ -138,7 +138,7 @@ class Cluster:
         return chosen
 
     def _create(self, binaries: Path, account: Account, major: int) -> None:
-        """Made aside and renamed when complete: a kill in between leaves nothing half done."""
+        """Created separately and renamed when complete: a kill in between leaves nothing half done."""
         new = self._data / "postgres.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
@@ -183,8 +183,8 @@ class Cluster:
     def _drop_foreign_pid_file(self) -> None:
         """After a reboot the recorded number may be another program's, and Postgres would not dare to start.
 
-        The caller holds the server lock, so no process of this server lives. A number nobody has is left alone:
-        Postgres then makes its own checks.
+        The caller holds the server lock, so no process of this server lives. An unused number is left alone: Postgres
+        then makes its own checks.
         """
         recorded = postmaster.read(self.path)
         file = self.path / "postmaster.pid"
@@ -196,7 +196,7 @@ class Cluster:
     def _drop_damaged_pid_file(self, file: Path) -> None:
         """A full disk or a power cut can leave it empty, and Postgres would not start.
 
-        A Postgres that somebody else started does not hold our lock, so processes are looked through for one.
+        A Postgres started by somebody else does not hold our lock, so the process list is searched for one.
         """
         if (pid := postmaster.living(self.path)) is not None:
             raise Unreachable(
@@ -208,7 +208,7 @@ class Cluster:
         file.unlink()
 
     def _wal_compression(self, binaries: Path, account: Account) -> str:
-        """The best this build knows: full pages after a checkpoint are most of what a busy ledger writes."""
+        """The best method of this build: full pages after a checkpoint are most of what a busy ledger writes."""
         for method in ("lz4", "zstd", "pglz"):
             flags = f"-C wal_compression -c wal_compression={method} -D".split()
             if account.run([binaries / "postgres", *flags, self.path]).returncode == 0:

@@ -22,16 +22,16 @@ from tidelock.postgres.embedded import EmbeddedPostgres
 from tidelock.postgres.reconnect import Away, NoDatabase, Patience
 
 _VERSION_MIN = 15
-# How long to try again while an embedded server that is there starts, recovers or stops.
+# How long to retry while an existing embedded server starts, recovers or stops.
 _PATIENCE_S = 15.0
 _PAUSE_S = 0.1
 # The first message of a client: version 3.0 of the protocol; and enough of the answer.
 _PROTOCOL, _ANSWER_BYTES = 3 << 16, 4096
 # SQLSTATEs of a server that stops, starts or recovers, or has too many connections: it takes more later.
 _LATER = (b"57P", b"53300")
-# How long who is cancelled while it connects waits for the connection to be there, to close it.
+# How long a cancelled caller waits for its pending connection, to close it.
 _FAREWELL_S = 1.0
-# What is being closed later than that: the loop alone would not keep it.
+# Connections closed later than that: the event loop alone would not keep the tasks.
 _closing: set[asyncio.Task[None]] = set()
 # Dead peers are found in about a minute: a lost network must not look like a slow query for hours.
 _TRANSPORT = {
@@ -51,7 +51,7 @@ class Database:
     ) -> None:
         self._connect_timeout_s = connect_timeout_s
         self._outage_patience_s = outage_patience_s
-        #: somebody was let in: the settings are right, and what is away now may come back
+        #: a login succeeded: the settings are right, and an outage may be temporary
         self._reached = False
         self._url = source if isinstance(source, str) else None
         self._server = source if isinstance(source, EmbeddedPostgres) else None
@@ -76,7 +76,7 @@ class Database:
 
     @property
     def url(self) -> str:
-        """With the password. Of the embedded server it may change when that is started anew: ask each time."""
+        """With the password. The embedded server's may change when it is restarted: read it each time."""
         if self._server is not None:
             return self._server.url
         assert self._url is not None
@@ -88,7 +88,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where it is, for people: without the password."""
+        """Its address for people, without the password."""
         known = _parse(self.url)
         host = known.get("host") or known.get("hostaddr") or "localhost"
         return f"{host}:{known.get('port') or 5432}/{known.get('dbname') or known.get('user') or ''}"
@@ -135,7 +135,7 @@ class Database:
         return connection
 
     def close(self) -> None:
-        """Leave the embedded server; the last to leave stops it. Connections are closed by who opened them."""
+        """Leave the embedded server; the last user stops it. Connections are closed by their owners."""
         if self._server is not None:
             self._server.release()
 
@@ -154,7 +154,7 @@ class Database:
         password = _parse(self.url).get("password")
         if password:
             reason = reason.replace(str(password), "***")
-        # One that was never reached and refuses at once is a wrong address more often than an outage.
+        # A server that was never reached and refuses at once is more often a wrong address than an outage.
         away = door is _Door.BUSY or self._reached
         return (Away if away else NoDatabase)(f"Cannot connect to Postgres at {self.place}: {reason}")
 
@@ -173,10 +173,10 @@ class Database:
 async def _to_its_end(
     connecting: Coroutine[Any, Any, psycopg.AsyncConnection[TupleRow]],
 ) -> psycopg.AsyncConnection[TupleRow]:
-    """Connect. Whoever is cancelled meanwhile waits for a moment until there is a connection, and closes it.
+    """Connect. A caller cancelled meanwhile waits a moment for the connection, and closes it.
 
-    One that is given up amid its handshake stays open until somebody collects garbage. The server waits a minute for
-    the rest of the handshake, and nobody can drop a database before.
+    A connection abandoned during its handshake stays open until garbage is collected: the server waits a minute for the
+    rest of the handshake, and nobody can drop the database before.
     """
     task = asyncio.create_task(connecting)
     try:

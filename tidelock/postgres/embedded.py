@@ -1,11 +1,12 @@
 """The embedded Postgres: one server per data directory, shared by every Tidelock process that uses it.
 
-Three locks on files carry it, so that no way of dying leaves a wrong belief behind:
+It relies on three file locks, so that no way of dying leaves a wrong state:
 
-- `postgres.start.lock`, held alone while somebody starts or stops the server;
-- `postgres.users.lock`, shared by all users: who leaves and can then have it alone was the last, and stops the server;
-- `postgres.server.lock`, inherited by the server's own processes: while it is taken, some of them live, even when
-  their postmaster was killed or they run in another container.
+- `postgres.start.lock`, held exclusively while a process starts or stops the server;
+- `postgres.users.lock`, shared by all users: a user that can then lock it exclusively was the last, and stops the
+server;
+- `postgres.server.lock`, inherited by the server's own processes: while it is held, some of them live, even if their
+postmaster was killed or they run in another container.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """Where it listens now; another port than before if ours was taken while the server was down."""
+        """Where it listens now; a different port if ours was taken while the server was down."""
         port, password = self._cluster.port(), self._cluster.password()
         return f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
 
     def ensure(self) -> str:
-        """Have it running and take part in its use; returns the URL. Cheap when all is well."""
+        """Make sure it runs and register as a user; returns the URL. Cheap if it runs."""
         with self._mutex:
             try:
                 if not (self._users.held and self._is_ready()):
@@ -67,7 +68,7 @@ class EmbeddedPostgres:
                 raise Unreachable(message, detail=f"{error.filename or self.data}: {error}") from error
 
     def release(self) -> None:
-        """Leave it, and stop it if nobody else uses it. What it keeps is safe either way."""
+        """Leave it, and stop it if nobody else uses it. Its data is safe either way."""
         with self._mutex:
             if not self._users.held:
                 return
@@ -82,16 +83,16 @@ class EmbeddedPostgres:
         make_directory(self.data)
         self._cluster.check_access()
         with self._starting.alone(_START_S, _BUSY):
-            # Nobody has it alone outside the start lock, so this does not fail.
+            # Nobody holds it exclusively outside the start lock, so this does not fail.
             self._users.take(shared=True, wait_s=_LINGER_S)
             try:
                 self._adopt_or_start()
             except Exception:
-                # What is starting slowly may go on: the next one finds it further.
+                # A slow start may continue: the next process finds it further.
                 self._users.release()
                 raise
             except BaseException:
-                self._leave()  # Ctrl-C: nobody wants it any more.
+                self._leave()  # Ctrl-C: nobody needs it any more.
                 raise
 
     def _leave(self) -> None:
@@ -102,7 +103,7 @@ class EmbeddedPostgres:
             self._users.release()
 
     def _adopt_or_start(self) -> None:
-        """A server found running is as good as a new one: whoever started it may have been killed."""
+        """A running server is as good as a new one: its starter may have been killed."""
         found = postmaster.find(self._cluster.path)
         if found is not None and found.status != "stopping":
             self._wait_ready(found.pid, None)
@@ -171,7 +172,7 @@ class EmbeddedPostgres:
 
 
 def _free_port(wanted: int) -> int:
-    """`wanted` if nobody listens there, else any free one: a stable port keeps other people's connections working."""
+    """`wanted` if it is free, else any free port: a stable port keeps other connections working."""
     for port in (wanted, 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -11,9 +11,9 @@ from tidelock.postgres.queries import load
 QUERIES = load("tidelock.postgres", "sql/leases.sql")
 
 # Numbers of advisory locks, of the ledger's own database. They never change: another version may hold one.
-#: the fold, while it makes the tables
+#: the fold, while it writes the tables
 FOLD = int.from_bytes(b"tidefold")
-#: held as well once the tables are by the definitions that the fold was started with, or by newer ones
+#: also held once the tables follow the fold's definitions, or newer ones
 READY = int.from_bytes(b"tideread")
 #: the evaluator of triggers
 TRIGGERS = int.from_bytes(b"tidetrig")
@@ -21,12 +21,12 @@ TRIGGERS = int.from_bytes(b"tidetrig")
 MIRROR = int.from_bytes(b"tidemirr")
 #: the loader of a store
 LOADERS = {"lake": int.from_bytes(b"tidelake"), "clickhouse": int.from_bytes(b"tideclic")}
-#: the repair of a store: whoever loads it lets go of it
+#: the repair of a store: its loader releases it
 REPAIRS = {"lake": int.from_bytes(b"tidemend"), "clickhouse": int.from_bytes(b"tidefixc")}
 
 
 def hold(connection: psycopg.Connection[Any], lease: int) -> bool:
-    """Take the lease for as long as the connection lives. False: another has it."""
+    """Take the lease for as long as the connection lives. False: it is held by another."""
     row = connection.execute(QUERIES["take_lease"], {"lease": lease}).fetchone()
     return row is not None and bool(row[0])
 

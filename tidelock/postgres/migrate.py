@@ -17,7 +17,7 @@ from tidelock.errors import SettingsError, TidelockError
 
 _Connection = psycopg.Connection[TupleRow]
 
-# Held by whoever migrates: several processes of one installation start together. The number is only ours.
+# Held while migrating: several processes of one installation start together. The number is only ours.
 _LOCK = 7_140_331_586_207_113_001
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
@@ -54,13 +54,13 @@ class MigrationStatus:
 
     #: number and name, as in the file's name
     title: str
-    #: `changed`: applied with another text; `unknown`: applied by a newer version of Tidelock
+    #: `changed`: applied with a different text; `unknown`: applied by a newer version of Tidelock
     state: Literal["applied", "missing", "changed", "unknown"]
     applied_at: datetime | None
 
 
 def migrate(connection: _Connection, directory: Traversable | None = None) -> list[str]:
-    """Apply what is missing; returns the titles applied now. A failure leaves the ones before it in place."""
+    """Apply missing migrations; returns the titles applied now. A failure keeps the earlier ones."""
     applied: list[str] = []
     states = status(connection, directory)
     _refuse_foreign(states)
@@ -68,7 +68,7 @@ def migrate(connection: _Connection, directory: Traversable | None = None) -> li
         return applied
     for migration in read_migrations(directory):
         with connection.transaction():
-            # Asked again under the lock for each: another process may be applying the same ones.
+            # Checked again under the lock for each: another process may be applying the same ones.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             connection.execute(_CREATE)
             states = status(connection, directory)

@@ -18,10 +18,10 @@ from tidelock.postgres.reconnect import reason
 
 T = TypeVar("T")
 
-# A reader that waits longer than this for a connection is better told to come back.
+# A reader that would wait longer than this for a connection is better told to retry.
 _WAIT_S = 10.0
 
-# After a failure to connect, everybody is told so at once for this long, instead of each finding out by themselves.
+# After a failure to connect, all requests fail at once for this long, instead of each trying by itself.
 _PAUSE_S = 0.25
 _ANSWER_S = 3.0
 _SESSION = "SET default_transaction_read_only = on; SET statement_timeout = '30s'"
@@ -42,7 +42,7 @@ class Connections:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """A connection for the time of the block. Raises Unreachable, or RequestError for data it cannot take."""
+        """A connection for the duration of the block. Raises Unreachable, or RequestError for invalid data."""
         try:
             async with asyncio.timeout(_WAIT_S):
                 await self._free.acquire()
@@ -60,7 +60,7 @@ class Connections:
             self._free.release()
 
     async def ask(self, question: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
-        """The answer to a short question. However the database hangs, it is Unreachable in time."""
+        """The answer to a short query. If the database hangs, it raises Unreachable in time."""
         asking = asyncio.ensure_future(self._ask(question))
         try:
             await asyncio.wait([asking], timeout=_ANSWER_S)
@@ -68,7 +68,7 @@ class Connections:
                 return asking.result()
         finally:
             if not asking.done():
-                # Not waited for: giving up a query that hangs takes longer than anybody should wait.
+                # Not awaited: cancelling a hanging query takes longer than anybody should wait.
                 asking.cancel()
                 self._given_up.add(asking)
                 asking.add_done_callback(self._forget)
@@ -105,7 +105,7 @@ class Connections:
         try:
             await connection.execute(_SESSION)
         except BaseException as error:
-            # Whoever asked may have hung up, too.
+            # The requester may have disconnected, too.
             await _drop(connection)
             if isinstance(error, psycopg.Error):
                 raise _translated(error) from error
@@ -120,7 +120,7 @@ class Connections:
 
 
 def _quiet(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether an idle connection is still good: the only thing a server tells an idle client is good-bye."""
+    """Whether an idle connection is still good: the only message to an idle client is a disconnect."""
     if connection.closed:
         return False
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""The main process of a running Postgres, as `postmaster.pid` in its data directory tells of it."""
+"""The main process of a running Postgres, according to `postmaster.pid` in its data directory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def find(cluster: Path) -> Postmaster | None:
 
 
 def read(cluster: Path) -> Postmaster | None:
-    """What `postmaster.pid` says, true or not; None where there is none, or none that can be read."""
+    """The content of `postmaster.pid`, true or not; None if missing or unreadable."""
     try:
         lines = (cluster / "postmaster.pid").read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def serves(pid: int, cluster: Path) -> bool:
 
 
 def living(cluster: Path) -> int | None:
-    """A process of any Postgres that works in `cluster`, whatever its file says; None: there is none to be seen."""
+    """A process of any Postgres that works in `cluster`, whatever its file says; None: none is visible."""
     if not sys.platform.startswith("linux"):
         listed = subprocess.run(["ps", "-ax", "-o", "pid="], capture_output=True, text=True).stdout.split()
     else:
@@ -109,8 +109,8 @@ def _arguments(pid: int) -> list[str]:
     if not sys.platform.startswith("linux"):
         shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)
         return shown.stdout.split()
-    # Of a zombie, which still has its number, this file is empty. /proc/PID/exe and cwd would tell the same, but
-    # root in a container may not read them of another account.
+    # For a zombie, which still has its number, this file is empty. /proc/PID/exe and cwd would show the same, but root
+    # in a container may not read those of another account.
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

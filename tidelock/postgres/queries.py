@@ -23,7 +23,7 @@ class _Query:
 
 
 class Queries(Mapping[str, bytes]):
-    """Queries by name. Bytes, because psycopg takes text only as literals of the program, which files are not."""
+    """Queries by name. Bytes, because psycopg accepts str only as literals, which files are not."""
 
     def __init__(self, origin: str, queries: Mapping[str, _Query]) -> None:
         self._origin = origin
@@ -56,7 +56,7 @@ class Queries(Mapping[str, bytes]):
 
 @cache
 def load(package: str, path: str) -> Queries:
-    """The queries of one file of `package`; read once, whoever asks for it."""
+    """The queries of one file of `package`; read once."""
     return parse(files(package).joinpath(path).read_text(encoding="utf-8"), origin=f"{package}/{path}")
 
 
@@ -77,7 +77,7 @@ def parse(text: str, origin: str) -> Queries:
 
 
 def _split(text: str) -> list[list[str]]:
-    """What stands before the first name, then each query's lines from its name on."""
+    """The text before the first name, then each query's lines from its name on."""
     parts: list[list[str]] = [[]]
     for line in text.splitlines():
         if line.startswith(_NAME):

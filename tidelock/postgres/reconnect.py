@@ -1,8 +1,8 @@
-"""Reconnecting: what a command does while the database, reached before, is away, and what it says at the end.
+"""Reconnecting: what a command does while the database, reached before, is unavailable, and what it reports at the end.
 
-Every command that works for long does each of its steps through a `Patience`, most of them over a `Steady` connection:
-a step that an outage interrupted is done again from its beginning. The server may have done it all the same, with the
-answer lost on its way, so a step must be one that can be done twice.
+Every long-running command runs each of its steps through a `Patience`, most of them over a `Steady` connection: an
+interrupted step is repeated from its beginning. The server may have executed it anyway, with the answer lost, so steps
+must be repeatable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAUSE_S, _PAUSE_MAX_S = 0.05, 2.0
 # SQLSTATEs of a connection that is lost or cannot be had now: exceptions of the connection, a server that is stopped,
 # starts or recovers, a session that was idle for too long, too many connections.
 _LOST = ("08", "57P", "25P03", "53300")
-# These name files of the database, which mean nothing to who sends events. The log has the words themselves.
+# These name files of the database, which mean nothing to clients. The log has the full message.
 _TOLD: dict[type[psycopg.Error], str] = {
     psycopg.errors.DiskFull: "the disk of the database is full; free some space",
     psycopg.errors.IoError: "the database cannot read or write its files; see its log",
@@ -41,7 +41,7 @@ class NoDatabase(Unreachable):
 
 
 class Away(NoDatabase):
-    """The database went away, or is not there yet; it may be back in a moment."""
+    """The database connection was lost, or it is not up yet; it may be back in a moment."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def database_errors(doing: str) -> Iterator[None]:
 
 
 def reason(error: psycopg.Error) -> str:
-    """What the database said, in one line, for people who have never seen its insides."""
+    """The database's message in one line, for people who do not know its internals."""
     for kind, told in _TOLD.items():
         if isinstance(error, kind):
             return told
@@ -70,7 +70,7 @@ def reason(error: psycopg.Error) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Any error in one line: the database's by what it said, others by their own words."""
+    """Any error in one line: the database's message, or the error's own."""
     if isinstance(error, psycopg.Error):
         return reason(error)
     return " ".join(str(error).split()) or type(error).__name__
@@ -84,9 +84,9 @@ def lost(error: BaseException) -> bool:
 
 
 class Patience:
-    """Does a step again for as long as an outage interrupts it, up to `seconds` of waiting; each step has them all.
+    """Repeats a step while outages interrupt it, up to `seconds` of waiting for each step.
 
-    `again` says of an error whether the step may work later. Once `stop` says so, nothing is waited for any more.
+    `again` says of an error whether the step may work later. Once `stop` is set, it does not wait any more.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Patience:
         self._stop = stop
 
     async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
-        """What the step gives. Raises its last error when patience ends."""
+        """The result of the step. Raises its last error when patience runs out."""
         pauses = self.pauses()
         while True:
             try:
@@ -123,7 +123,7 @@ class Patience:
             time.sleep(pause_s)
 
     def read_on(self, read: Callable[[T | None], Iterator[T]]) -> Iterator[T]:
-        """Everything that `read` gives. After an outage it is asked for what comes after the last that it gave."""
+        """Everything returned by `read`. After an outage it is called with the last item returned."""
         last: T | None = None
         pauses = self.pauses()
         while True:
@@ -148,7 +148,7 @@ class Patience:
 
 
 class Steady:
-    """A connection that is made again when it is lost. `session` are statements that each one begins with."""
+    """A connection that is reopened when lost. `session` are statements run on each new one."""
 
     def __init__(self, database: Database, name: str, *, session: str | None = None, patience: Patience) -> None:
         self._database = database
@@ -164,7 +164,7 @@ class Steady:
         await self.close()
 
     async def run(self, step: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
-        """What the step gives, over a connection that holds until its end."""
+        """The result of the step, over a connection that lasts until its end."""
         return await self._patience.insist(lambda: self._run(step))
 
     async def _run(self, step: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:

@@ -26,16 +26,16 @@ _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 _PAUSE_S = 0.2
 _ORDER = "ingress_sequence, kafka_partition, kafka_offset"
 _STRAY = f"{SEQUENCE} < 1"
-#: what the queries that insert are called, so that one which outlives its client is found
+#: query IDs of inserts, so that one that outlives its client is found
 _QUERY_ID = "tidelock-load"
-# What was inserted must outlive a power cut before the cursor says that it is there.
+# Inserted rows must survive a power cut before the cursor moves.
 _CREATE = f"""\
 CREATE TABLE IF NOT EXISTS events ({", ".join(f"{column.name} {column.clickhouse}" for column in COLUMNS)})
 ENGINE = MergeTree ORDER BY ({_ORDER}) SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"""
 
 
 def connection_of(url: str) -> dict[str, Any]:
-    """What clickhouse-connect needs to know. Raises SettingsError."""
+    """The parameters of clickhouse-connect. Raises SettingsError."""
     if url.startswith("chdb:"):
         path = url.removeprefix("chdb:").removeprefix("//")
         if not path:
@@ -76,7 +76,7 @@ class ClickHouseStore:
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """Raises Unreachable, then and whenever it stops answering."""
+        """Raises Unreachable, now and whenever it stops responding."""
         from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
 
         client = self._connected()
@@ -85,13 +85,13 @@ class ClickHouseStore:
         except OperationalError as error:
             raise Unreachable(f"ClickHouse at {self.place} does not respond: {_first_line(error)}") from None
         except DatabaseError as error:
-            # A table of another shape, a full disk, no permission: somebody may mend it while we wait.
+            # A table of another shape, a full disk, no permission: somebody may fix it while we wait.
             raise Unreachable(f"ClickHouse at {self.place} returned an error: {_first_line(error)}") from None
         finally:
             client.close()
 
     def create(self) -> None:
-        """Make the table, where there is none."""
+        """Create the table if it is missing."""
         if self.embedded:
             path = Path(self._connection["path"])
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ class ClickHouseStore:
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
     def strays(self) -> list[str]:
-        """Rows below the first sequence, which no repair looks at."""
+        """Rows below the first sequence, which no repair covers."""
         with self.client() as client:
             if not client.command("EXISTS TABLE events"):
                 return []
@@ -157,12 +157,13 @@ class _StagedRows:
     lo: int
     hi: int
     rows: pa.Table
-    #: what is there of the range is not to be trusted
+    #: existing rows of the range must not be trusted
     anew: bool = False
 
     def publish(self) -> None:
-        """What is there already came of a step that was killed after it had inserted, or amid: a row that is there is
-        whole and what it must be, because both are the ledger's, so what is missing makes the range complete."""
+        """Existing rows came from a step that was killed during or after its insert: they are whole and correct,
+        because both come from the ledger, so inserting the missing ones completes the range.
+        """
         with self.store.client() as client:
             if not self.store.embedded:
                 self._await_others(client)

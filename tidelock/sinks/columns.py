@@ -1,7 +1,7 @@
 """The columns of a store: the same in the lake and in ClickHouse, in one order.
 
-Those of the ledger's events, with the moment of receipt as `ingested_at`, then where the event is proven and mirrored.
-Hashes are hexadecimal texts, which every reader can show and compare.
+Those of the ledger's events, with the time of receipt as `ingested_at`, then the commit digest and the position in
+Kafka. Hashes are hexadecimal strings, which every reader can show and compare.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _text(name: str, postgres: str | None = None) -> StoreColumn:
 
 
 def _word(name: str) -> StoreColumn:
-    """A text of which there are few."""
+    """A string with few distinct values."""
     return StoreColumn(name, pa.string(), "LowCardinality(String)", name)
 
 
@@ -68,7 +68,7 @@ LEDGER = (
     _text("content_hash", "encode(content_hash, 'hex')"),
     _text("commit_digest", "encode(commits.digest, 'hex')"),
 )
-#: of its mirror: where they are in Kafka; -1 where they were loaded from the ledger
+#: of its mirror: where they are in Kafka; -1 if loaded from the ledger
 MIRROR = (
     StoreColumn("kafka_partition", pa.int32(), "Int32", "-1"),
     StoreColumn("kafka_offset", pa.int64(), "Int64", "-1::bigint"),
@@ -78,12 +78,14 @@ NAMES = tuple(column.name for column in COLUMNS)
 SEQUENCE = "ingress_sequence"
 SCHEMA = pa.schema([pa.field(column.name, column.arrow) for column in COLUMNS])
 _SPARK = {pa.int64(): "BIGINT", pa.int32(): "INT", pa.string(): "STRING", _QUANTITY: "DECIMAL(38,9)"}
-#: the same as Spark writes it: with it, Spark need not open files to learn what is in them
+#: the same in Spark's form, so that Spark need not open files to learn their schema
 SPARK_SCHEMA = ", ".join(f"{column.name} {_SPARK[column.arrow]}" for column in COLUMNS)
 
 
 def select_sql(columns: tuple[StoreColumn, ...] = COLUMNS, *, exact: bool = False) -> str:
-    """The ledger as a store has it. `exact`: quantities as texts, because Arrow knows no numeric of Postgres."""
+    """The ledger in the form of a store. `exact`: quantities as strings, because Arrow does not know Postgres's
+    numeric.
+    """
     listed = ", ".join(
         f"({column.postgres}){'::text' if exact and column.arrow == _QUANTITY else ''} AS {column.name}"
         for column in columns
@@ -92,6 +94,6 @@ def select_sql(columns: tuple[StoreColumn, ...] = COLUMNS, *, exact: bool = Fals
 
 
 def conformed(rows: pa.Table, columns: tuple[StoreColumn, ...] = COLUMNS) -> pa.Table:
-    """Rows from anywhere, in the types and the order of the columns; quantities may be texts."""
+    """Rows from anywhere, in the types and the order of the columns; quantities may be strings."""
     arrays = [rows[column.name].cast(column.arrow) for column in columns]
     return pa.table(arrays, schema=pa.schema([pa.field(column.name, column.arrow) for column in columns]))

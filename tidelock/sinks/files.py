@@ -1,7 +1,7 @@
-"""The lake's files: which sequences each is for, by its name; in a directory of this machine or behind a URL.
+"""The lake's files: each holds the sequences given by its name, in a directory of this machine or behind a URL.
 
-A file's name says which sequences belong in it, not which have come yet: the last file is written again, in place, as
-it fills. So a file is replaced by one rename, no events are ever in two files, and there is nothing to join later.
+A file's name says which sequences belong in it, not which are already there: the last file is rewritten, in place, as
+it fills. So a file is replaced by one rename, no event is ever in two files, and there is nothing to compact later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelock.spark.runtime import Spark, reason
 _NAME = re.compile(r"events-([0-9]{19})-([0-9]{19})\.parquet")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://.*", re.IGNORECASE | re.DOTALL)
-#: where an object is there when it was written to its end, and no rename is more than a copy and a removal
+#: schemes where an object appears when it is fully written, and a rename is only a copy and a removal
 _OBJECT_STORES = re.compile(r"(s3|s3a|s3n|gs|abfss?|wasbs?|oss|cosn|obs|oci)://", re.IGNORECASE)
 _PART = re.compile(r"part-([0-9]{5,})-.*\.parquet")
 EVENTS, STAGING = "events", "_staging"
@@ -51,15 +51,15 @@ class Piece(NamedTuple):
 
 
 def span_of(name: str) -> Span | None:
-    """What a file is for; None: it is none of ours."""
+    """The span of a file; None: it is not ours."""
     found = _NAME.fullmatch(name)
     return Span(int(found[1]), int(found[2])) if found else None
 
 
 def home(sequence: int, spans: Sequence[Span], file_events: int) -> Span:
-    """Where a sequence belongs: in the file that is there for it, else in one that fits between its neighbours.
+    """Where a sequence belongs: in the existing file for it, else in one that fits between its neighbours.
 
-    `spans` are in order and do not overlap. Files that were made by another setting stay as they are.
+    `spans` are in order and do not overlap. Files written with another setting stay as they are.
     """
     place = bisect_right(spans, sequence, key=lambda span: span.first)
     if place and spans[place - 1].last >= sequence:
@@ -76,7 +76,7 @@ def home(sequence: int, spans: Sequence[Span], file_events: int) -> Span:
 def pieces(
     lo: int, hi: int, spans: Sequence[Span], file_events: int, following: Callable[[int], int | None]
 ) -> Iterator[Piece]:
-    """A step, cut where files end. `following` says which sequence is recorded next: numbers may be left out."""
+    """A step, cut where files end. `following` returns the next recorded sequence: numbers may be skipped."""
     while lo < hi:
         sequence = following(lo)
         if sequence is None or sequence > hi:
@@ -87,7 +87,7 @@ def pieces(
 
 
 def overlapping(spans: Sequence[Span]) -> tuple[Span, Span] | None:
-    """Two files that are both for some sequence; spans are in order."""
+    """Two files that share a sequence; spans are in order."""
     for one, other in pairwise(spans):
         if one.last >= other.first:
             return one, other
@@ -95,27 +95,27 @@ def overlapping(spans: Sequence[Span]) -> tuple[Span, Span] | None:
 
 
 class Files(Protocol):
-    """A lake's place. A file is there as a whole, or not at all."""
+    """A lake's location. A file exists as a whole, or not at all."""
 
     def make(self) -> None:
-        """Make it, where there is none."""
+        """Create it if it is missing."""
 
     def names(self) -> list[str]:
         """Every Parquet file that a reader of the events finds."""
 
     def url(self, name: str) -> str:
-        """How Spark calls a file of the events."""
+        """Spark's path of an event file."""
 
     def sweep(self) -> None:
-        """Remove what was left aside by steps that were killed."""
+        """Remove staged files left by killed steps."""
 
     def staging(self, name: str) -> str:
-        """How Spark calls a directory aside, which readers do not look into."""
+        """Spark's path of a staging directory, which readers ignore."""
 
     def publish(self, staged: str, parts: dict[int, str]) -> None:
-        """Put the parts of a directory aside where readers find them, in place of what had their names.
+        """Publish the parts of a staging directory, replacing files of the same names.
 
-        Raises Unreachable where they are not what was written there: nothing is published then.
+        Raises Unreachable if they are not what was written: then nothing is published.
         """
 
     def remove(self, name: str) -> None:
@@ -123,7 +123,7 @@ class Files(Protocol):
 
 
 def local_path(place: str) -> Path | None:
-    """The directory that a lake's path names; None: it is a URL, for Spark's own file systems."""
+    """The directory of a lake's path; None: it is a URL, for Spark's own file systems."""
     if place.startswith("file:/"):
         named = urlsplit(place)
         if named.netloc not in ("", "localhost"):
@@ -135,7 +135,7 @@ def local_path(place: str) -> Path | None:
 
 
 def hadoop_url(path: Path) -> str:
-    """A path as Spark's file systems call it: a URL in which nothing is escaped."""
+    """A path for Spark's file systems: a URL without escapes."""
     return f"file://{path}"
 
 
@@ -185,7 +185,7 @@ class LocalFiles:
 
 
 class SparkFiles:
-    """Whatever Spark's own file systems reach by URL: an object store, HDFS."""
+    """Anything that Spark's own file systems reach by URL: an object store, HDFS."""
 
     def __init__(self, spark: Spark, root: str) -> None:
         self._spark = spark
@@ -223,10 +223,10 @@ class SparkFiles:
         self._call(lambda system: system.delete(self._path(f"{EVENTS}/{name}"), False))
 
     def _replace(self, source: str, target: str) -> None:
-        """In place of what has the name, so that no reader finds neither.
+        """Replaces the file of that name, so that readers always find one.
 
-        A FileSystem's own rename refuses a name that is taken; a FileContext's can take its place. An object store's
-        would remove the old object first.
+        A FileSystem's rename refuses an existing name; a FileContext's can replace it. An object store's would remove
+        the old object first.
         """
         jvm: Any = self._spark.session._jvm
         hadoop = jvm.org.apache.hadoop.fs
@@ -259,7 +259,7 @@ class SparkFiles:
 
 
 def _numbered(names: list[str], staged: str, wanted: dict[int, str]) -> dict[int, str]:
-    """The parts of a directory by their numbers. To take one of two for the whole would lose events."""
+    """The parts of a directory by number. Taking one of two for the whole would lose events."""
     found = [(int(name[1]), name.string) for name in map(_PART.fullmatch, names) if name]
     if sorted(number for number, _ in found) != sorted(wanted):
         had = f"{len(found)} files where {len(wanted)} were written"
@@ -268,7 +268,7 @@ def _numbered(names: list[str], staged: str, wanted: dict[int, str]) -> dict[int
 
 
 def _sync(path: Path) -> None:
-    """On the disk before the cursor says so."""
+    """Synced to disk before the cursor moves."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,9 +1,8 @@
-"""The mirror as a source: events as they are in Kafka, with partition and offset, by Spark's own Kafka source.
+"""The mirror as a source: events in Kafka, with partition and offset, read by Spark's Kafka source.
 
-What is read are the ranges that the mirror recorded: of each partition the offsets of the ranges that hold the wanted
-sequences, and no message beside. What a crash repeated in there is dropped, the first offset stays; what others wrote
-there is passed over. Two columns that no message carries come from the ledger, which also says which sequences there
-must be.
+It reads the ranges that the mirror recorded: of each partition the offsets of the ranges with the wanted sequences, and
+no other messages. Repeats after a crash are dropped, keeping the first offset; messages of other writers are skipped.
+Two columns that messages do not carry come from the ledger, which also says which sequences must be there.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from tidelock.spark.jvm import SUBMIT
 from tidelock.spark.packages import jar_set
 from tidelock.spark.runtime import Spark
 
-#: Spark's source of the version whose parts can all be fetched; what it needs beside that Spark does not have
+#: Spark's Kafka source, and its dependencies that Spark does not include
 PACKAGES = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)
 JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 NAME = "spark-kafka-4.0.0"
 
-#: how Spark tells of a message that is gone
+#: how Spark reports a missing message
 _ABSENT = "not in Kafka: sequence"
 
 _OWN = tuple(column for column in LEDGER if column.name in (SEQUENCE, "row_key", "content_hash"))
@@ -45,7 +44,7 @@ _FIELDS = (
     "tenantId STRING, stream STRING, customerRef STRING, resourceId STRING, quantity STRING, op STRING, "
     "causalityKey STRING, correlationId STRING, causationId STRING, idempotencyKey STRING, source STRING"
 )
-# No quote stands unescaped in a string: before the data the first such place is it, behind it the last.
+# No unescaped quote occurs in a string: before the data it is the first such place, after it the last.
 _DATA = r"""nullif(regexp_extract(text, '(?s)^.*?,"data":(.*),"op":"', 1), 'null')"""
 # Spark's parser has limits even for what it skips: digits of a number, depth. Data may have more.
 _ENVELOPE = r"""regexp_replace(text, '(?s)^(.*?,"data":).*(,"op":")', '$1null$2')"""
@@ -93,15 +92,15 @@ WITH placed AS (
 SELECT {_PART}, ledger.{SEQUENCE},
     {", ".join(f"{_MADE.get(name, name)} AS {name}" for name in NAMES if name != SEQUENCE)}
 FROM {{ledger}} AS ledger LEFT JOIN numbered ON turn = 1 AND event.ingressSequence = ledger.ingress_sequence"""
-# What librdkafka and Kafka's Java client call the same; the others have names of their own.
+# Options with the same name in librdkafka and Kafka's Java client; the others differ.
 _SHARED = ("security.protocol", "sasl.mechanism", "client.id")
-#: of librdkafka's security, what is told to Java in its own words
+#: librdkafka's security options that are translated for Java
 _TRANSLATED = {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "ssl.ca.location"}
 _MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM": "scram.ScramLoginModule"}
 
 
 class NotMirrored(TidelockError):
-    """A message that the mirror recorded is not there."""
+    """A message that the mirror recorded is missing."""
 
     exit_code = 1
 
@@ -172,7 +171,7 @@ def _part(ranges: Sequence[Range], keys: Sequence[int]) -> StoreColumn:
 
 
 def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:
-    """From where to where each partition is read."""
+    """The offsets to read from each partition."""
     starts: dict[str, dict[str, int]] = defaultdict(dict)
     ends: dict[str, dict[str, int]] = defaultdict(dict)
     for span in spans:
@@ -189,7 +188,7 @@ def _offsets(spans: Sequence[Mapping[str, object]]) -> dict[str, str]:
 
 
 def kafka_jars(data: Path, spark: SparkSettings) -> list[Path]:
-    """What Spark needs to read Kafka, fetched once. Raises Unreachable when it cannot be."""
+    """The jars Spark needs to read Kafka, downloaded once. Raises Unreachable if that fails."""
     java = java_home(spark.java, data)
     found = jar_set(data, NAME, PACKAGES, SUBMIT, java_home=java, conf=spark.conf, fetched=spark.jars)
     # The rest of them comes with Spark, in the versions that it was built with.
@@ -197,7 +196,9 @@ def kafka_jars(data: Path, spark: SparkSettings) -> list[Path]:
 
 
 def java_options(kafka: KafkaSettings) -> dict[str, str]:
-    """How Kafka's Java client connects as librdkafka does. Raises SettingsError where it cannot be told how."""
+    """Options for Kafka's Java client to connect like librdkafka. Raises SettingsError if an option has no
+    equivalent.
+    """
     given = kafka.options
     for name in given:
         if name.startswith(("ssl.", "sasl.")) and name not in _TRANSLATED | set(_SHARED):

@@ -23,7 +23,7 @@ _FRESH, _MERGED = "fresh", "merged"
 
 @dataclass(frozen=True, slots=True)
 class _StagedFiles:
-    """Files that are written aside: by directory, which of its parts is which file."""
+    """Staged files: by directory, which part becomes which file."""
 
     files: Files
     parts: dict[str, dict[int, str]]
@@ -51,7 +51,7 @@ class LakeSink:
         self.files: Files = SparkFiles(spark, settings.path) if root is None else LocalFiles(root)
 
     def open(self) -> None:
-        """Make its place, where there is none. Who opens holds the lease: what is aside there is nobody's."""
+        """Create it if it is missing. The caller holds the lease, so staged files there are leftovers."""
         self.files.make()
         self.files.sweep()
 
@@ -69,7 +69,7 @@ class LakeSink:
         return 0
 
     def stage(self, lo: int, hi: int, source: EventSource) -> _StagedFiles:
-        """Files with the events of a range beside those that they have already."""
+        """Files with the events of a range added to those they already have."""
         spans = self._spans()
         cut = list(pieces(lo, hi, spans, self._file_events, source.following))
         merged = [
@@ -86,7 +86,7 @@ class LakeSink:
         return _StagedFiles(self.files, parts | self._write(_aside(_FRESH), fresh, source))
 
     def widened(self, lo: int, hi: int) -> tuple[int, int]:
-        """A range as a repair takes it: whole files, whatever is in them."""
+        """A range for a repair: whole files, whatever is in them."""
         spans = self._spans()
         first = next((span.first for span in spans if span.first <= lo + 1 <= span.last), lo + 1)
         last = next((span.last for span in spans if span.first <= hi <= span.last), hi)
@@ -112,16 +112,16 @@ class LakeSink:
         return spans
 
     def _write(self, staged: str, cut: Sequence[Piece], source: EventSource) -> dict[str, dict[int, str]]:
-        """Each piece by a task of its own: its number is that of the file."""
+        """Each piece by its own task, whose number is that of the file."""
         if not cut:
             return {}
         self._save(source.read([(piece.lo, piece.hi) for piece in cut]), staged)
         return {staged: {number: piece.span.file for number, piece in enumerate(cut)}}
 
     def _merge(self, staged: str, piece: Piece, source: EventSource) -> dict[str, dict[int, str]]:
-        """What the file has outside of the piece stays: what is above it came of a step that was killed.
+        """Events of the file outside the piece are kept: those above it came from a killed step.
 
-        So do events that the ledger has lost: this may be their last copy.
+        So are events that the ledger has lost: this may be their last copy.
         """
         outside = [f"{SEQUENCE} <= {piece.lo}", f"{SEQUENCE} > {piece.hi}"]
         outside += [f"({SEQUENCE} > {lo} AND {SEQUENCE} <= {hi})" for lo, hi in source.lost(piece.lo, piece.hi)]
@@ -140,5 +140,5 @@ class LakeSink:
 
 
 def _aside(kind: str) -> str:
-    """A directory of one step alone: the JVM of a loader that was killed may go on writing for a while."""
+    """A directory for one step only: the JVM of a killed loader may continue writing for a while."""
     return f"{kind}-{uuid4().hex}"

@@ -1,8 +1,8 @@
-"""Ranges of the ledger out of the lake, for a fold that is done again: files are read faster than tables.
+"""Ranges of the ledger from the lake, for refolding: files are read faster than tables.
 
-Members of events' data stay the texts that were sent; Spark's own JSON functions would send numbers through doubles.
-Most events' data is flat, an object with nothing nested and no backslash in it: from that, executors take members in
-parallel, by a regular expression that finds them exactly. The driver takes them from any other.
+Members of events' data keep the text that was sent; Spark's JSON functions would convert numbers through doubles.
+Most events' data is flat, an object with nothing nested and no backslash in it: from such data, executors extract
+members in parallel with an exact regular expression. The driver extracts them from all other data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _string = msgspec.json.Decoder(str).decode
 
 
 class LakeRanges:
-    """What the lake has of the ledger when this is made. Files are opened only where their names say so."""
+    """The lake's part of the ledger at the time of creation. Files are opened only if their names say so."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class LakeRanges:
         *,
         small_events: int = SMALL_EVENTS,
     ) -> None:
-        """`through`: how far the lake is loaded. Raises SettingsError where there is nothing to read."""
+        """`through`: how far the lake is loaded. Raises SettingsError if there is nothing to read."""
         reader = LakeReader(settings.path) if settings.path is not None and through else None
-        # The cursor may be another lake's: of another path, or before this one was put back from a backup.
+        # The cursor may belong to another lake: at another path, or from before this one was restored from a backup.
         with _whole():
             last = reader.last() if reader is not None else None
         if reader is None or last is None:
@@ -63,10 +63,10 @@ class LakeRanges:
         self._small_events = small_events
 
     def read(self, slots: Slots, lo: int, hi: int) -> DataFrame | None:
-        """The range as the fold needs it; None: the ledger has to be asked.
+        """The range as the fold needs it; None: read it from the ledger, because it is not loaded yet, has few events,
+        or has messages with event time.
 
-        That is for what was not loaded yet, for a few events, and for messages in events that tell a time. Raises
-        Difference where the lake has not as many events as the ledger: tables would silently be others.
+        Raises Difference if the lake has a different number of events than the ledger: tables would silently differ.
         """
         if hi > self._through or hi - lo <= self._small_events or slots.timed:
             return None
@@ -100,7 +100,7 @@ class LakeRanges:
         return rows.where(rows["stream"].isin(list(slots.streams)))
 
     def _taken_out(self, slots: Slots, events: DataFrame) -> DataFrame:
-        """With members of data that the driver takes out, exactly, whatever the data looks like."""
+        """With members of data extracted by the driver, exactly, whatever the data looks like."""
         rows = events.selectExpr(*map(_selected, dict.fromkeys([*_names(slots), "data"]))).toArrow()
         texts = [
             member_texts(data, slots.members[stream])
@@ -128,7 +128,7 @@ def is_flat() -> Column:
 
 
 def slot_columns(slots: Slots) -> list[Column]:
-    """The slots' texts, of flat data."""
+    """The slots' strings, from flat data."""
     return [_slot(slots.members, number).alias(name) for number, name in enumerate(slots.columns())]
 
 
@@ -166,7 +166,7 @@ def _text(member: Member) -> Column:
     if not member.path:
         return f.col("data")
     value = f.regexp_extract("data", pattern(member), 1)
-    # No match is an empty text, which no value is.
+    # No match is an empty string, which no value is.
     text = f.when((value == "") | (value == "null"), None)
     return text.otherwise(value if member.raw else f.regexp_replace(value, '^"|"$', ""))
 
@@ -186,7 +186,7 @@ def _member_text(found: dict[str, msgspec.Raw] | None, member: Member) -> str | 
 
 
 def _members(text: str | msgspec.Raw | None) -> dict[str, msgspec.Raw] | None:
-    """What is no object has no members."""
+    """Data that is not an object has no members."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The lake as a reader without Spark sees it: rows of its files, in the order of their names."""
+"""The lake for readers without Spark: rows of its files, in the order of their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tidelock.sinks.files import EVENTS, Span, hadoop_url, local_path, span_of
 
 
 class LakeReader:
-    """One look at the files, on first use: who first learns how far the lake is finds everything up to there.
+    """The files are listed once, on first use: a reader that first asks for the lake's position finds everything up to
+    there.
 
     The last file read is kept, because the next range is likely to be in it too.
     """
@@ -38,7 +39,7 @@ class LakeReader:
         return sorted(info.base_name for info in found if info.base_name.endswith(".parquet"))
 
     def strays(self) -> list[str]:
-        """Files that a reader of `events/*.parquet` takes for the lake's."""
+        """Foreign files that a reader of `events/*.parquet` would include."""
         said = "is not one of the lake's files, but readers would read it; remove it"
         return [f"{name} {said}" for name in self._names if span_of(name) is None]
 
@@ -47,7 +48,7 @@ class LakeReader:
         return sorted(filter(None, map(span_of, self._names)))
 
     def rows(self, lo: int, hi: int) -> pa.Table:
-        """The events of a range; files whose names say that they have none of it are not opened."""
+        """The events of a range; files whose names exclude it are not opened."""
         parts = [self._file(span) for span in self.between(lo, hi)]
         if not parts:
             return SCHEMA.empty_table()
@@ -55,7 +56,7 @@ class LakeReader:
         return whole.filter(_within(whole, lo, hi))
 
     def count(self, lo: int, hi: int) -> int:
-        """How many events of a range are there."""
+        """The number of events of a range."""
         numbers = [self._read(span, [SEQUENCE]) for span in self.between(lo, hi)]
         return sum(pc.sum(_within(part, lo, hi)).as_py() or 0 for part in numbers)
 
@@ -64,7 +65,7 @@ class LakeReader:
         return [span for span in self.spans if span.first <= hi and span.last > lo]
 
     def url(self, span: Span) -> str:
-        """How Spark calls a file."""
+        """Spark's path of a file."""
         return f"{self._place}/{EVENTS}/{span.file}"
 
     def last(self) -> tuple[int, int] | None:
@@ -86,14 +87,14 @@ class LakeReader:
         except (OSError, pa.ArrowException) as error:
             raise Damaged(span, f"cannot be read: {str(error).splitlines()[0]}") from None
         for sequence in pc.min_max(rows[SEQUENCE]).as_py().values():
-            # Ranges are looked for by the names of files: it would be in none of them.
+            # Ranges are found by file names: the sequence would not be found.
             if sequence is not None and not span.first <= sequence <= span.last:
                 raise Damaged(span, f"contains sequence {sequence}, which does not belong there")
         return rows
 
 
 class Damaged(Exception):
-    """A file that is not as it was written."""
+    """A file that was changed or damaged."""
 
     def __init__(self, span: Span, what: str) -> None:
         super().__init__(f"{span.file} {what}")

@@ -1,9 +1,9 @@
-"""The loader: brings every store on by steps, each whole or not at all, for as long as it runs.
+"""The loader: advances every store in steps, each whole or not at all, for as long as it runs.
 
-One thread and one Spark for all stores. A store that fails waits, longer each time, and holds up no other. All that is
-known is in the database and in the stores, so it can be killed at any moment: a step is staged aside, then published
-while the cursor's row is locked for its new position, and a loader that has lost the cursor publishes nothing. Killed
-between publishing and the commit it is done again, which changes nothing.
+One thread and one Spark for all stores. A store that fails waits, longer each time, and delays no other. All state is
+in the database and in the stores, so it can be killed at any moment: a step is staged, then published while the
+cursor's row is locked for its new position, and a loader that has lost the cursor publishes nothing. If it is killed
+between publishing and the commit, the step is repeated, which changes nothing.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from tidelock.spark.runtime import Spark, reason
 log = logging.getLogger(__name__)
 
 _POLL_S = 2.0
-#: how often it looks for events where an interval is shorter: nobody announces how far the mirror is
+#: how often it polls for events if an interval is shorter: the mirror's progress is not announced
 _LOOK_S = 0.25
-#: how long a loader may take to let go of its store: it ends its step first
+#: how long a loader may take to release its store: it finishes its step first
 _HANDOVER_S = 600.0
-#: a step that fails so often, for no reason that one can wait for and however few its events, is a defect
+#: a step that fails this often, however few its events and without an outage, is a bug
 _ATTEMPTS_MAX = 6
-#: how small steps become that fail, in case their events are too large for some memory, and how soon
+#: how small failing steps become, in case their events are too large for memory, and how soon
 _EVENTS_MIN = 100
 _SHRINKING = 4
-#: so many steps must succeed before a larger one is tried again
+#: this many steps must succeed before a larger one is tried again
 _CALM_STEPS = 16
 
 
 class Staged(Protocol):
-    """What a step will show to readers."""
+    """A staged step."""
 
     def publish(self) -> None:
-        """Show it. To do so again, with the same or with a longer step, changes nothing but what is new."""
+        """Publish it. Repeating this, with the same or a longer step, only adds what is new."""
 
 
 class Sink(Protocol):
@@ -62,13 +62,13 @@ class Sink(Protocol):
 
     @property
     def replaces(self) -> bool:
-        """Whether a repair takes the place of what was there; else that is removed first, and missing for a while."""
+        """Whether a repair replaces rows atomically; otherwise they are removed first, and missing for a while."""
 
     def open(self) -> None:
-        """Make what has to be there."""
+        """Create what is missing."""
 
     def last(self) -> int | None:
-        """The last sequence that is there, 0 where there is none; None: it cannot be told."""
+        """The last sequence in the store, 0 if there is none; None: unknown."""
 
     def stage(self, lo: int, hi: int, source: EventSource) -> Staged:
         """Prepare a step; readers see nothing of it."""
@@ -77,7 +77,7 @@ class Sink(Protocol):
         """The least range around this one that can be replaced."""
 
     def stage_repair(self, lo: int, hi: int, source: EventSource) -> Staged:
-        """Prepare to replace a range, whatever is there."""
+        """Prepare to replace a range, whatever it contains."""
 
 
 class Loading:
@@ -91,10 +91,10 @@ class Loading:
         self.position = 0
 
     def open(self) -> int:
-        """Find out how far the store is; what the cursor said.
+        """Determine how far the store is; returns the cursor's position.
 
-        A cursor that is ahead of it was another store's, of another path or before it was put back from a backup: what
-        is missing is loaded again.
+        A cursor ahead of it belongs to another store, at another path or from before a restore: the missing part is
+        loaded again.
         """
         self.sink.open()
         told = self.position = self._store.position()
@@ -107,16 +107,16 @@ class Loading:
         return told
 
     def look(self) -> None:
-        """Where another loader is."""
+        """The position of another loader."""
         self.position = self._store.position()
 
     def close(self) -> None:
-        """What was half done is left; the next `open` begins anew."""
+        """Abandon a half-done step; the next `open` starts over."""
         self._store.rollback()
         self._store.close()
 
     def step(self, events_max: int, through: int | None = None) -> int:
-        """Load what comes next; how many sequences that were. Raises CursorMoved."""
+        """Load the next step; returns the number of sequences. Raises CursorMoved."""
         hi = self._source.frontier(self.position, events_max, through)
         if hi is None:
             return 0
@@ -126,7 +126,9 @@ class Loading:
         return done
 
     def repair(self, lo: int, events_max: int) -> int:
-        """Replace what was loaded above `lo`, at most so many events; where that ended. Raises CursorMoved."""
+        """Replace what was loaded above `lo`, up to a number of events; returns where that ended. Raises
+        CursorMoved.
+        """
         hi = self._source.frontier(lo, events_max, self.position) or self.position
         lo, hi = self.sink.widened(lo, hi)
         hi = min(hi, self.position)
@@ -138,7 +140,7 @@ class Loading:
         return hi
 
     def _move_back(self, lo: int) -> None:
-        """In a commit of its own: if the repair is killed amid, the next steps insert what it has removed."""
+        """In a separate commit: if the repair is killed midway, the next steps insert what it removed."""
         start = self._source.commit_end(lo)
         self._store.move(self.position, start)
         self._store.commit()
@@ -155,14 +157,14 @@ class Loading:
 
 
 class StepSize:
-    """How many events a step has at most: fewer after failures, more again after a while."""
+    """The maximum number of events of a step: fewer after failures, more again after a while."""
 
     def __init__(self, events_max: int) -> None:
         self.events_max = self._limit = events_max
         self._calm = 0
 
     def shrink(self) -> bool:
-        """Smaller steps; False: they are as small as they get."""
+        """Make steps smaller; False: they are already minimal."""
         before, self.events_max = self.events_max, max(_EVENTS_MIN, self.events_max // _SHRINKING)
         self._calm = 0
         return self.events_max < before
@@ -176,7 +178,7 @@ class StepSize:
 
 
 class Loader:
-    """All stores of one ledger, one loop for all: one that fails holds up no other."""
+    """All stores of one ledger, in one loop: one that fails delays no other."""
 
     def __init__(
         self,
@@ -188,7 +190,7 @@ class Loader:
         *,
         poll_s: float = _POLL_S,
     ) -> None:
-        """`poll_s`: how often it looks whether a store that another has is free."""
+        """`poll_s`: how often it checks whether a store held by another loader is free."""
         self.spark = spark
         self.settings = settings
         self.tell = tell
@@ -197,7 +199,7 @@ class Loader:
         self._lanes = [StoreLoad(loading, self) for loading in loadings]
         #: the sequence to end with; None: go on
         self.through: int | None = None
-        #: from where on a store's events are replaced, by its name
+        #: from where a store's events are replaced, by name
         self.repairs: dict[str, int] = {}
         #: Spark's JVM is gone
         self.lost = False
@@ -214,7 +216,7 @@ class Loader:
         )
 
     def revive(self) -> None:
-        """Another JVM in place of one that is gone."""
+        """Start another JVM after one has exited."""
         if self.lost:
             self.spark.restart()
             self.lost = False
@@ -240,7 +242,7 @@ class StoreLoad(Reader):
         self._saying = Saying(lambda text: loader.tell(f"{self.name}: {text}"))
         self._connection: psycopg.Connection[Any] | None = None
         self._failures = self._attempts = 0
-        #: through where it was loaded when its repair began
+        #: its position when its repair began
         self._loaded = 0
         #: since when this loader repairs it, or waits for that
         self._asked_at: float | None = None
@@ -314,7 +316,7 @@ class StoreLoad(Reader):
             self._size.grow()
         if done >= self._size.events_max or (done and self._loader.through is not None):
             return MORE
-        # Few have come: more of them together cost hardly more.
+        # Few events so far: waiting for more costs hardly anything.
         interval_s = self._loader.settings.interval / SECOND
         return Turn(due_s=max(interval_s, _LOOK_S), pause_s=max(0.0, interval_s - took_s))
 
@@ -322,7 +324,7 @@ class StoreLoad(Reader):
         repairs = self._loader.repairs
         since = repairs[self.name]
         if self.loading.position < self._loaded:
-            # A repair failed amid, and has moved the cursor back.
+            # A repair failed midway and has moved the cursor back.
             self.loading.step(self._size.events_max, self._loaded)
             return MORE
         self._loaded = self.loading.position
@@ -346,7 +348,7 @@ class StoreLoad(Reader):
         return not own and leases.held(self._connection, leases.REPAIRS[self.name])
 
     def _ask(self, connection: psycopg.Connection[Any]) -> None:
-        """Ask whoever loads the store, such as `up`, to let go of it. Raises Unreachable."""
+        """Ask the process that loads the store, such as `up`, to release it. Raises Unreachable."""
         if not leases.hold(connection, leases.REPAIRS[self.name]):
             raise Unreachable(f"{self.name}: another repair is running; wait until it finishes")
         now = time.monotonic()

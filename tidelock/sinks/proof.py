@@ -18,7 +18,7 @@ from tidelock.sinks.source import QUERIES, losses_in
 from tidelock.where.sql import literal
 
 _PAGE_EVENTS_MIN, _PAGE_EVENTS_MAX = 100, 50_000
-#: what a page of the ledger may take, about: events may be large
+#: approximate size of a page of the ledger: events may be large
 _PAGE_BYTES = 64 * 2**20
 _GROWTH = 10
 _SHOWN_MAX = 80
@@ -41,7 +41,7 @@ class Copy(Protocol):
         """Sequence and commit of its last event."""
 
     def strays(self) -> list[str]:
-        """What readers take for events but no range can have: in words, with what to do."""
+        """Rows that readers would include but that belong to no range, described with a remedy."""
 
 
 class StoreProof:
@@ -57,7 +57,7 @@ class StoreProof:
         self._lost = 0
 
     def compare(self, progress: Progress) -> None:
-        # The cursor first: what it says is there stays there.
+        # The cursor first: everything up to it stays there.
         found = self._store.query(QUERIES.text("position").format(name=literal(STRING, self._copy.name)))
         through = int(found["sequence"][0].as_py()) if found.num_rows else 0
         self._losses = losses_in(self._store)
@@ -82,7 +82,7 @@ class StoreProof:
         return self.findings.check(same + held_of(self._losses, self._lost))
 
     def _page(self, lo: int, hi: int) -> pa.Table:
-        """Compare a range; what the ledger has of it."""
+        """Compare a range; returns the ledger's events of it."""
         sql = f"{select_sql(LEDGER, exact=True)} WHERE {SEQUENCE} > {lo} AND {SEQUENCE} <= {hi} ORDER BY {SEQUENCE}"
         wanted = conformed(self._store.query(sql), LEDGER)
         self._store.rollback()
@@ -98,7 +98,7 @@ class StoreProof:
         return wanted
 
     def _without_lost(self, rows: pa.Table) -> pa.Table:
-        """What a store holds of a lost tail is no difference: it may be the last copy."""
+        """Events of a lost tail in a store are not a difference: they may be the last copy."""
         for loss in self._losses:
             inside = pc.and_(
                 pc.greater_equal(rows[SEQUENCE], loss.first_sequence), pc.less(rows[SEQUENCE], loss.sequence)
@@ -108,7 +108,7 @@ class StoreProof:
         return rows
 
     def _beyond(self, through: int) -> None:
-        """What lies beyond the cursor came of a step that is not finished; beyond the ledger it proves a cut tail."""
+        """Events beyond the cursor come from an unfinished step; beyond the ledger they prove a lost tail."""
         try:
             last = self._copy.last()
         except Damaged:
@@ -131,7 +131,7 @@ class StoreProof:
 
 
 def differences(wanted: pa.Table, found: pa.Table) -> Iterator[tuple[int, str]]:
-    """What a store has otherwise than the ledger: by sequence, and in words."""
+    """A difference between store and ledger, by sequence and described."""
     original = {row[SEQUENCE]: row for row in wanted.to_pylist()}
     seen: set[int] = set()
     before = 0

@@ -28,10 +28,10 @@ Range = tuple[int, int]
 
 
 class EventSource(Protocol):
-    """Where a loader reads. Whatever it is asked for again, it gives the same again."""
+    """Where a loader reads. Repeated reads return the same."""
 
     def frontier(self, lo: int, events_max: int, through: int | None = None) -> int | None:
-        """Where a step that begins above `lo` ends; None: nothing has come yet."""
+        """Where a step that begins above `lo` ends; None: nothing yet."""
 
     def following(self, lo: int) -> int | None:
         """The first sequence above `lo` that is recorded."""
@@ -40,10 +40,10 @@ class EventSource(Protocol):
         """The last end of a commit up to a sequence."""
 
     def lost(self, lo: int, hi: int) -> list[Range]:
-        """Of a range what the ledger has lost, where that was accepted. A store may still hold it."""
+        """The accepted losses of the ledger in a range. A store may still hold these events."""
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
-        """The events of ranges one behind another: one partition of its own for each, so a task can write a file."""
+        """The events of consecutive ranges: one partition each, so that a task can write a file."""
 
 
 class LedgerSource:

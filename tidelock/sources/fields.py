@@ -1,4 +1,4 @@
-"""Fields: which column of a foreign row is which field of an event, and the event's text made of a row."""
+"""Fields: which column of a foreign row is which field of an event, and the conversion of a row to an event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelock.errors import SettingsError
 from tidelock.ingest.wire import FIELDS, WireEvent
 from tidelock.model import Problem, Rejected
 
-#: what an export has beside the fields of an event; an import needs none of it
+#: columns of an export besides the fields of an event; an import ignores them
 EXPORT_FIELDS = ("ingressSequence", "commitId", "sourceTimestamp", "receivedAt", "keySource")
 #: a column mapped to this is left out
 NOWHERE = "-"
@@ -44,7 +44,7 @@ class FieldTarget(NamedTuple):
 
 
 class ColumnMap:
-    """What `--map column=field` says.
+    """The mapping of `--map column=field`.
 
     Columns named like a field, in either spelling, are that field; every other column is a member of `data`.
     """
@@ -67,7 +67,7 @@ class ColumnMap:
         return dict(sorted(self._targets.items()))
 
     def targets(self, columns: Sequence[str], path: Path) -> list[FieldTarget | None]:
-        """The target of each column, None for those left out. Raises SettingsError when they do not go together."""
+        """The target of each column, None for those left out. Raises SettingsError for a contradiction."""
         if unknown := [name for name in self._targets if name not in columns]:
             raise SettingsError(f"{path} has no column {unknown[0]!r}; it has {', '.join(map(repr, columns))}")
         exported = set(EXPORT_FIELDS) <= {_SPELLINGS.get(column, "") for column in columns}

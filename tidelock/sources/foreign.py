@@ -1,4 +1,4 @@
-"""A foreign Postgres, or what speaks as one does: its address, and why it does not let us in."""
+"""A foreign Postgres, or a server with its protocol: its address, and why it refuses a connection."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TRANSPORT = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10,
 
 
 class Address(NamedTuple):
-    """Where a foreign server is."""
+    """The address of a foreign server."""
 
     #: for people: without the password
     place: str
     parameters: dict[str, Any]
 
     def refusal(self, error: psycopg.Error) -> SettingsError | Unreachable:
-        """Why a connection was not made: wrong settings, or nobody there."""
+        """Why a connection failed: wrong settings, or an unreachable server."""
         told = " ".join(str(error).split())
         if password := str(self.parameters.get("password") or ""):
             told = told.replace(password, "***")
@@ -42,7 +42,7 @@ class Address(NamedTuple):
 
 
 def address(url: str, what: str, name: str, timeout_s: float) -> Address:
-    """The address that a URL names. Raises SettingsError."""
+    """The address in a URL. Raises SettingsError."""
     try:
         known = conninfo_to_dict(url)
     except psycopg.ProgrammingError:

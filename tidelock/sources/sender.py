@@ -1,4 +1,4 @@
-"""The sender: chunks of rows to the ledger, strictly in their order, also when the ledger fails in between."""
+"""The sender: chunks of rows to the ledger, strictly in order, even if the ledger fails in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Chunk:
     escapes: bool = False
     #: when an older system received each event; None: they are received now
     received: list[int | None] | None = None
-    #: positions of exported events whose time may only stand in for one that was never sent
+    #: positions of exported events whose time may replace one that was never sent
     timed_by_receipt: list[int] = field(default_factory=list)
 
 
@@ -39,9 +39,10 @@ def _comes_back(error: BaseException) -> bool:
 
 
 class _InTurn:
-    """A recorder that gives a collection away only when the one ahead of it is durable.
+    """A recorder that submits a collection only when the previous one is durable.
 
-    The next chunk is admitted meanwhile; but were it queued as well, it could be recorded while the one ahead fails.
+    The next chunk is admitted meanwhile; but if it were queued as well, it could be recorded while the previous one
+    fails.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -64,7 +65,7 @@ class _InTurn:
             went_well = True
             return verdicts
         except SaltsChanged:
-            # It comes again behind those that wait now; their keys are as old, so they are sent back as well.
+            # It returns after those waiting now; their keys are just as old, so they are returned as well.
             went_well = True
             raise
         finally:
@@ -83,7 +84,7 @@ class Sender:
         self._patience = Patience(settings.outage_patience / SECOND, again=_comes_back, stop=self.stop.is_set)
 
     async def send(self, batch: Sequence[Chunk]) -> list[list[Verdict]]:
-        """The verdicts of each chunk, durable. Raises Unreachable when the ledger stays away."""
+        """The durable verdicts of each chunk. Raises Unreachable if the ledger stays unavailable."""
         self._turns.begin()
         answers = await asyncio.gather(*(self._take(chunk) for chunk in batch), return_exceptions=True)
         verdicts: list[list[Verdict]] = []
@@ -91,7 +92,7 @@ class Sender:
             if not isinstance(answer, BaseException):
                 verdicts.append(answer)
             elif isinstance(answer, Unreachable | RequestError):
-                # From the first failure on nothing was recorded: one after the other, with patience.
+                # From the first failure on nothing was recorded: retry one by one, with patience.
                 verdicts.append(await self._take_patiently(chunk))
             else:
                 raise answer
@@ -106,7 +107,7 @@ class Sender:
             return await self._take_singly(chunk)
 
     async def _take_again(self, chunk: Chunk) -> list[Verdict]:
-        """What was recorded all the same is found to be a duplicate."""
+        """Events that were recorded anyway turn out to be duplicates."""
         self._turns.begin()
         return await self._take(chunk)
 
@@ -129,9 +130,9 @@ class Sender:
         return verdicts
 
     async def _without_stand_ins(self, chunk: Chunk, verdicts: list[Verdict]) -> list[Verdict]:
-        """An export gives an event without ts the moment of its receipt; in its own ledger that looks like a conflict.
+        """An export gives an event without ts its time of receipt; in its own ledger that looks like a conflict.
 
-        Asked again without it, the ledger says duplicate. Nothing is recorded by asking: the key is taken.
+        Sent again without it, it is a duplicate. Nothing is recorded by this: the key is in use.
         """
         doubtful = [index for index in chunk.timed_by_receipt if isinstance(verdicts[index], Conflict)]
         if doubtful:

@@ -35,7 +35,7 @@ from tidelock.views.catalog import CatalogReader
 from tidelock.where import TRUE, Expression
 from tidelock.where.expressions import IsNull, one_of
 
-#: what is told of an event, after its sequence
+#: the columns of an event, after its sequence
 _TOLD = ("part", "adjusted_reason", "counted", "total", "change", "group", "code", "message")
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -85,7 +85,7 @@ class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=Tr
     part: str
     #: of one that is adjusted: it came too late for its counter (late), or after its period was closed (closed)
     adjusted_reason: str | None
-    #: what the meter took for its quantity; null where it took none
+    #: the quantity used by the meter; null if none
     counted: str | None
     #: the counter's total after it, and the change; null if it is not counted
     total: str | None
@@ -138,7 +138,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     watermark: str | None
     #: the close after which no event moves `value`; null: the period is open
     closed_sequence: int | None
-    #: explained are the events up to this one; the sequence asked for, or how far the fold is
+    #: events up to this sequence are explained: the requested one, or the position of the fold
     through_sequence: int
     #: of what is counted
     first_sequence: int | None
@@ -337,7 +337,7 @@ def definition_of(meter: Meter) -> str:
 def reason_of(
     value: str | None, total: str | None, folded: Part, adjusted: Part, closed_sequence: int | None = None
 ) -> str:
-    """What a counter is made of."""
+    """What a counter consists of."""
     closed = "" if closed_sequence is None else f" Its period was closed at sequence {closed_sequence:,}."
     if folded.count + adjusted.count == 0:
         return f"Nothing is counted here.{closed}"

@@ -30,12 +30,12 @@ _UNPLACED = Rejected(
 
 
 class OldRowProblem(msgspec.Struct, frozen=True, rename="camel"):
-    """A row that could not be recorded, or is recorded with other content."""
+    """A row that could not be recorded, or was recorded with different content."""
 
-    #: in the order of the backfill; 0: it has no place there
+    #: in the order of the backfill; 0: it has no place in it
     row: int
     id: str | None
-    #: as the ledger answered
+    #: as returned by the ledger
     verdict: msgspec.Raw
 
     @classmethod
@@ -54,7 +54,7 @@ class OldRowProblem(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(slots=True)
 class Counts:
-    """What became of rows."""
+    """Counts of rows by outcome."""
 
     rows: int = 0
     accepted: int = 0
@@ -82,11 +82,11 @@ class Backfilled:
     #: of this run, and of all runs of the same backfill
     counts: Counts = field(default_factory=Counts)
     total: Counts = field(default_factory=Counts)
-    #: rows that earlier runs had dealt with
+    #: rows processed by earlier runs
     resumed_after: int = 0
-    #: rows that have no place in the order, for want of received_at or id
+    #: rows without a place in the order, because received_at or id is missing
     unplaced: int = 0
-    #: rows that were added to the older table behind the place that was reached
+    #: rows added to the older table before the position already reached
     behind: int = 0
     finished: bool = False
     #: the first of them
@@ -94,7 +94,7 @@ class Backfilled:
 
     @property
     def complete(self) -> bool:
-        """Every row of the table is in the ledger, as the table has it."""
+        """Whether every row of the table is in the ledger, unchanged."""
         found = self.total
         return self.finished and not (found.conflicts or found.rejected or self.unplaced or self.behind)
 
@@ -111,11 +111,11 @@ class Backfilling:
         self._told = told
         self._reached: SortKey | None = None
         self.result = Backfilled()
-        #: set it to stop behind what is being recorded
+        #: set it to stop after what is being recorded
         self.stop = sender.stop
 
     async def run(self, database: Database, *, restart: bool) -> Backfilled:
-        """Record what is left of the table, or look at all of it again."""
+        """Record the rest of the table, or read all of it again."""
         position = BackfillPosition(database, self._key(), f"{self._table.place} {self._table.name}")
         with database_errors("backfill"):
             try:
@@ -148,7 +148,7 @@ class Backfilling:
                 problems: list[OldRowProblem] = []
                 for chunk, verdicts in zip(batch, await self._sender.send(batch), strict=True):
                     problems += self._count(chunk, verdicts)
-                # Only now: a row that is not recorded yet is behind no stored position.
+                # Only now: the stored position must never pass a row that is not recorded.
                 await position.move(self._reached, self.result.total, problems)
                 done = self.result.counts.rows
                 self._told(done, done / max(left, done, 1))
@@ -158,7 +158,7 @@ class Backfilling:
         self.result.finished = batch is None
 
     async def _finish(self, position: BackfillPosition) -> None:
-        """What has no place is told of, and so is what was added where this run had been already."""
+        """Report rows without a place, and rows added before the current position."""
         result = self.result
         if result.finished:
             result.unplaced, ids = await asyncio.to_thread(self._table.unplaced)
@@ -192,14 +192,14 @@ class Backfilling:
         ]
 
     def _key(self) -> str:
-        """The same table, meant to be something else, is another backfill."""
+        """The same table with another mapping is another backfill."""
         assert self._table.columns is not None
         meant = [self._table.place, self._table.name, self._table.columns.canonical]
         return sha256(msgspec.json.encode(meant)).hexdigest()
 
 
 class BackfillPosition:
-    """How far one backfill has come. It outlives a restart of the database, as the backfill does."""
+    """The position of one backfill. It survives a restart of the database, as the backfill does."""
 
     def __init__(self, database: Database, key: str, name: str) -> None:
         self._database = database
@@ -219,11 +219,11 @@ class BackfillPosition:
         return (None if place is None else tuple(place)), Counts(rows, accepted, duplicates, conflicts, rejected)
 
     async def begin_anew(self) -> None:
-        """Forget what earlier runs did; the ledger does not."""
+        """Discard the progress of earlier runs; the ledger keeps their events."""
         await self.move(None, Counts(), forget_from=0)
 
     async def note_unplaced(self, problems: Sequence[OldRowProblem]) -> None:
-        """The rows that have no place, in the stead of those that had none before."""
+        """Replace the recorded rows without a place."""
 
         async def step(connection: psycopg.AsyncConnection[Any]) -> None:
             async with connection.transaction():
@@ -251,7 +251,7 @@ class BackfillPosition:
         finished: bool = False,
         forget_from: int | None = None,
     ) -> None:
-        """Everything up to a place was dealt with, and these of its rows could not be recorded."""
+        """Everything up to a position was processed, and these rows could not be recorded."""
         values = {
             "backfill": self._key, "name": self._name, "position": None if reached is None else list(reached),
             "rows": counts.rows, "accepted": counts.accepted, "duplicates": counts.duplicates,

@@ -20,7 +20,7 @@ from tidelock.sources.backfill.oldtable import OldRow, OldTable, SortKey
 from tidelock.sources.fields import FieldTarget, event_text
 from tidelock.sources.sender import Chunk
 
-# Together no more than a request may carry; one row alone may be larger and is then refused by itself.
+# Together at most the size of a request; a single row may be larger and is then refused alone.
 _CHUNK_BYTES_MAX = 16 * 2**20
 _MICROSECOND = 1_000
 _TS, _KEY = FieldTarget("ts", False), FieldTarget("idempotencyKey", False)
@@ -37,13 +37,13 @@ class OldChunk(Chunk):
 
 
 class EventMaker:
-    """Makes events of rows, by what their columns mean."""
+    """Converts rows to events, by the mapping of columns."""
 
     def __init__(self, columns: TableMap, table: str) -> None:
         carried = columns.carried
         self._targets: list[FieldTarget | None] = [each.target for each in carried] + [_TS]
         self._keyed = columns.column("idempotencyKey") is not None
-        # Numbers begin at 1 in every table, so they say which one they are of.
+        # IDs begin at 1 in every table, so they include the table's name.
         self._prefix = "" if columns.needed(ID).is_text or columns.needed(ID).type == "uuid" else f"{table}:"
         self._columns = columns
         if not self._keyed:
@@ -51,13 +51,13 @@ class EventMaker:
 
     @property
     def key(self) -> str:
-        """What identifies a row, for people."""
+        """The identity of a row, for people."""
         if self._keyed:
             return "the column that is the idempotencyKey"
         return f"{self._prefix}{{{self._columns.needed(ID).name}}}"
 
     def event(self, row: OldRow) -> tuple[bytes | Rejected, int | None]:
-        """The event's JSON text, or why there is none, and when it was received."""
+        """The event's JSON text, or why it has none, and when it was received."""
         received = _instant(row.received_us)
         if received is None:
             return _out_of_range(self._columns.needed("receivedAt").name, row.sort_key[0]), None
@@ -84,7 +84,7 @@ class EventMaker:
         if event.tenant_id is None:
             event.tenant_id = self._columns.tenant_id
         if event.idempotency_key is None:
-            # A column of keys may be empty in some rows; without one a second try would record the row again.
+            # A key column may be empty in some rows; without a key a second run would record the row again.
             event.idempotency_key = f"{self._prefix}{row_id}"
         return event
 
@@ -92,7 +92,7 @@ class EventMaker:
 def chunks(rows: Iterator[OldRow], size: int, maker: EventMaker, done: int) -> Iterator[OldChunk]:
     """The rows in groups of at most `size`; the first one is row `done` + 1.
 
-    Where a group ends depends on where it began and on its rows only: a backfill that goes on makes the same groups.
+    The end of a group depends only on its start and its rows: a resumed backfill forms the same groups.
     """
     group: list[tuple[OldRow, bytes | Rejected, int | None]] = []
     held = 0
@@ -124,7 +124,7 @@ def _decoded(group: list[tuple[OldRow, bytes | Rejected, int | None]], maker: Ev
 
 
 def _instant(microseconds: int | None) -> int | None:
-    """In nanoseconds; None: there is none, or it is one that the ledger cannot hold."""
+    """In nanoseconds; None: missing, or outside the ledger's range."""
     if microseconds is None or not EARLIEST <= microseconds * _MICROSECOND <= LATEST:
         return None
     return microseconds * _MICROSECOND
@@ -146,7 +146,7 @@ class ColumnPreview(msgspec.Struct, frozen=True):
 
 
 class RowPreview(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One of the first rows: the event it would be, or why it would be none."""
+    """One of the first rows: the event it would become, or why it would not become one."""
 
     id: str
     received_at: str | None = None
@@ -157,7 +157,7 @@ class RowPreview(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 class Preview(msgspec.Struct, frozen=True, rename="camel"):
     table: str
     rows: int
-    #: rows that have no place in the order
+    #: rows without a place in the order
     unplaced: int
     columns: list[ColumnPreview]
     #: what identifies a row
@@ -178,7 +178,7 @@ def preview(table: OldTable, settings: Settings) -> Preview:
         for each in table.columns.assigned
     ]
     opened = True if settings.streams_open is None else settings.streams_open
-    # Every row has a key of its own, so no salt is needed.
+    # Every row has its own key, so no salt is needed.
     admission = Admission(settings.definitions, Salts((), 0), opened, settings.event_bytes_max, settings.data_depth_max)
     first: list[RowPreview] = []
     for chunk in chunks(islice(table.rows(None, _ROWS_SHOWN), _ROWS_SHOWN), _ROWS_SHOWN, maker, 0):

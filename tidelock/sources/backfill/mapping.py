@@ -1,4 +1,4 @@
-"""Mapping: which column of an older table is which field of an event, as told, and as guessed where nothing is."""
+"""Mapping: which column of an older table is which field of an event, as given, or else guessed by name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidelock.errors import SettingsError
 from tidelock.ingest.wire import ALIASES, FIELDS
 from tidelock.sources.fields import NOWHERE, FieldTarget
 
-#: what a row is ordered and identified by, beside the fields of an event
+#: columns that order and identify a row, besides the fields of an event
 ID, RECEIVED_AT = "id", "receivedAt"
 
 _DATA = "data."
-#: what columns are usually called, the likeliest first
+#: usual names of columns, likeliest first
 _GUESSES = {
     ID: ("id", "event_id", "uuid"),
     "stream": ("stream", "type", "event_type", "metric"),
@@ -53,7 +53,7 @@ class OldColumn(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """A column and what it is; None: it is left out."""
+    """A column and its field; None: it is left out."""
 
     column: OldColumn
     target: FieldTarget | None
@@ -63,7 +63,7 @@ class Assigned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """What every column is; the three that order the rows are among them."""
+    """The field of every column, including the three that order the rows."""
 
     assigned: tuple[Assigned, ...]
     #: of all rows, where no column names it
@@ -99,7 +99,7 @@ def make_map(
     stream: str | None = None,
     tenant_id: str | None = None,
 ) -> TableMap:
-    """`told` has for a column its field and who says so. Raises SettingsError for what does not go together."""
+    """`told` has the field of a column and where it was given. Raises SettingsError for a contradiction."""
     names = [column.name for column in columns]
     for name, (_, by) in told.items():
         if name not in names:
@@ -122,7 +122,7 @@ def make_map(
 
 
 def _guessed(names: Sequence[str], told: Mapping[str, str], stream: str | None) -> dict[str, str]:
-    """Fields of the columns that nobody told of; a stream that is told for all rows needs none."""
+    """Fields of the columns that were not given; a stream for all rows needs no column."""
     taken = set(told.values()) | ({"stream"} if stream is not None else set())
     free = {name.lower(): name for name in reversed(names) if name not in told}
     found: dict[str, str] = {}

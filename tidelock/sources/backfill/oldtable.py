@@ -20,10 +20,10 @@ QUERIES = load("tidelock.sources", "sql/oldtable.sql")
 
 T = TypeVar("T")
 
-#: rows without a place that are named; all are counted
+#: rows without a place that are listed; all are counted
 UNPLACED_NAMED = 1_000
 _FETCH_ROWS = 2_000
-#: what rows are ordered by: received_at, occurred_at and id, as texts
+#: the order of rows: received_at, occurred_at and id, as strings
 SortKey = tuple[str, str, str]
 
 _ALIAS = "old"
@@ -35,22 +35,22 @@ _ID_TYPES = {
 
 
 class OldRow(NamedTuple):
-    """A row, as texts, with its place in the order."""
+    """A row, as strings, with its place in the order."""
 
     sort_key: SortKey
     #: in microseconds since 1970; None: not finite
     received_us: int | None
-    #: the same; `untimed` where there is none at all
+    #: the same; `untimed` if there is none
     occurred_us: int | None
     untimed: bool
     values: tuple[str | None, ...]
 
 
 class OldTable:
-    """One table behind one connection, which sees it as it was when it was opened.
+    """One table over one connection, with a snapshot from when it was opened.
 
-    A connection that is lost is made again. Rows are then read on from the last one, as the table is then: what was
-    added before that one meanwhile is counted at the end as rows that came behind.
+    A lost connection is reopened. Rows are then read on from the last one, with a new snapshot: rows added before that
+    one meanwhile are counted at the end.
     """
 
     def __init__(self, url: str, connect_timeout_s: float, patience: Patience) -> None:
@@ -65,7 +65,7 @@ class OldTable:
     def choose(
         self, table: str, told: Mapping[str, tuple[str, str]], *, stream: str | None, tenant_id: str | None
     ) -> TableMap:
-        """Find the table and what its columns mean. Raises SettingsError."""
+        """Find the table and map its columns. Raises SettingsError."""
         with _translated(self.place):
             schema, name, found = self._run(lambda connection: self._find(connection, table))
             self.name = name if schema == "public" else f"{schema}.{name}"
@@ -87,7 +87,7 @@ class OldTable:
         return (found[0][1] if found else 0), [row[0] for row in found]
 
     def rows(self, after: SortKey | None, limit: int | None = None) -> Iterator[OldRow]:
-        """Every row behind a place, in order, or the first so many of them."""
+        """Every row after a place, in order, or the first of them up to a number."""
         left = limit
 
         def read(last: OldRow | None) -> Iterator[OldRow]:
@@ -120,7 +120,7 @@ class OldTable:
 
     @contextmanager
     def _given_up(self) -> Iterator[None]:
-        """The connection is, when it is lost: the next step makes another."""
+        """Close a lost connection: the next step opens another."""
         try:
             yield
         except psycopg.Error as error:
@@ -148,7 +148,7 @@ class OldTable:
 def _connected(found: Address) -> psycopg.Connection[Any]:
     try:
         connection = psycopg.connect(**found.parameters)
-        # One view of the table for the whole run, and texts of instants that can be read again.
+        # One snapshot of the table for the whole run, and instants in a parseable format.
         connection.execute(QUERIES["session"])
         connection.commit()
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -195,14 +195,14 @@ class Statements:
         received, occurred, row_id = columns.needed(RECEIVED_AT), columns.column("ts"), columns.needed(ID)
         self._received = _instant(received)
         self._occurred = sql.SQL("NULL::timestamptz") if occurred is None else _instant(occurred)
-        # Without a time of its own an event happened when it was received.
+        # An event without its own time occurred when it was received.
         self._happened = sql.SQL("coalesce({}, {})").format(self._occurred, self._received)
         self._id = _ordered_id(row_id)
         self._id_type = _ID_TYPES.get(row_id.type, sql.SQL('text COLLATE "C"'))
         self._placed = sql.SQL("{} IS NOT NULL AND {} IS NOT NULL").format(self._received, _name(row_id))
 
     def rows(self, after: SortKey | None, limit: int | None = None) -> sql.Composed:
-        """Every row behind a place, in order: the place, both instants in microseconds, then what the event carries."""
+        """Every row after a place, in order: the place, both instants in microseconds, then the event's columns."""
         carried = [_value(each.column, as_json=_is_json(each.target)) for each in self._columns.carried]
         return sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {}{}").format(
             sql.SQL(", ").join(
@@ -223,7 +223,7 @@ class Statements:
         )
 
     def count(self, after: SortKey | None) -> sql.Composed:
-        """How many rows are behind a place."""
+        """How many rows are after a place."""
         return sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self._table, self._where(after))
 
     def unplaced(self, limit: int) -> sql.Composed:
@@ -259,7 +259,7 @@ def _instant(column: OldColumn) -> sql.Composable:
 
 
 def _ordered_id(column: OldColumn) -> sql.Composable:
-    """Texts by code point, as everywhere: the order must not depend on the older server's language."""
+    """Strings by code point, as everywhere: the order must not depend on the older server's locale."""
     return sql.SQL('({}::text COLLATE "C")').format(_name(column)) if column.is_text else _name(column)
 
 

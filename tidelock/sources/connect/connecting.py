@@ -1,8 +1,8 @@
-"""Connecting: what a connector tells, recorded, each change once, however often either side is lost.
+"""Connecting: records the changes of a connector, each once, however often either side is lost.
 
-A moment is recorded when it is complete, by key, in collections of at most a thousand. Only then does the position
-move: what is told again is a duplicate by its identity. Where the position is lost, the whole view is compared with
-the latest rows of the ledger, and only the difference is recorded.
+A timestamp is recorded when it is complete, by key, in collections of at most a thousand. Only then does the position
+move: repeated changes are duplicates by identity. If the position is lost, the whole view is compared with the latest
+rows of the ledger, and only the difference is recorded.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ T = TypeVar("T")
 Tell = Callable[[str], None]
 
 _FIRST_PAUSE_S = 0.5
-# Word of progress comes every second; a position that is a little old costs a few duplicates.
+# Progress is reported every second; a slightly old position costs a few duplicates.
 _MOVE_EVERY_S = 1.0
 _TELL_EVERY_S = 10.0
 
 
 @dataclass(slots=True)
 class Connected:
-    """What became of what was told."""
+    """Counts of changes by outcome."""
 
     moments: int = 0
     accepted: int = 0
@@ -44,14 +44,14 @@ class Connected:
     deletes: int = 0
     #: whole views that were compared
     snapshots: int = 0
-    #: times that a connection was lost and made again
+    #: number of reconnects
     reconnects: int = 0
     #: everything up to here is recorded
     position: str | None = None
 
 
 class _EndWanted(Exception):
-    """Somebody wants it to end."""
+    """It was asked to stop."""
 
 
 class Connecting:
@@ -67,7 +67,7 @@ class Connecting:
         tell: Tell,
     ) -> None:
         self.result = Connected()
-        #: set it to stop behind what is being recorded
+        #: set it to stop after what is being recorded
         self.stop = sender.stop
         self._connector = connector
         self._feed = feed
@@ -78,12 +78,12 @@ class Connecting:
         self._adopt = False
         self._spooled = False
         self._moved = self._told = 0.0
-        #: when the first of a row of failures was, and how many there were
+        #: when the current series of failures began, and their number
         self._lost_at: float | None = None
         self._failures = 0
 
     async def run(self, *, restart: bool = False, adopt: bool = False) -> Connected:
-        """Until it is stopped, or nothing will change any more. Raises SettingsError, Unreachable."""
+        """Runs until it is stopped, or the view is final. Raises SettingsError, Unreachable."""
         self._adopt = adopt
         try:
             with _outage():
@@ -170,7 +170,7 @@ class Connecting:
         for row, verdict in zip(page, verdicts, strict=True):
             self._count(row, verdict, part)
         if self.stop.is_set():
-            # The moment is not complete, so that its position is not stored: it is told again.
+            # The timestamp is not complete, so its position is not stored: it will be repeated.
             raise _EndWanted
 
     def _count(self, row: KeyedChange, verdict: Verdict, part: MomentPart) -> None:
@@ -184,7 +184,8 @@ class Connecting:
                 told = f"the row {row.key!r} at {part.at_ms} is recorded with other content"
                 if part.whole:
                     raise Unrecordable(f"{told}, as sequence {verdict.ingress_sequence}; another producer used its key")
-                # It was recorded when the stream had other columns; the whole view tells what is missing since.
+                # It was recorded when the stream had other columns; a comparison of the whole view finds what is
+                # missing.
                 raise PositionLost(told)
             case Rejected(error=problem):
                 raise Unrecordable(
@@ -199,7 +200,7 @@ class Connecting:
             await self._memory.move(self.result.position)
 
     async def _forget(self, why: str) -> None:
-        """Before anything is compared: what a snapshot says must never be followed by what came before it."""
+        """Before any comparison: a snapshot must never be followed by earlier changes."""
         self._tell(f"{why}; comparing the whole view with what is recorded")
         self.result.position = None
         try:
@@ -209,7 +210,7 @@ class Connecting:
             await self._wait(error)
 
     async def _wait(self, error: Unreachable) -> None:
-        """Pause, and open both sides anew, until that succeeds or patience ends."""
+        """Pause and reopen both sides, until that succeeds or patience runs out."""
         while True:
             now = time.monotonic()
             self._lost_at = now if self._lost_at is None else self._lost_at
@@ -242,7 +243,7 @@ class Connecting:
             )
 
     async def _unless_stopped(self, wanted: Coroutine[Any, Any, T]) -> T:
-        """What is wanted, or _Stopped: whichever comes first."""
+        """The result, or _Stopped, whichever comes first."""
         task, stopping = asyncio.ensure_future(wanted), asyncio.ensure_future(self.stop.wait())
         try:
             await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -257,7 +258,7 @@ class Connecting:
 
 @contextmanager
 def _outage() -> Iterator[None]:
-    """An outage of either side. What fails because this task is being cancelled is none, and must not keep it going."""
+    """An outage of either side. A failure caused by cancelling this task is not one, and must not keep it running."""
     try:
         with database_errors("connect"):
             yield
@@ -273,7 +274,7 @@ async def _next(parts: AsyncGenerator[MomentPart, None]) -> MomentPart | None:
 
 
 def _moment(position: str | None) -> str:
-    """A position for people: with the time that it is, where it is one."""
+    """A position for people, with its time if it is a timestamp."""
     if position is None or not position.isdecimal():
         return str(position)
     try:

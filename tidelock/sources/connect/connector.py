@@ -1,6 +1,6 @@
-"""The seam of connectors: what a foreign system tells of the rows of a view, moment by moment.
+"""The connector interface: the changes of a foreign view, timestamp by timestamp.
 
-A connector knows the system; how its rows are recorded, each once, is the same for all: see `connecting`.
+A connector knows the system; recording its rows, each once, is the same for all: see `connecting`.
 """
 
 from __future__ import annotations
@@ -14,50 +14,52 @@ from tidelock.model import Op
 
 
 class RowChange(NamedTuple):
-    """What became of one row."""
+    """A change of one row."""
 
     op: Op
-    #: JSON text: the whole row, or its key columns where it was deleted
+    #: JSON text: the whole row, or its key columns if it was deleted
     data: bytes
 
 
 class MomentPart(NamedTuple):
-    """Changes of one moment, or a part of them, in any order."""
+    """Changes of one timestamp, or a part of them, in any order."""
 
     #: by the foreign system's clock, in milliseconds since 1970
     at_ms: int
     changes: Sequence[RowChange]
-    #: where to go on once all that was told so far is recorded; None: more of this moment follows
+    #: where to resume once everything so far is recorded; None: more of this timestamp follows
     position: str | None = None
-    #: the changes of this moment are all the rows that there are: any other was deleted
+    #: the changes of this timestamp are all the rows of the view: any other was deleted
     whole: bool = False
 
 
 class PositionLost(Exception):
-    """It cannot be told any more what came after a position; the text is a sentence for people."""
+    """Changes after a position are no longer available; the text is a sentence for people."""
 
 
 class Unrecordable(SettingsError):
-    """Something in the view cannot be recorded. Once it is changed, only the whole view tells what is missing."""
+    """Something in the view cannot be recorded. Once fixed, only a comparison of the whole view finds what
+    is missing.
+    """
 
 
 class KeyViolation(Unrecordable):
-    """The view has several rows of one key, so that its changes do not tell what the row is."""
+    """The view has several rows of one key, so its changes do not determine the row."""
 
 
 class Connector(Protocol):
     """A view of a foreign system.
 
     The law of `parts`:
-    - Moments come in the order of their time, each once; a key is in one moment at most once.
-    - After a position every later moment comes, and no earlier one. Raises PositionLost where that cannot be had.
-    - Without a position the first moment is whole, and not before `not_before_ms`.
-    - Asked again from the same position it tells the same moments, whatever happened in between.
-    It ends when nothing will ever change any more. Raises KeyViolation at the moment of one, Unreachable when the
-    connection is lost: then it can be opened again.
+    - Timestamps come in order, each once; a key occurs at most once per timestamp.
+    - After a position every later timestamp comes, and no earlier one. Raises PositionLost if that is not possible.
+    - Without a position the first timestamp is a whole snapshot, and not before `not_before_ms`.
+    - From the same position it returns the same timestamps again, whatever happened in between.
+    It ends when nothing will ever change again. Raises KeyViolation when one occurs, and Unreachable when the
+    connection is lost, after which it can be reopened.
     """
 
-    #: what it follows, as it is in the identity of an event
+    #: what it follows, as in the identity of an event
     view: str
     #: the source of its events: the kind of connector, and the view
     source: str
@@ -65,7 +67,7 @@ class Connector(Protocol):
     place: str
 
     async def open(self, stream: Stream) -> None:
-        """Connect, and see that the view's rows can be rows of the stream. Raises SettingsError, Unreachable."""
+        """Connect, and check that the view's rows fit the stream. Raises SettingsError, Unreachable."""
 
     def parts(self, after: str | None, not_before_ms: int | None = None) -> AsyncGenerator[MomentPart, None]: ...
 

@@ -1,9 +1,9 @@
 """The Materialize connector: a view followed by `SUBSCRIBE ... ENVELOPE UPSERT`, over COPY.
 
 A timestamp is complete when a later one is seen, in a row or as progress. The position is the last complete one:
-`AS OF` it, without a snapshot, Materialize tells what came later. That needs history, which a view keeps for as long as
-its RETAIN HISTORY says; Materialize then refuses, in words and codes that have changed from release to release. So any
-refusal of a position but a plain one of the login or the view counts as its loss: a snapshot is right in any case.
+`AS OF` it, without a snapshot, Materialize returns later changes. That needs history, which a view keeps for its RETAIN
+HISTORY; afterwards Materialize refuses, with messages and codes that vary by release. So any refusal of a position that
+is not about the login or the view counts as its loss: a snapshot is always correct.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NULL = b"\\N"
 
 
 def view_parts(text: str) -> tuple[str, ...]:
-    """The parts of a name, read as SQL reads it: in lower case unless quoted. Raises SettingsError."""
+    """The parts of a name by the rules of SQL: lower case unless quoted. Raises SettingsError."""
     parts: list[str] = []
     place = 0
     while found := _PART.match(text, place):
@@ -62,7 +62,7 @@ class Materialize:
         )
         self.source = f"materialize/{self.view}"
         self.place = self._address.place
-        #: what the view is called without its schema
+        #: the view's name without its schema
         self.name = self._parts[-1]
         self._part_rows_max = part_rows_max
         self._connection: psycopg.AsyncConnection[Any] | None = None
@@ -129,7 +129,7 @@ class Materialize:
             raise SettingsError(f"--view: {self.place} has no {self.view}: {reason(error)}{hint}") from None
 
     async def _near(self) -> str:
-        """Views whose names are alike."""
+        """Views with similar names."""
         assert self._connection is not None
         names: set[str] = set()
         for kind in (sql.SQL("SHOW MATERIALIZED VIEWS"), sql.SQL("SHOW VIEWS")):
@@ -140,7 +140,7 @@ class Materialize:
 
     def _subscription(self, after: str | None, not_before_ms: int | None) -> sql.Composed:
         assert self._columns is not None
-        # Columns by name, those of the key first: what the view gets later, and in which order, changes nothing.
+        # Columns by name, key columns first: later columns of the view, and their order, do not matter.
         return sql.SQL(
             "COPY (SUBSCRIBE (SELECT {columns} FROM {view}) ENVELOPE UPSERT (KEY ({key})) WITH ({options}){as_of}) "
             "TO STDOUT"
@@ -182,7 +182,7 @@ class Materialize:
         if resuming is not None:
             return PositionLost(f"what came after {resuming} is no longer available: {reason(error)}")
         if begun or isinstance(error, psycopg.InternalError):
-            # What is wrong will be seen when it is opened anew.
+            # The error will show when it is reopened.
             return self._away(error)
         return SettingsError(f"{self.place} cannot subscribe to {self.view}: {reason(error)}")
 
@@ -209,20 +209,20 @@ def _as_of(after: str | None, not_before_ms: int | None) -> sql.Composable:
 
 
 class Moments:
-    """The moments of one subscription: from a snapshot on, or those after a timestamp."""
+    """The timestamps of one subscription: from a snapshot on, or after a timestamp."""
 
     def __init__(self, after_ms: int | None, part_rows_max: int) -> None:
         self._part_rows_max = part_rows_max
         #: the snapshot is not complete yet
         self._whole = after_ms is None
-        #: everything up to here was told
+        #: everything up to here was passed on
         self._told_ms = after_ms
-        #: of the moment whose rows are coming in
+        #: of the timestamp being received
         self._at_ms: int | None = None
         self._changes: list[RowChange] = []
 
     def reached(self, at_ms: int) -> Iterator[MomentPart]:
-        """A row of that time came: what is earlier is complete."""
+        """A row of this time arrived: earlier timestamps are complete."""
         if self._at_ms is not None and at_ms > self._at_ms:
             yield self._completed(self._at_ms)
         latest = self._told_ms if self._at_ms is None else self._at_ms
@@ -238,9 +238,9 @@ class Moments:
             yield MomentPart(self._at_ms, self._taken(), None, self._whole)
 
     def progressed(self, frontier_ms: int) -> Iterator[MomentPart]:
-        """Nothing follows that is earlier than the frontier; there may be more at it."""
+        """Nothing earlier than the frontier follows; there may be more at it."""
         if self._at_ms is None and self._whole:
-            # The first word of a subscription is the time of its snapshot, which may have no rows at all.
+            # The first message of a subscription is the time of its snapshot, which may be empty.
             self._at_ms = frontier_ms
         elif self._at_ms is not None and frontier_ms > self._at_ms:
             yield self._completed(frontier_ms - 1)
@@ -249,7 +249,7 @@ class Moments:
             yield MomentPart(self._told_ms, (), str(self._told_ms))
 
     def ended(self) -> Iterator[MomentPart]:
-        """Nothing follows at all."""
+        """Nothing follows."""
         if self._at_ms is not None:
             yield self._completed(self._at_ms)
 
@@ -265,7 +265,7 @@ class Moments:
 
 
 class Lines:
-    """Whole lines of what comes in blocks, which need not end where lines do."""
+    """Whole lines from blocks, which need not end at line ends."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -277,7 +277,7 @@ class Lines:
 
 
 def fields(line: bytes) -> list[str | None]:
-    """The fields of a line; None is null. Raises UnicodeDecodeError for what is no UTF-8."""
+    """The fields of a line; None is null. Raises UnicodeDecodeError for invalid UTF-8."""
     if b"\\" not in line:
         return list(line.decode().split("\t"))
     return [None if field == _NULL else _unescaped(field).decode() for field in line.split(b"\t")]

@@ -1,6 +1,6 @@
-"""A connector's memory, in the ledger's own database: its position, and moments too large for one part.
+"""A connector's state in the ledger's database: its position, and timestamps too large for one part.
 
-It is one session, which also holds the stream for this connector: when that ends, another may begin.
+It uses one session, which also locks the stream for this connector: when it ends, another connector may start.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ViewFeed:
-    """What is fed from where."""
+    """The view that feeds a stream."""
 
     stream: Stream
     tenant_id: str
@@ -51,17 +51,17 @@ class ViewFeed:
 
     @property
     def key(self) -> str:
-        """The same view, meant to be something else or to be found elsewhere, has a position of its own."""
+        """The same view with another mapping or at another place has its own position."""
         columns = sorted((name, str(column)) for name, column in self.stream.columns.items())
         meant = [self.place, self.source, self.tenant_id, self.stream.name, list(self.stream.key), columns]
         return sha256(msgspec.json.encode(meant)).hexdigest()
 
 
 class Memory:
-    """What is remembered of one feed."""
+    """The state of one feed."""
 
     def __init__(self, database: Database, feed: ViewFeed, *, hold_s: float = _HOLD_S) -> None:
-        """`hold_s`: how long it waits for a stream that somebody has."""
+        """`hold_s`: how long it waits for a stream that is locked."""
         self._database = database
         self._hold_s = hold_s
         self._feed = feed
@@ -69,7 +69,7 @@ class Memory:
         self._held = False
 
     async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
-        """What the step gives, over this session or, where it is lost, over another one."""
+        """The result of the step, over this session or, if it is lost, over another one."""
 
         async def opened() -> T:
             try:
@@ -84,7 +84,7 @@ class Memory:
         return await self._database.patience.insist(opened)
 
     async def open(self) -> None:
-        """Hold the stream. Raises SettingsError when another connector does."""
+        """Lock the stream. Raises SettingsError if another connector holds it."""
         await self.close()
         self._connection = await self._database.connect(name="tidelock connect")
         feed = self._feed
@@ -101,7 +101,7 @@ class Memory:
         await self._run("make_differences")
 
     async def _hold(self) -> bool:
-        """Whether the stream is ours. A session that has just ended may have it a moment longer."""
+        """Whether the stream is ours. A session that has just ended may hold it a moment longer."""
         name = msgspec.json.encode([self._feed.tenant_id, self._feed.stream.name]).decode()
         deadline = time.monotonic() + self._hold_s
         while not (await self._one("take_stream", [name]))[0]:
@@ -126,7 +126,7 @@ class Memory:
         await self._run("move_connection", {"connection": feed.key, "name": name, "position": position})
 
     async def not_before_ms(self) -> int | None:
-        """A snapshot must be later than all that was recorded, or it would take back what came after it."""
+        """A snapshot must be later than everything recorded, or it would undo later changes."""
         (last,) = await self._one("last_told", self._slice | {"source": self._feed.source})
         return None if last is None else last // MILLISECOND + 1
 
@@ -134,7 +134,7 @@ class Memory:
         await self._run("clear_spool")
 
     async def add(self, rows: Sequence[KeyedChange]) -> None:
-        """Keep rows of a moment that is not complete. Raises KeyViolation for a key that is there already."""
+        """Store rows of an incomplete timestamp. Raises KeyViolation for a repeated key."""
         assert self._connection is not None
         try:
             async with self._connection.cursor() as cursor, cursor.copy(QUERIES["fill_spool"]) as copy:
@@ -145,7 +145,9 @@ class Memory:
             raise KeyViolation(f"view {self._feed.view} has several rows of a key at one timestamp: {told}") from None
 
     async def compare(self, *, adopt: bool) -> None:
-        """Find where the ledger differs from a whole moment. Raises SettingsError for what is not ours to delete."""
+        """Find where the ledger differs from a whole snapshot. Raises SettingsError for rows that are not ours to
+        delete.
+        """
         await self._run("compare", self._slice)
         strangers, first = await self._one("count_strangers", [self._feed.source])
         if strangers and not adopt:

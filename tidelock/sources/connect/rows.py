@@ -28,7 +28,7 @@ class KeyedChange(NamedTuple):
 
 
 def rows(stream: Stream, view: str, changes: Sequence[RowChange]) -> list[KeyedChange]:
-    """The rows that changes tell of, by key. Raises Unrecordable."""
+    """The changed rows, by key. Raises Unrecordable."""
     try:
         made = sorted(KeyedChange(row_key(stream, {}, change.data), change.op, change.data) for change in changes)
     except MissingKeyColumn as missing:
@@ -43,13 +43,13 @@ def rows(stream: Stream, view: str, changes: Sequence[RowChange]) -> list[KeyedC
 
 
 def key_members(data: bytes, key: Sequence[str]) -> bytes:
-    """Of a row's members those of its key."""
+    """The key members of a row."""
     found = _members(data)
     return _encode({name: found[name] for name in key if name in found})
 
 
 def chunk(rows: Sequence[KeyedChange], at_ms: int, *, stream: str, tenant_id: str, view: str, source: str) -> Chunk:
-    """A collection. The identity of an event is its view, key and moment: told again it is a duplicate."""
+    """A collection. The identity of an event is its view, key and timestamp: a repeat is a duplicate."""
     sent = [
         {
             "tenantId": tenant_id,
@@ -62,7 +62,7 @@ def chunk(rows: Sequence[KeyedChange], at_ms: int, *, stream: str, tenant_id: st
         }
         for row in rows
     ]
-    # By the way of a request's body, with all that it refuses.
+    # Parsed like a request's body, with the same checks.
     body = decode(_encode(sent), JSON, len(sent))
     return Chunk(0, events=list(body.events), escapes=body.escapes)
 

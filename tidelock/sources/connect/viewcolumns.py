@@ -1,4 +1,4 @@
-"""View columns: which columns of a Materialize view are those of a stream, and their texts as JSON."""
+"""View columns: how columns of a Materialize view map to those of a stream, and their text to JSON."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _writer(column: ColumnType) -> _Writer:
             return _timestamp
         case "json":
             return _json
-    # A decimal too: a JSON number would be rounded by many who read it.
+    # A decimal too: many readers would round a JSON number.
     return _encode
 
 

@@ -15,13 +15,13 @@ from tidelock.model import CONTROL, Rejected
 from tidelock.sources.files.rows import FileRow
 from tidelock.sources.sender import Chunk
 
-# Together no more than a request may carry; one row alone may be larger and is then refused by itself.
+# Together at most the size of a request; a single row may be larger and is then refused alone.
 _CHUNK_BYTES_MAX = 16 * 2**20
 _EXPORT_MARK = b'"ingressSequence"'
 
 
 class _Unreadable(msgspec.Struct):
-    """Why data is exported as a text: its JSON has a number that is too long for readers."""
+    """Why data is exported as a string: its JSON has a number too long for readers."""
 
     code: Literal["unreadable"]
 
@@ -43,7 +43,7 @@ _exported = msgspec.json.Decoder(_Exported)
 
 @dataclass(slots=True)
 class Defaults:
-    """What rows get that do not say it themselves."""
+    """Defaults for rows that do not name them."""
 
     #: of the file, in hex
     file_digest: str
@@ -73,7 +73,7 @@ def chunks(rows: Iterator[tuple[int, FileRow]], size: int, defaults: Defaults) -
                 yield _decoded(group, last, defaults)
                 group, held = [], 0
     except SettingsError:
-        # The file ends in a row that cannot be read: those before it are as good as any.
+        # The file ends in an unreadable row: those before it are fine.
         if group:
             yield _decoded(group, last, defaults)
         raise
@@ -83,7 +83,7 @@ def chunks(rows: Iterator[tuple[int, FileRow]], size: int, defaults: Defaults) -
 
 def _decoded(rows: list[FileRow], last: int, defaults: Defaults) -> FileChunk:
     chunk = FileChunk(last)
-    # At once, which is fast; those of an export have fields that an event has not.
+    # All at once, which is fast; rows of an export have additional fields.
     plain = [row.text for row in rows if isinstance(row.text, bytes) and _EXPORT_MARK not in row.text]
     decoded = _read(b"\n".join(plain), len(plain), chunk)
     for row in rows:
@@ -125,7 +125,7 @@ def _add_exported(chunk: FileChunk, row: FileRow, text: bytes, defaults: Default
     if found.key_source == "client" and found.occurred_at == found.received_at:
         chunk.timed_by_receipt.append(len(chunk.events))
     if event.idempotency_key is None:
-        # It had no identity; its place in the other ledger is one, whatever part of that was exported how often.
+        # It had no identity; its place in the other ledger serves as one, whatever was exported how often.
         event.idempotency_key = f"import:{found.source_timestamp}:{found.ingress_sequence}"
     _add(chunk, row, _completed(event, row.number, defaults))
 
@@ -147,6 +147,6 @@ def _completed(event: WireEvent | Rejected, number: int, defaults: Defaults) -> 
     if event.tenant_id is None:
         event.tenant_id = defaults.tenant_id
     if event.ts is None and event.occurred_at is None and event.idempotency_key is None:
-        # Without it a second try would record the row again.
+        # Without it a second run would record the row again.
         event.idempotency_key = f"import:{defaults.file_digest}:{number}"
     return event

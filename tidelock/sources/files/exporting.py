@@ -20,7 +20,7 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import Steady, database_errors
 from tidelock.sources.files.plainfile import writing
 
-# In a column data is a text anyway: none is unreadable, and `error` has nothing to say.
+# In a column data is a string anyway: none is unreadable, and `error` is not needed.
 COLUMNS = Recorded.__struct_encode_fields__[:-1]
 
 _ATTRIBUTES = Recorded.__struct_fields__[:-1]
@@ -31,17 +31,17 @@ _text = msgspec.json.Decoder(str)
 _PAGE_BYTES = 8 * 2**20
 _PAGE_ROWS = 10_000
 
-#: called with the events written and the part of the slice that was looked through
+#: called with the number of events written and the part of the slice processed
 Told = Callable[[int, float], None]
 
 
 async def export(database: Database, events: Slice, file_format: str, file: IO[bytes], told: Told) -> int:
-    """Write the slice up to the head of this moment; returns how many events it has."""
+    """Write the slice up to the current head; returns the number of events."""
     writer = event_writer(file_format, file)
     count = 0
     with database_errors("export"):
         async with Steady(database, "tidelock export", patience=database.patience) as steady:
-            # The ledger only grows, so that pages up to here are one consistent whole without holding a snapshot.
+            # The ledger only grows, so pages up to here are consistent without holding a snapshot.
             end = (await steady.run(read_head)).ingress_sequence + 1
             rest = replace(events, after=events.after or 0, before=min(end, events.before or end))
             first, last = rest.after or 0, rest.before or 0
@@ -56,7 +56,7 @@ async def export(database: Database, events: Slice, file_format: str, file: IO[b
 
 @contextmanager
 def published(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is there under its name when it is complete, and not at all before."""
+    """A file that appears under its name only when it is complete."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(beside, "wb") as raw:
@@ -86,7 +86,7 @@ def event_writer(file_format: str, file: IO[bytes]) -> EventWriter:
 
 
 class _JsonWriter:
-    """One event a line, as everywhere else."""
+    """One event per line, as everywhere else."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -34,7 +34,7 @@ _CHUNKS_TOGETHER = 4
 
 @dataclass(frozen=True, slots=True)
 class ImportFile:
-    """What to import, and what its rows are meant to be."""
+    """What to import, and the mapping of its rows."""
 
     path: Path
     format: str | None = None
@@ -46,7 +46,7 @@ class ImportFile:
     as_is: bool = False
 
     def open(self) -> RowFile:
-        """Its rows. Raises SettingsError for what cannot be read or says no stream."""
+        """Its rows. Raises SettingsError if it cannot be read or does not name a stream."""
         rows = open_rows(self.path, format_of(self.path, self.format), ColumnMap(self.mapping))
         if not rows.names_stream and self.stream is None:
             rows.close()
@@ -55,7 +55,7 @@ class ImportFile:
 
 
 class ImportProgress(Protocol):
-    """Told how far an import is."""
+    """Receives the progress of an import."""
 
     def begin(self, what: str) -> None:
         """What is done from now on: sorting, or importing."""
@@ -101,7 +101,7 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True)
 class RowProblem:
-    """A row that is not in the ledger as the file has it."""
+    """A row that is not in the ledger as in the file."""
 
     row: FileRow
     verdict: Rejected | Conflict
@@ -116,7 +116,7 @@ class RowProblem:
 
 @dataclass(slots=True)
 class Imported:
-    """What became of the rows."""
+    """Counts of rows by outcome."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -124,7 +124,7 @@ class Imported:
     rejected: int = 0
     #: control events of an export
     skipped: int = 0
-    #: an earlier run had come so far
+    #: the position of an earlier run
     resumed_after: int = 0
     rows_done: int = 0
     finished: bool = False
@@ -145,11 +145,11 @@ class Importing:
         self._rejects = rejects
         self._digest = ""
         self.result = Imported()
-        #: set it to stop behind what is being recorded
+        #: set it to stop after what is being recorded
         self.stop = sender.stop
 
     async def run(self, database: Database, progress: ImportProgress, *, restart: bool) -> Imported:
-        """Import what is left of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
+        """Import the rest of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
         self._digest = await asyncio.to_thread(digest_of, self._file.path)
         position = ImportPosition(database, self._position_key(), self._file.path)
         rows = FileRows(self._file, self._room)
@@ -225,7 +225,7 @@ class Importing:
                 file.writelines(problem.encode() + b"\n" for problem in problems)
 
     def _start_rejects(self) -> None:
-        """A run that goes on adds to what the earlier one wrote."""
+        """A resumed run appends to what the earlier one wrote."""
         if self._rejects is None:
             return
         try:
@@ -244,18 +244,18 @@ class Importing:
 
 
 class ImportPosition:
-    """How far one import has come. It outlives a restart of the database, as the import does."""
+    """The position of one import. It survives a restart of the database, as the import does."""
 
     def __init__(self, database: Database, key: str, path: Path) -> None:
         self._database = database
         self._key = key
         self._name = path.name
-        # A position that is lost costs a repeat, nothing else.
+        # A lost position only costs repeats.
         session = "SET synchronous_commit = off"
         self._steady = Steady(database, "tidelock import", session=session, patience=database.patience)
 
     async def read(self) -> int:
-        """0 also when the file was imported to its end: then all of it is looked at again."""
+        """0 also if the file was fully imported: then all of it is read again."""
 
         async def step(connection: psycopg.AsyncConnection[Any]) -> Any:
             return await (await connection.execute(QUERIES["read_position"], [self._key])).fetchone()
@@ -272,7 +272,7 @@ class ImportPosition:
 
 
 def digest_of(path: Path) -> str:
-    """What tells a file from others, whatever its name."""
+    """The identity of a file, whatever its name."""
     with open_file(path) as file:
         try:
             return file_digest(file, "sha256").hexdigest()
@@ -284,7 +284,7 @@ def _as_json(text: bytes) -> msgspec.Raw | str:
     try:
         plain = text.decode()
         if has_long_number(text):
-            # Whoever reads the report would lose all of it.
+            # Readers of the report would lose all of it.
             return plain.rstrip("\r\n")
         return msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Plain files: what a file holds once it is not compressed any more, and how much of it was read."""
+"""Plain files: the decompressed content of a file, and how much of it was read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PlainFile:
 
     @property
     def fraction(self) -> float:
-        """How much was read, of the compressed bytes where it is compressed."""
+        """How much was read, in compressed bytes if it is compressed."""
         return self._raw.tell() / self._bytes if self._bytes else 1.0
 
     def readline(self, bytes_max: int) -> bytes:
@@ -48,7 +48,7 @@ class PlainFile:
 def open_file(path: Path) -> io.BufferedReader:
     """Raises SettingsError, in words, for a file that cannot be read."""
     try:
-        # Asked before it is opened, which on a pipe would wait for a writer.
+        # Checked before opening, which on a pipe would wait for a writer.
         if path.exists() and not path.is_file():
             raise SettingsError(f"{path} is not a regular file, which is needed because it is read twice")
         return open(path, "rb")

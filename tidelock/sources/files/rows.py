@@ -1,4 +1,4 @@
-"""Rows of a CSV or JSONL file: each becomes the JSON text of an event, so that one decoder judges them all."""
+"""Rows of a CSV or JSONL file: each becomes the JSON text of an event, so that one decoder handles them all."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class FileRow(NamedTuple):
     """A row by its number in the file, from 1 on."""
 
     number: int
-    #: JSON text of the event, or why there is none
+    #: JSON text of the event, or why it has none
     text: bytes | Rejected
 
 
 class RowFile(Protocol):
-    """A file that is read once from some row on. Raises SettingsError, naming file and row, where it cannot go on."""
+    """A file that is read once from some row on. Raises SettingsError with file and row if it cannot continue."""
 
     @property
     def fraction(self) -> float:
@@ -44,16 +44,16 @@ class RowFile(Protocol):
 
     @property
     def names_stream(self) -> bool:
-        """Whether rows can say their stream."""
+        """Whether rows can name their stream."""
 
     def rows(self, after: int) -> Iterator[FileRow]:
-        """The rows behind the one with this number."""
+        """The rows after the one with this number."""
 
     def close(self) -> None: ...
 
 
 def format_of(path: Path, given: str | None) -> str:
-    """The format of a file: as told, else by its ending."""
+    """The format of a file: as given, else by its ending."""
     if given is not None:
         if given not in FORMATS:
             raise SettingsError(f"--format {given!r} is not a known format; choose one of {', '.join(FORMATS)}")
@@ -66,11 +66,11 @@ def format_of(path: Path, given: str | None) -> str:
 
 
 def open_rows(path: Path, file_format: str, mapping: ColumnMap) -> RowFile:
-    """The rows of a file, whose columns mean what the mapping says. Raises SettingsError."""
+    """The rows of a file, with its columns mapped. Raises SettingsError."""
     if file_format == "csv":
         return CsvRows(path, mapping)
     if file_format == "parquet":
-        # Here, because other formats need no Arrow.
+        # Imported here, because other formats need no Arrow.
         from tidelock.sources.files.parquet import ParquetRows
 
         return ParquetRows(path, mapping)
@@ -114,7 +114,7 @@ class CsvRows:
         number = 0
         while (record := self._record(number + 1)) is not None:
             if not record:
-                continue  # A blank line is no record.
+                continue  # A blank line is not a record.
             number += 1
             if number > after:
                 yield FileRow(number, self._event_text(record))
