@@ -72,7 +72,9 @@ async def test_events_are_found_by_who_sent_them_and_by_what_they_belong_to(
         assert sequences(await listed(client, tenantId=tenant, **asked)) == found, asked
 
 
-@pytest.mark.parametrize("path", ["/admin/events", "/v1/causality/k", "/v1/counters", "/v1/errors", "/v1/triggers"])
+@pytest.mark.parametrize(
+    "path", ["/admin/events", "/v1/causality/k", "/v1/counters", "/v1/errors", "/v1/statements", "/v1/triggers"]
+)
 async def test_an_empty_cursor_is_the_first_page(client: httpx.AsyncClient, path: str) -> None:
     asked = {} if path == "/v1/triggers" else {"limit": 1}
     first, empty = [await client.get(path, params={**asked, **more}) for more in ({}, {"cursor": ""})]

@@ -140,6 +140,14 @@ def use(stack: Stack, call: Callable[..., Any], models: Any, tenant: str) -> Non
     call("redeliver", tenant, gives="Redelivered")
     call("delete_trigger", tenant, gives="NoneType", status=204)
 
+    close = models.CloseRequest.from_dict({"through": "2026-03-01", "metric": "calls", "tenantId": tenant})
+    assert call("close_periods", gives="CloseAnswer", body=close).ingress_sequence
+    stack.until_caught_up()
+    assert call("list_periods", gives="Periods", metric="calls", tenant_id=tenant).items
+    assert len(call("list_statements", gives="StatementPage", tenant_id=tenant, cursor="").items) == 3
+    everyone = call("get_usage", gives="UsagePage", metric="calls", tenant_id=tenant, limit=2)
+    assert (len(everyone.items), everyone.next_ is None) == (2, False)
+
     query = "query ($t: String) { counters(where: {tenant_id: {_eq: $t}}) { value } }"
     found = call("get_graphql", gives="GraphQLAnswer", query=query, variables=json.dumps({"t": tenant}))
     asked = models.GraphQLRequest.from_dict({"query": query, "variables": {"t": tenant}})

@@ -87,6 +87,9 @@ _IDS = {
     "get /v1/causality/{key}": "list_causality",
     "get /v1/usage": "get_usage",
     "get /v1/explain": "explain_counter",
+    "get /v1/periods": "list_periods",
+    "post /v1/periods/close": "close_periods",
+    "get /v1/statements": "list_statements",
     "get /v1/counters": "list_counters",
     "get /v1/adjustments": "list_adjustments",
     "get /v1/late": "list_late_rows",
@@ -159,8 +162,8 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
         "Order by sequence; a cursor keeps its own order",
     ),
     "limit": (
-        {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
-        "Maximum number of items; a page with much data has fewer",
+        {"type": "integer", "minimum": 1, "maximum": 1000},
+        "Maximum number of items, 100 if absent; a page with much data has fewer",
     ),
     "cursor": ({"type": "string"}, "`next` of the previous page"),
 }

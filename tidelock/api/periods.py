@@ -80,7 +80,7 @@ class PeriodRoutes:
         grant = await self._access.reader(request.scope)
         parameters = Parameters(request.scope["query_string"], STATEMENT_LIST)
         equal = {"metric": parameters.text("metric"), "customer_ref": parameters.text("customerRef")}
-        cursor, period = parameters.text("cursor"), parameters.text("period")
+        cursor, period = parameters.cursor(), parameters.text("period")
         between: dict[str, tuple[int | None, int | None]] = {}
         if period is not None:
             start, end = _period(period)

@@ -116,9 +116,7 @@ class Tables:
         settings = self._settings
         if parameters.text("customerRef") is None:
             return await self._everybody(request, parameters, wanted)
-        if (
-            paged := next((name for name in ("limit", "cursor") if parameters.text(name) is not None), None)
-        ) is not None:
+        if (paged := next((name for name in ("limit", "cursor") if parameters.text(name)), None)) is not None:
             raise RequestError(f"{paged} is for pages of all customers: leave out customerRef", field=paged)
         connections = self._connections if wanted.as_of is None else self._explains
         async with connections.lend() as connection:
@@ -141,7 +139,7 @@ class Tables:
                 "`tidelock usage --as-of`",
                 field="asOf",
             )
-        limit, cursor = read_limit(parameters, self._settings), parameters.text("cursor")
+        limit, cursor = read_limit(parameters, self._settings), parameters.cursor()
         async with self._connections.lend() as connection:
             page, last = await read_all_usage(
                 connection,
