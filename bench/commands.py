@@ -45,6 +45,16 @@ _INGEST_ROWS = {
     "singleP50Ms": "    p50 of a request, ms",
     "singleP99Ms": "    p99 of a request, ms",
 }
+_CLOSING_ROWS = {
+    "closeSeconds": "one close of all of them, s",
+    "closeCountersPerSecond": "    counters/s",
+    "closeDriverMb": "    peak of the fold's memory, MB",
+    "ingestP99BeforeMs": "p99 of a request of one event, 100 a second at most, before, ms",
+    "ingestP99DuringMs": "    while the close is folded, ms",
+    "ingestP99Ratio": "    against before",
+    "exportRowsPerSecond": "tidelock usage --format csv, rows/s, its start included",
+    "exportMb": "    peak of its memory, MB",
+}
 _FOLD_ROWS = {
     "sparkSumsEventsPerSecond": "plain Spark sums per customer and month from Postgres (the limit), events/s",
     "sparkParquetSumsEventsPerSecond": "the same from Parquet, events/s",
@@ -205,6 +215,34 @@ _CLUSTER_ROWS = {
     "workersMicrosecondsPerEvent": "    ... in Python workers",
     "coresBusy": "    cores that were busy",
 }
+
+
+@app.command()
+def closing(
+    counters: Annotated[
+        int, typer.Option(min=1_000, max=10_000_000, help="Counters of one meter and period.")
+    ] = 100_000,
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure one close of many counters, with ingest meanwhile, and their export.
+
+    Runs a server and a Postgres of its own in a scratch directory. The limits are 60 s for a million counters, and an
+    ingest whose p99 is at most twice that of before.
+
+    [dim]python -m bench closing --counters 1000000[/]
+    """
+    from bench.closing import measure
+
+    scratch_settings(config)
+    figures = measure(counters, terminal.say, config=config, place=data)
+    if json:
+        terminal.write_json(figures)
+        return
+    terminal.show_table(
+        ["", f"{counters:,} counters#"], [[text, f"{figures[name]:,}"] for name, text in _CLOSING_ROWS.items()]
+    )
 
 
 @app.command()

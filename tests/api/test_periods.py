@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from typing import Any
@@ -16,6 +17,7 @@ from tests.fold import folded
 from tests.http.test_access import bearer, make_key
 from tests.model.samples import at
 from tests.serving import Start
+from tests.triggers.receiver import receiving
 from tidelock.app import Serving
 from tidelock.client import AsyncClient, Client
 from tidelock.definitions import parse_definitions
@@ -33,6 +35,7 @@ METERS = parse_definitions(
         "meters": {
             "calls": {"period": "month", "group_by": "data.region"},
             "daily": {"stream": "calls", "period": "day", "aggregation": "max"},
+            "invoiced": {"period": "month"},
             "timed": {"stream": "clocked", "close": "72h"},
             "hourly": {"stream": "clocked", "period": "hour", "close": "30m", "statements": False},
         }
@@ -72,7 +75,7 @@ class Ledger:
 async def ledger(start: Start, spark: Spark) -> AsyncIterator[Ledger]:
     clock = [at("2026-04-10T12:00:00Z")]
     reads: Callable[[int], int] = lambda _: clock[0]  # noqa: E731
-    async with start(definitions=METERS, clock=reads) as serving:
+    async with start(definitions=METERS, clock=reads, webhook_allow_private=True) as serving:
         yield Ledger(serving, spark, clock)
 
 
@@ -257,6 +260,28 @@ async def _closed(api: httpx.AsyncClient, metric: str, through: str | None = Non
         if found["closedThrough"] is not None and through in (None, found["closedThrough"]):
             return
         await asyncio.sleep(0.05)
+
+
+async def test_a_close_starts_the_invoice_run_of_whoever_has_a_trigger_on_statements(
+    api: httpx.AsyncClient, ledger: Ledger
+) -> None:
+    secret = "whsec_" + "c2VjcmV0" * 4
+    given = {"name": "invoices", "table": "statements", "match": {"metric": {"_eq": "invoiced"}}, "secrets": [secret]}
+    async with receiving() as receiver:
+        made = await api.post("/v1/triggers", json={**given, "webhook": receiver.url})
+        assert made.status_code == 201, made.text
+        sent = [call("2026-03-20T00:00:00Z", n, f"c{n}", stream="invoiced") for n in (1, 2)]
+        await record(api, *sent)
+        sequence = await close(api, "2026-04-01", metric="invoiced")
+        await ledger.fold()
+        await receiver.until(lambda: len(receiver.accepted) == 2, 60)
+        told = [json.loads(request.body) for request in receiver.accepted]
+        assert (await api.delete("/v1/triggers/invoices")).status_code == 204
+    assert {each["event_type"] for each in told} == {"MATCH"}
+    rows = sorted(
+        (each["data"]["customer_ref"], each["data"]["value"], each["data"]["closed_sequence"]) for each in told
+    )
+    assert rows == [("c1", "1", sequence), ("c2", "2", sequence)]
 
 
 async def test_one_of_many_who_close_at_once_does(api: httpx.AsyncClient) -> None:
