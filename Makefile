@@ -85,18 +85,18 @@ bench: setup ## measure everything that has a speed, beside its limits
 
 soak: setup ## the long proofs: kills for minutes, thousands of examples; hours (docs/proofs.md)
 	@$(BIN)/python -m pytest -m soak -s
-# So many more examples take so much longer: the bound on hanging grows with them.
+# More examples take longer: the bound on hanging grows with them.
 	@EXAMPLES=$${EXAMPLES:-20}; export EXAMPLES; \
 		$(BIN)/python -m pytest -m "hypothesis and not soak" -n 2 --timeout=$$((300 * EXAMPLES))
 
-docs: setup ## write the generated reference pages and pictures anew
+docs: setup ## regenerate the reference pages and pictures
 	@$(BIN)/python -m tidelock.settings > docs/settings.md
 	@$(BIN)/python -m tidelock.reference commands > docs/commands.md
 	@$(BIN)/python -m tidelock.reference api > docs/api.md
 	@$(BIN)/python docs/pictures/event_time.py > docs/pictures/event-time.svg
 
 # With TIDELOCK_DEMO_URL, of a demo that has run for a while: its charts have more to show.
-pictures: setup ## take the docs' pictures of the console anew, while the demo runs
+pictures: setup ## retake the docs' pictures of the console, while the demo runs
 	@mkdir -p docs/images
 	@TIDELOCK_PICTURES=docs/images $(BIN)/python -m pytest -q tests/console/test_pictures.py -k every_page
 

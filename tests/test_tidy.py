@@ -4,6 +4,7 @@ import ast
 import re
 import statistics
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -294,3 +295,79 @@ def test_every_long_proof_has_a_line_in_the_table_of_proofs() -> None:
     soaks = [path for path in FILES if path.is_relative_to(ROOT / "tests") and "@pytest.mark.soak" in path.read_text()]
     missing = [path.name for path in soaks if path != Path(__file__) and path.name not in told]
     nothing_found([f"docs/proofs.md does not name {name}" for name in missing])
+
+
+#: messages of others that docs/troubleshooting.md quotes: Postgres and the system say these
+FOREIGN = {
+    "Permission denied",
+    "has wrong ownership",
+    "has invalid permissions",
+    "could not map anonymous shared memory",
+}
+#: habits of translated prose, and what to write
+HABITS = {
+    r"\banew\b": "again, rebuilt",
+    r"\bof (now|then)\b": "current, as of that sequence",
+    r"\bwhoever\b": "name who it is",
+    r"\bso many\b": "this many, a number of",
+    r"\bis at it\b": "is running",
+    r"\bfor the eye\b": "say what it is",
+    r"\bstands\b(?! by| for| out)": "is",
+    r"\bbehind (row|sequence|this sequence|its cursor)\b": "after",
+    r"\bthe newest so\b|\bthe newest first\b": "newest first",
+    r"\bmend(s|ed)\b": "fix, repair",
+}
+#: where such words are meant: "so many ... that"
+MEANT = {"tidelock/http/listener.py": "so many answers unread that"}
+
+
+@cache
+def messages() -> str:
+    """Every text in the package's code, with a gap for each inserted value."""
+    texts = []
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                texts.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return " ".join("\n".join(texts).split())
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    unknown = []
+    for line in (ROOT / "docs" / "troubleshooting.md").read_text().splitlines():
+        first = line.split(" | ")[0]
+        for quoted in re.findall(r"`([^`]+)`", first) if line.startswith("| ") else ():
+            parts = [part.strip() for part in quoted.split("...")]
+            words = [part for part in parts if " " in part and not part.startswith('"')]
+            unknown += [part for part in words if part not in messages() and part not in FOREIGN]
+    assert not unknown
+
+
+def prose() -> Iterator[tuple[str, int, str]]:
+    """Lines that people read: pages, comments, docstrings and texts, but no migrations, which never change."""
+    for path in (*MODULES, *PACKAGE.rglob("*.sql"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")):
+        name = str(path.relative_to(ROOT))
+        if path.suffix == ".py":
+            with path.open() as source:
+                for token in tokenize.generate_tokens(source.readline):
+                    if token.type in (tokenize.STRING, tokenize.COMMENT):
+                        yield from (
+                            (name, token.start[0] + i, line) for i, line in enumerate(token.string.splitlines())
+                        )
+        elif "postgres/migrations" not in name and path.name != "schema.sql":
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if path.suffix == ".md" or line.lstrip().startswith("--"):
+                    yield name, number, line
+
+
+def test_habits_of_translated_prose_stay_out() -> None:
+    found = [
+        f"{name}:{number}: {match[0]!r}; say {better}"
+        for name, number, line in prose()
+        for habit, better in HABITS.items()
+        if (match := re.search(habit, line, re.IGNORECASE)) and MEANT.get(name, "\0") not in line
+    ]
+    assert not found, "\n".join(found)

@@ -29,7 +29,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     #: text of the key columns in a keyed stream
     row_key: str | None
     op: Op
-    #: the producer's clock; None: the moment of receipt stands in
+    #: the producer's clock; None: the time of receipt is used
     occurred_at: int | None
     #: plain decimal text without trailing zeros
     quantity: str | None

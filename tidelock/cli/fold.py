@@ -138,7 +138,7 @@ def recompute(
 
 
 def recomputed(settings: Settings, database: Database, names: Sequence[str], stop: threading.Event) -> Recomputation:
-    """Tables folded anew and compared, with a bar to look at meanwhile."""
+    """Tables folded again and compared, with a progress bar."""
     from tidelock import app as composition
 
     with terminal.Work("recomputing", "events") as work:

@@ -57,7 +57,7 @@ class Commands(TyperGroup):
             terminal.fail("\n".join(filter(None, [error.message, error.detail])))
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
-            # Whoever read has seen enough. What is still buffered must not complain at the very end.
+            # The reader of the pipe has closed it. Buffered output must not complain at the very end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_BROKEN_PIPE) from None
 

@@ -1,4 +1,4 @@
-"""Status: where a ledger stands, read at one moment."""
+"""Status: the state of a ledger, read from one snapshot."""
 
 from __future__ import annotations
 

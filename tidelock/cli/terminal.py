@@ -22,7 +22,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-# Where nobody looks, lines are not broken: whoever reads them is a program or an editor.
+# Without a terminal, lines are not wrapped: their reader is a program or an editor.
 _WIDTH_UNSEEN = 500
 # Controls, and what changes the direction of writing.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -336,7 +336,7 @@ def replay(
         end = min(last, folded if dry_run else evaluated)
         if end < last:
             terminal.say(f"Through sequence {end:,}; later events have not been evaluated yet.")
-        # Closed in any case: what was folded anew is removed then.
+        # Closed in any case, which removes what was folded again.
         with closing(admin.replay(database, name, first, end, refolds.fold)) as found:
             while first <= end and not refolds.stop.is_set() and (some := list(islice(found, _REPLAYED))):
                 _show_transitions(name, some, json=json)
@@ -378,7 +378,7 @@ def _with_admin(settings: Settings, database: Database, work: Callable[[TriggerA
 
 
 class _Refolds:
-    """Folds the ledger anew for a replay, with a bar to look at meanwhile. Signals stop the replay from then on."""
+    """Folds the ledger again for a replay, with a progress bar. Signals stop the replay from then on."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -391,7 +391,7 @@ class _Refolds:
         tell = teller("replay", False)
         tell("the changes needed have expired (setting changes_retention); folding the ledger again")
         with (
-            terminal.Work("folding anew", "events") as work,
+            terminal.Work("folding again", "events") as work,
             composition.started_spark(self._settings, tell) as spark,
         ):
             return refolding.fold(

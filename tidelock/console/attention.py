@@ -10,7 +10,7 @@ from tidelock.console.parts.times import ago
 
 # A reader that is further behind than this deserves a look.
 _LAG_S = 30.0
-# One in so many refused is no accident of a single producer.
+# A higher share of refused events is not an accident of a single producer.
 _REFUSED_SHARE = 0.02
 
 _READERS = {

@@ -98,7 +98,7 @@ async def _stop() -> None:
     for client in list(Client.instances.values()):
         client.delete()
     await core.sio.shutdown()
-    # Whoever starts it again in this process needs it again; without the event, a start that no browser
+    # A second start in this process needs it again; without the event, a start that no browser
     # ever connects to can be shut down too.
     core.sio.eio.start_service_task = True
     core.sio.eio.service_task_event = None

@@ -173,12 +173,12 @@ class Site:
         await self._open.aclose()
 
     def api(self, connection: HTTPConnection) -> Api:
-        """The API for whoever this is, for as long as they are signed in."""
+        """The API for this visitor, for as long as they are signed in."""
         token = connection.cookies.get(COOKIE)
         return Api(self._api, lambda: self._sessions.key(token, renew=False))
 
     async def grant(self, connection: HTTPConnection) -> Grant:
-        """What whoever this is may do. Raises RequestError for a stranger."""
+        """What this visitor may do. Raises RequestError for a stranger."""
         headers = dict(connection.scope["headers"])
         key = self._sessions.key(connection.cookies.get(COOKIE))
         if key is not None:
@@ -285,7 +285,7 @@ def _load() -> Any:
 
 
 def _secure(request: Request) -> bool:
-    """Whether the browser came by TLS, to this server or to what stands before it. Whoever lies harms themselves."""
+    """Whether the browser uses TLS, to this server or to a proxy in front. A client that lies only harms itself."""
     forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     return "https" in (request.url.scheme, forwarded.lower())
 

@@ -30,7 +30,7 @@ _PAUSE_S = 0.5
 _VERDICTS = ("accepted", "duplicates", "conflicts", "rejected")
 #: share of webhooks that it refuses at first, as receivers do
 _BUSY = 0.1
-#: orders that its database chokes on, by how their ids begin, and how often before somebody mends it by hand: they
+#: orders that its database chokes on, by how their ids begin, and how often before somebody repairs it by hand: they
 #: become dead letters, which can be delivered again
 _CHOKED = ("order_filled", ("0", "1"))
 _CHOKES = 3
@@ -197,7 +197,9 @@ class Receiver:
 
 
 async def ensure_triggers(client: aiohttp.ClientSession, hooks: str, receiver: Receiver) -> None:
-    """The receiver is somewhere else at each start, and knows only secrets that it was given: made anew each time."""
+    """The receiver has another address at each start, and knows only the secrets it was given: created
+    again each time.
+    """
     for name, said in TRIGGERS.items():
         async with client.delete(f"/v1/triggers/{name}") as gone:
             if gone.status not in (204, 404):

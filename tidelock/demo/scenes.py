@@ -124,7 +124,7 @@ class Gateway:
     chance: Random
     #: how far its clock is off
     skew_ms: int = 0
-    #: for the first so many seconds of each minute it can reach nobody, and tells everything afterwards
+    #: for this many seconds at the start of each minute it is offline, and sends everything afterwards
     silent_s: int = 0
     _held: Request = field(default_factory=list)
     _calls: int = 0
@@ -142,7 +142,7 @@ class Gateway:
             if self.chance.random() < 0.05:
                 yield batch
             if self.chance.random() < 0.01:
-                # Counted anew before it was sent again: the ledger keeps the first, and says that they differ.
+                # Counted again before it was resent: the ledger keeps the first, and reports that they differ.
                 yield [batch[0] | {"quantity": "7"}]
 
     def _calls_of(self, now_ms: int) -> Iterator[Event]:

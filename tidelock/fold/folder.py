@@ -46,7 +46,7 @@ from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
 #: ranges are counted in this many parts while they store at least this many rows, and until that is known
 _MANY_ROWS = 100_000
 _PARTS = 2
-#: ordered output takes a range in parts of so many events, windows in larger ones: what is open is stored between them
+#: ordered output takes a range in parts of this many events, windows in larger ones: open state is stored between them
 _ORDERED_EVENTS, _WINDOW_EVENTS = 150_000, 500_000
 
 #: creates a prepared range, once

@@ -18,7 +18,7 @@ from tidelock.spark.configuration import jdbc_options
 from tidelock.spark.runtime import Spark
 from tidelock.where.sql import literal
 
-#: ranges up to so many events are read by the driver: a job that connects and partitions costs more than that
+#: ranges up to this many events are read by the driver: a job that connects and partitions costs more than that
 SMALL_EVENTS = 10_000
 _FETCH_ROWS = 10_000
 #: a range is read by this many tasks at most that each go through all of it

@@ -59,7 +59,7 @@ def reshape(before: Mapping[str, Table], after: Mapping[str, Table]) -> Iterator
         if name in ALWAYS:
             continue
         if name in before and table.internal and table != before[name]:
-            # Nobody but the fold reads it, and its rows are made anew.
+            # Only the fold reads it, and its rows are rebuilt.
             yield f"DROP TABLE {placed(SCHEMA, name)}"
         elif name in before:
             yield from _reshaped(before[name], table)

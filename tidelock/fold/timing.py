@@ -112,7 +112,7 @@ class Timing:
         return f"CASE WHEN message_stream IS NULL THEN {by_stream(own, 'BIGINT')} {' '.join(cases)} END"
 
     def _value_sql(self, faulty: str) -> str:
-        """What stands where the time should; null in the other events. What columns are objected to for goes first."""
+        """The value in place of the time; null in the other events. Objections to columns come first."""
         own = {name: reading for name, reading in readings(self._slots).items() if name in self._own}
         misfit = by_stream({name: reading.no_time() for name, reading in own.items()}, "BOOLEAN")
         value = by_stream({name: reading.time_value() for name, reading in own.items()}, "STRING")

@@ -103,7 +103,7 @@ class ChangesField:
 
 @dataclass(frozen=True, slots=True)
 class CallField:
-    """A field that is not about a table: answered by whoever added it to the schema."""
+    """A field that is not about a table: answered by the module that added it to the schema."""
 
     name: str
     #: which field it is

@@ -335,5 +335,5 @@ def restart_from(connection: psycopg.Connection[Any], settings: Settings, first:
         connection.execute(RANGES["forget_from"], (first,))
         connection.cursor().executemany(RANGES["repaired"], [(*place, end) for place, end in ends.items()])
         connection.execute(RANGES["wake"])
-    assert row is not None, "whoever has a position has a cursor"
+    assert row is not None, "a position implies a cursor"
     return int(row[0])

@@ -37,7 +37,7 @@ STAND_BY_S = 0.25
 class Failure(Enum):
     """What a failure means for the next step."""
 
-    #: trying again does not mend it
+    #: retrying does not fix it
     FATAL = auto()
     #: begin again at once: another process has moved the cursor, or what was lost is replaced
     AGAIN = auto()

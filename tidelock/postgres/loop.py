@@ -101,7 +101,7 @@ class ReaderLoop:
         self._heard = False
 
     def run(self, stop: threading.Event, *, done: Callable[[], bool] = lambda: False) -> None:
-        """Until told to stop, until all is done, or until an error that nothing mends."""
+        """Until told to stop, until all is done, or until an error that retrying does not fix."""
         try:
             while not stop.is_set() and not done():
                 waits = [self._step(reader, course) for reader, course in self._courses]

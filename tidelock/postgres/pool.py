@@ -144,7 +144,7 @@ def _translated(error: psycopg.Error) -> TidelockError:
 
 
 class Flight(Generic[T]):
-    """Work under way that several wait for: whoever goes takes nothing from the others."""
+    """Running work that several callers wait for: one that leaves does not cancel it for the others."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self.task = asyncio.create_task(work)

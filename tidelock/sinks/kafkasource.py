@@ -137,7 +137,7 @@ class KafkaSource(LedgerSource):
         return placed.select(*NAMES).sortWithinPartitions(SEQUENCE)
 
     def _keys(self, count: int) -> list[int]:
-        """One number for each of so many partitions that Spark puts there, and nowhere else, by its hash."""
+        """For each of a number of partitions, a number that Spark's hash assigns to it alone."""
         found: dict[int, int] = {}
         size = 16
         while len(found) < count:

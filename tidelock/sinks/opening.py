@@ -102,7 +102,7 @@ def positions(connection: psycopg.Connection[Any], names: Sequence[str]) -> dict
 
 
 def lake_ranges(spark: Spark, database: Database, settings: Settings) -> LakeRanges:
-    """What the lake has of the ledger, to fold it anew from there."""
+    """The lake's part of the ledger, for refolding from it."""
     from tidelock.sinks.lakeranges import LakeRanges
 
     with database.connect_sync(name="tidelock replay") as connection:

@@ -8,7 +8,7 @@ Arguments are SQL expressions, and stand several times in the result: give names
 - Patterns are raw literals, `r'...'`: the same whatever Spark's settings say about backslashes.
 - They end with `\\z`: `$` would let a line break follow. Quantifiers are possessive, so that no text, however long, is
   tried twice or fills the stack.
-- What stands several times in a rare branch is bound by `transform(array(x), name -> ...)[0]`, Spark's only `let`.
+- A value used several times in a rare branch is bound by `transform(array(x), name -> ...)[0]`, Spark's only `let`.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def instant_text(instant: str) -> str:
 
 
 def let(name: str, value: str, body: str) -> str:
-    """A value that stands several times in an expression, by a name."""
+    """A value used several times in an expression, bound to a name."""
     return f"transform(array({value}), {name} -> {body})[0]"
 
 

@@ -81,7 +81,7 @@ def jar_set(
         make_directory(data)
         directory.parent.mkdir(exist_ok=True)
         belong_to_parent(directory.parent)
-        # Renamed when complete, as above; whoever comes second finds the set of the first.
+        # Renamed when complete, as above; a second process finds the set of the first.
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix="fetching-", ignore_cleanup_errors=True) as aside:
             problem = _resolve(Path(aside), packages, submit, java_home, conf=conf, patience_s=_RESOLVE_SET_S)
             found = Path(aside) / "jars"

@@ -1,8 +1,8 @@
 """Closing periods: what is closed, what is due, and what somebody asks to be closed.
 
 A close is decided under the head's lock, by what the ledger says through its end: definitions and closes that the fold
-has yet to come to count as much as those it has folded. So whoever asks twice, or from two processes at once, closes
-once, and a close always names the definitions that hold at its sequence.
+has yet to come to count as much as those it has folded. So a process that asks twice, or from two processes at once,
+closes once, and a close always names the definitions that hold at its sequence.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ FROM (SELECT coalesce((SELECT sequence FROM cursors WHERE name = 'fold'), 0) AS 
 
 -- name: page
 -- The next segments of some tables, or all, behind a place in the log, with what was pruned meanwhile. Of a range and table they
--- come in turns of one part of each lane. A page has whole turns, of so many changes and at least one; of several lanes
+-- come in turns of one part of each lane. A page has whole turns, up to a number of changes and at least one turn; of several lanes
 -- two, so that what one lane has beyond the end of another need not be read for every part. `turns` says how many there
 -- are of a lane, `more` whether others follow. A row without a segment says that there is none.
 WITH behind AS NOT MATERIALIZED (
@@ -81,7 +81,7 @@ WITH oldest AS (
 SELECT count(*) FROM gone;
 
 -- name: before_last
--- A source timestamp after which a table has at least its last so many changes, and not many more. Parts count from
+-- A source timestamp after which a table has at least a number of its last changes, and not many more. Parts count from
 -- the one that begins last: lanes of a range overlap in time.
 SELECT coalesce(min(first_source_timestamp) - 1, 0) FROM (
     SELECT first_source_timestamp, sum(rows) OVER (

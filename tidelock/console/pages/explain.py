@@ -150,7 +150,7 @@ def _rules(visit: Visit, found: Json, asked: Json) -> None:
     ui.label(f"{words[:1].upper()}{words[1:]}.").classes("tl-words")
     agrees = found["agrees"]
     if agrees is None:
-        chip(f"as of sequence {asked.get('asOf', '')}", "calm", title="Recomputed from the ledger as of then")
+        chip(f"as of sequence {asked.get('asOf', '')}", "calm", title="Recomputed from the ledger as of that sequence")
     else:
         with ui.element("div").classes("tl-agrees" if agrees else "tl-agrees tl-bad"):
             ui.html(svg("check" if agrees else "alert"), sanitize=False)

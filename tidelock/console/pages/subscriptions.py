@@ -87,7 +87,7 @@ class Playground:
             self._messages = MessageList()
         self._changed()
         ui.timer(_SHOWN_S, self._turn)
-        # Whoever closes the page has stopped listening.
+        # A visitor who closes the page has stopped listening.
         ui.context.client.on_delete(self._listening.stop)
 
     def _draw_form(self, table: str) -> None:
@@ -139,7 +139,7 @@ class Playground:
 
     async def _start(self) -> None:
         try:
-            # Everything since the head of now: a table may have more rows than anybody would read.
+            # Everything since the current head: a table may have more rows than anybody would read.
             after = None if self._from.value == "rows" else await self._head()
             document = self._document(after)
         except Unfit as unfit:
@@ -222,7 +222,7 @@ class SubscriptionTap:
         self._looked = False
 
     def news(self) -> list[RowMessage] | None:
-        """The last messages, the newest first; None where there are no others than at the last look."""
+        """The last messages, newest first; None where there are no others than at the last look."""
         if self._looked:
             return None
         self._looked = True
@@ -248,7 +248,7 @@ class SubscriptionTap:
 
 
 class MessageList:
-    """The newest first, never more than are kept."""
+    """Newest first, never more than are kept."""
 
     def __init__(self) -> None:
         columns = [

@@ -70,7 +70,7 @@ class Segments:
         self.show(value)
 
     def show(self, value: str) -> None:
-        """Press one without a word to whoever listens."""
+        """Press one without notifying listeners."""
         self.value = value
         for name, made in self._buttons.items():
             made.classes(add="tl-here") if name == value else made.classes(remove="tl-here")

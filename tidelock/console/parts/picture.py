@@ -38,11 +38,11 @@ class LastEvents:
         self.items: list[dict[str, Any]] = []
         #: there are older ones
         self.more = False
-        #: everything up to it is known, for so many events
+        #: everything up to it is known, for this many events
         self._seen, self._count = 0, 0
 
     async def read(self, head: int, count: int) -> None:
-        """The last so many of the events up to a sequence."""
+        """A number of the last events up to a sequence."""
         if count > self._count:
             self.items, self.more = await self._between(max(0, head - _LOOKED_AT), head, count)
         elif head > self._seen:

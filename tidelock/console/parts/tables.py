@@ -158,7 +158,7 @@ def _button(text: str, icon: str, act: Callable[[], Awaitable[None]], *, leading
 
 
 class PageTurner:
-    """Which page of a list is shown, and the buttons that lead to the others; every turn reads the list anew."""
+    """Which page of a list is shown, and the buttons to the others; every page is read from the API again."""
 
     def __init__(self, visit: Visit, read: Callable[[], Awaitable[None]]) -> None:
         self._visit = visit

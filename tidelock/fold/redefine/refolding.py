@@ -117,8 +117,8 @@ def _check(catalog: Catalog, table: str, since: int, changed: list[tuple[int, li
     if at and at[-1] > since:
         raise Unreachable(
             f"the changes of {table} after sequence {since} are needed, which are not kept any more (setting "
-            f"changes_retention), and its definitions were changed at sequence {at[-1]}: by those of now the ledger "
-            "gives other rows than there were before that. A range that needs later changes only can be replayed."
+            f"changes_retention), and its definitions were changed at sequence {at[-1]}: by the current ones the "
+            "ledger gives other rows than before that. A range that needs only later changes can be replayed."
         )
 
 

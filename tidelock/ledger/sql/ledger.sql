@@ -27,7 +27,7 @@ COMMIT;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local');
 
 -- name: read_head
--- Where the ledger stands.
+-- The head of the ledger.
 SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version, skipped FROM ledger_head;
 
 -- name: read_originals

@@ -1,5 +1,5 @@
 -- name: head
--- Where the ledger stands.
+-- The head of the ledger.
 SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version, skipped FROM ledger_head;
 
 -- name: digests

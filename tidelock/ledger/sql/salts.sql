@@ -23,7 +23,7 @@ UPDATE salts SET salt = %s WHERE position = 0;
 UPDATE salts SET position = position + 1000000000;
 
 -- name: order_salts
--- Gives the positions anew: one salt moves to the front, the others keep their order behind it.
+-- Reassigns the positions: one salt moves to the front, the others keep their order after it.
 UPDATE salts SET position = ordered.position
 FROM (
     SELECT salt, row_number() OVER (ORDER BY position <> %s + 1000000000, position) - 1 AS position FROM salts

@@ -14,5 +14,5 @@ SELECT window_due, idle_due, CASE WHEN idle_due IS NULL THEN 0 ELSE coalesce((
 FROM fold_due;
 
 -- name: outlook
--- Where the ledger's time stands: the head's source timestamp, and the clock.
+-- The ledger's time: the head's source timestamp, and the clock.
 SELECT source_timestamp, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 FROM ledger_head;

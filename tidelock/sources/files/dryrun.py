@@ -45,7 +45,7 @@ from tidelock.views.rows import table_name
 
 QUERIES = load("tidelock.sources", "sql/dryrun.sql")
 
-# So many chunks are decided and judged at a time: each round asks every meter once.
+# This many chunks are decided and judged at a time: each round queries every meter once.
 _CHUNKS_PER_ROUND = 20
 
 
@@ -114,7 +114,7 @@ class _Rehearsal:
         self.result = DryRun()
 
     async def prepare(self) -> None:
-        """Find where the ledger stands, and make the temporary tables."""
+        """Read the ledger's head, and create the temporary tables."""
         await self._connection.execute(QUERIES["make_tables"])
         row = await (
             await self._connection.execute(QUERIES["read_stand"], [table_name(COUNTERS).as_string()])

@@ -22,7 +22,7 @@ from tidelock.sources.files.rows import FileRow, RowFile
 if TYPE_CHECKING:
     from tidelock.sources.files.runs import SortedRuns
 
-#: what has no time, or none that can be read, comes last: it counts as of now, and would make all others late
+#: rows without a readable time come last: they count as current, and would make all others late
 NEVER = 2**63 - 1
 # How often the first pass tells how far it is.
 _ROWS_PER_REPORT = 5_000
@@ -108,7 +108,7 @@ class InOrder:
         return True
 
     def rows(self, after: int) -> Iterator[tuple[int, FileRow]]:
-        """The rows behind the first so many, each with its place in the order, from 1 on."""
+        """The rows after a number of first ones, each with its place in the order, from 1 on."""
         yield from islice(enumerate(self._ordered(), 1), after, None)
 
     def close(self) -> None:

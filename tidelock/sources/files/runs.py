@@ -21,7 +21,7 @@ _SCHEMA = pa.schema([("time", pa.int64()), ("number", pa.int64()), ("text", pa.b
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 # A row's numbers, beside its text.
 _ROW_BYTES = 24
-# So many runs are merged at a time: more of them become one first.
+# This many runs are merged at a time: more are merged into one first.
 _RUNS_MAX = 32
 # Python's own objects of rows that wait to become a block are several times as large: these stay few.
 _WAITING_ROWS = 4_096

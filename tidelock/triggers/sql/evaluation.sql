@@ -29,7 +29,7 @@ ORDER BY first_sequence;
 SELECT trigger_id, definition::text FROM trigger_watches ORDER BY trigger_id;
 
 -- name: put_trigger
--- What whoever delivers has to know of a trigger; one that was sent away by its receiver is no longer.
+-- What delivery needs to know of a trigger; one whose receiver was gone no longer is.
 INSERT INTO triggers (name, tenant_id, table_name, match, unmatch, webhook, enabled, snapshot, created_sequence)
 VALUES (%(name)s, %(tenant_id)s, %(table)s, %(match)s, %(unmatch)s, %(webhook)s, %(enabled)s, %(snapshot)s,
     %(sequence)s)

@@ -11,7 +11,7 @@ ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at;
 SELECT count(*) FROM outbox_owners WHERE owner <> %(owner)s AND expires_at > now();
 
 -- name: release
--- Gives shards to whoever wants them.
+-- Releases shards for other processes.
 UPDATE outbox_shards SET owner = NULL, expires_at = '-infinity' WHERE owner = %(owner)s AND shard = ANY(%(shards)s);
 
 -- name: renew

@@ -8,7 +8,7 @@ JOIN tidelock_tables.statements AS stated ON stated.tenant_id = asked.tenant_id 
 LEFT JOIN tidelock_tables.counters AS now ON now.tenant_id = asked.tenant_id AND now."$key" = asked.key;
 
 -- name: adjustments
--- What came for stated counters after their close: so many adjustments of each, in order, and how many there are.
+-- What came for stated counters after their close: a number of adjustments of each, in order, and their count.
 SELECT asked.number, found.*
 FROM unnest(%(tenants)s::text[], %(metrics)s::text[], %(customers)s::text[], %(starts)s::bigint[], %(closed)s::bigint[])
     WITH ORDINALITY AS asked (tenant_id, metric, customer_ref, period_start, closed_sequence, number)
