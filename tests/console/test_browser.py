@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from tests.conftest import Databases
+from tests.fold import folded
 from tests.model.samples import at
 from tests.serving import Threaded
 from tests.views.folding import TICK, Folding, put
@@ -84,7 +85,26 @@ def console(databases: Databases, threaded: Threaded) -> Iterator[Console]:
         FoldingBehind(store, DEFINITIONS).fold(
             [put("o1", "default", table=tables_of(DEFINITIONS)["orders"], id="o1", state="<b>open</b>")]
         )
+        with ThreadPoolExecutor(1) as elsewhere:
+            elsewhere.submit(asyncio.run, _fold_by_hand(database)).result()
         yield console
+
+
+async def _fold_by_hand(database: Database) -> None:
+    """Counters of three days of two customers, late events, errors, and a window that is open."""
+    async with await database.connect() as connection:
+        for day in (1, 2, 3):
+            start = f"2026-03-0{day}T00:00:00Z"
+            await folded.counter(
+                connection, "default", "api_calls", "big", start, value="1234567.5", total=f"{1234567 + day}.5"
+            )
+            await folded.counter(connection, "default", "api_calls", "small", start, value=str(day))
+        for sequence in (3, 1, 2):
+            await folded.adjustment(connection, "default", "api_calls", "big", sequence)
+            await folded.error_row(connection, "default", "api_calls", sequence, "missing_quantity")
+        await folded.error_row(connection, "default", "orders", 4, "invalid_column")
+        state = {"$group": "[]", "window_start": 0, "window_end": 60 * 10**9, "count_0": 54321}
+        await folded.put(connection, tables_of(DEFINITIONS)["volume$open"], "default", "[0]", state)
 
 
 @pytest.fixture
@@ -172,6 +192,7 @@ def test_an_event_is_found_by_filter_and_its_causes_are_followed(page: Page, con
     rows = page.locator(".tl-table tbody tr")
     expect(rows).to_have_count(3)
     page.get_by_label("Stream").fill("shipments")
+    page.keyboard.press("Enter")
     expect(rows).to_have_count(1)
     expect(page).to_have_url(re.compile("stream=shipments"))
     rows.first.click()
@@ -192,6 +213,96 @@ def test_an_event_that_is_not_there_says_so(page: Page) -> None:
     for name in ("999999999", "0", "nonsense", "9" * 40):
         opened(page, f"/events/{name}")
         expect(page.locator(".tl-empty-title")).to_have_text(f"There is no event {name}")
+
+
+def _first_cells(page: Page) -> list[str]:
+    return page.locator(".tl-table tbody tr td:first-child").all_inner_texts()
+
+
+def test_errors_come_newest_first_with_their_time_by_source_and_code(page: Page) -> None:
+    opened(page, "/events/errors")
+    rows = page.locator(".tl-table tbody tr")
+    expect(rows).to_have_count(4)
+    assert _first_cells(page) == ["4", "3", "2", "1"]
+    expect(rows.first.locator(".tl-td-time")).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
+    page.get_by_role("columnheader", name="Event").click()
+    expect(rows.first).to_contain_text("missing_quantity")
+    assert _first_cells(page) == ["1", "2", "3", "4"]
+    _choose(page, "Source", "orders")
+    expect(rows).to_have_count(1)
+    _choose(page, "Source", "every source")
+    _choose(page, "Code", "missing_quantity")
+    expect(rows).to_have_count(3)
+
+
+def test_counters_begin_with_the_newest_period_are_sorted_and_lead_to_their_customer(page: Page) -> None:
+    opened(page, "/counters")
+    rows = page.locator(".tl-table tbody tr")
+    expect(rows).to_have_count(6)
+    expect(rows.first).to_contain_text("3 Mar 2026")
+    page.get_by_role("columnheader", name="Total").click()
+    expect(rows.first).to_contain_text("small")
+    page.get_by_role("columnheader", name="Total").click()
+    expect(rows.first).to_contain_text("1,234,570.5")
+    expect(rows.first).to_contain_text("+3")
+    rows.first.get_by_role("link", name="big").click()
+    page.wait_for_url("**/counters/customer?customerRef=big&tenantId=default")
+    expect(page.locator(".tl-stat", has_text="api_calls").locator(".tl-stat-figure")).to_have_text("1,234,570.5")
+    expect(page.get_by_role("img", name="api_calls by day")).to_be_visible()
+    expect(page.locator(".tl-table tbody tr")).to_have_count(3)
+    assert _first_cells(page) == ["3", "2", "1"]
+    page.locator(".tl-table tbody tr").first.click()
+    page.wait_for_url("**/events/3")
+    opened(page, "/counters/customer?customerRef=nobody")
+    expect(page.locator(".tl-empty-title")).to_have_text("Nothing is counted for nobody")
+
+
+def test_any_table_is_browsed_by_filter_and_in_any_order(page: Page) -> None:
+    opened(page, "/tables?table=error_rows")
+    rows = page.locator(".tl-table tbody tr")
+    expect(rows).to_have_count(4)
+    page.get_by_role("button", name="Add a condition").click()
+    _choose(page, "Column", "code")
+    page.get_by_label("Value").fill("missing_quantity")
+    expect(rows).to_have_count(3)
+    expect(page).to_have_url(re.compile("where="))
+    page.get_by_role("columnheader", name="ingress_sequence").click()
+    expect(rows.first).to_contain_text("1")
+    rows.first.click()
+    page.wait_for_url("**/events/1")
+    opened(page, "/tables?table=nothing")
+    expect(page.locator(".tl-empty-title")).to_have_text("There is no such table")
+
+
+def test_events_are_narrowed_to_a_stream_that_is_picked_and_a_time(page: Page) -> None:
+    opened(page, "/events")
+    rows = page.locator(".tl-table tbody tr")
+    page.get_by_label("Stream").click()
+    page.locator(".q-menu .q-item", has_text="orders").click()
+    expect(rows).to_have_count(1)
+    page.get_by_label("and before (UTC)").fill("2026-01-01T00:00")
+    expect(page.get_by_text("No event matches.")).to_be_visible()
+    expect(page).to_have_url(re.compile("to=2026-01-01"))
+
+
+def test_windows_that_are_open_are_marked_and_small_things_are_as_they_should_be(page: Page) -> None:
+    opened(page, "/windows?window=volume")
+    row = page.locator(".tl-panel", has_text="Not closed yet").locator("tbody tr")
+    expect(row.locator(".tl-chip")).to_have_text("open")
+    expect(row).to_contain_text("54,321")
+    opened(page, "/triggers/+new")
+    expect(page.get_by_text("Leave it empty to generate one; it is shown once.")).to_be_visible()
+    page.emulate_media(color_scheme="dark")
+    page.goto("/docs")
+    expect(page.locator("html")).to_have_class("dark-mode")
+    page.emulate_media(color_scheme="light")
+    expect(page.locator("html")).not_to_have_class("dark-mode")
+
+
+def _choose(page: Page, field: str, option: str) -> None:
+    page.get_by_label(field, exact=True).first.click()
+    page.locator(".q-menu .q-item").filter(has_text=option).first.click()
+    page.locator(".q-menu").first.wait_for(state="hidden")
 
 
 def test_a_chosen_theme_is_kept(page: Page) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tidelock.console.pages.counters import CounterList
 from tidelock.console.pages.explain import Events, _group_row
+from tidelock.console.parts.rowlist import RowList
 
 ASKED = {"metric": "calls", "customerRef": "c", "period": "2026-11-02"}
 FOUND: Any = {"periodStart": "2026-11-01T00:00:00Z", "throughSequence": 70, "items": [], "next": None}
@@ -39,20 +39,22 @@ async def test_later_pages_are_of_the_moment_of_the_first(monkeypatch: pytest.Mo
     assert (visit.api.given["asOf"], visit.api.given["period"]) == (70, FOUND["periodStart"])
 
 
-async def test_a_customer_of_every_meter_is_looked_for_once() -> None:
-    class Asked(CounterList):
-        reads = 0
+async def test_rows_that_are_dear_to_find_are_not_asked_for_again_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.1, 1.0, 3.0])
+    monkeypatch.setattr("tidelock.console.parts.rowlist.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    reads = []
 
-        async def _read(self) -> None:
-            self.reads += 1
-            self._known = True
+    async def query(*_: object) -> Any:
+        reads.append(1)
+        return {"counters": []}
 
-    visit: Any = SimpleNamespace(tenant=None)
-    counters: Any = Asked(visit, {})
-    counters._metric, counters._customer = SimpleNamespace(value=""), SimpleNamespace(value="c")
-    for _ in range(3):
-        await counters._again()
-    assert counters.reads == 1
-    counters._metric.value = "calls"
-    await counters._again()
-    assert counters.reads == 2, "a meter's are found by key"
+    async def made(_: list[Any]) -> list[Any]:
+        return []
+
+    monkeypatch.setattr("tidelock.console.parts.rowlist.query", query)
+    visit: Any = SimpleNamespace(api=None)
+    rows = RowList(visit, "counters", [], made, sort=("period_start", True))
+    rows._shown, rows._pager = SimpleNamespace(rows=[]), SimpleNamespace(set=lambda *_, **__: None)  # type: ignore[assignment]
+    for _ in range(4):
+        await rows.again()
+    assert len(reads) == 2

@@ -45,11 +45,27 @@ async def test_browsers_get_pages_and_programs_the_api(client: httpx.AsyncClient
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found"), path
 
 
-async def test_what_is_no_page_is_answered_as_everywhere(client: httpx.AsyncClient) -> None:
+async def test_a_path_that_leads_nowhere_is_a_page_for_people_and_an_error_for_programs(
+    client: httpx.AsyncClient,
+) -> None:
     long = "x" * 300
     for path in (
-        "/nothing", "/v1/nothing", "/events/1/2", "/_nicegui/nothing", "/_console/../site.py", f"/_console/x/{long}",
-        f"/_nicegui/{long}", f"/_console/{long}.css", "/_console/x/%00", "/_console/x/..", "/_console/x/", f"/{long}",
+        "/nothing",
+        "/events/1/2",
+        f"/{long}",
+        "/<script>",
+        "/_nicegui/nothing",
+        "/_console/../site.py",
+        "/_console/x/..",
+    ):
+        page = await client.get(path, headers=BROWSER)
+        assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8"), path
+        assert "There is no page here" in page.text
+        assert "<script>/" not in page.text
+        assert 'href="/counters"' in page.text
+    for path in (
+        "/v1/nothing", "/admin/nothing", f"/_console/x/{long}",
+        f"/_console/{long}.css", "/_console/x/%00", "/_console/x/",
     ):  # fmt: skip
         answer = await client.get(path, headers=BROWSER)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found"), path

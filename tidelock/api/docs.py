@@ -7,25 +7,46 @@ from importlib.resources import files
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _ASSETS = "/docs/assets"
+# Light or dark as the console is: what was chosen there, else what the system says.
+_THEME = """
+<script>
+(() => {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  function apply() {
+    const chosen = localStorage.getItem("tidelock-theme");
+    const dark = chosen ? chosen === "dark" : system.matches;
+    document.documentElement.classList.toggle("dark-mode", dark);
+    document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  }
+  apply();
+  system.addEventListener("change", apply);
+  addEventListener("storage", apply);
+})();
+</script>
+<style>
+html .swagger-ui .renderedMarkdown code { padding: 1px 5px; overflow-wrap: anywhere; }
+html .swagger-ui .renderedMarkdown p { line-height: 1.7; }
+</style>"""
 
 
 def install_docs(app: FastAPI, pages: ASGIApp | None = None) -> None:
     """`/docs`, and a redirect there from `/`, unless browsers get `pages`."""
 
     async def docs(_: Request) -> Response:
-        return get_swagger_ui_html(
+        made = get_swagger_ui_html(
             openapi_url="/openapi.json",
             title="Tidelock API",
             swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
             swagger_css_url=f"{_ASSETS}/swagger-ui.css",
             swagger_favicon_url=f"{_ASSETS}/favicon.png",
         )
+        return HTMLResponse(bytes(made.body).decode().replace("<head>", f"<head>{_THEME}", 1))
 
     assets = files("fastapi_offline").joinpath("static")
     app.mount(_ASSETS, StaticFiles(directory=str(assets)), name="assets")

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tidelock.console.site import ENTRIES, asset_url
-from tidelock.http.problems import problem
+from tidelock.console.site import ENTRIES, asset_url, nowhere
 
 # Messages that are kept for a browser which was away for a moment: those of some seconds.
 _HISTORY_MESSAGES = 50
@@ -54,9 +53,9 @@ def _set_up() -> FastAPI:
     return carrier
 
 
-async def _not_found(_: Request, __: Exception) -> Response:
-    """A path that is no page is answered as everywhere, and costs no visit."""
-    return problem(404, "not_found", "this page does not exist; the console is at /")
+async def _not_found(request: Request, _: Exception) -> Response:
+    """A path that is no page costs no visit."""
+    return nowhere(request.url.path)
 
 
 _carrier = _set_up()

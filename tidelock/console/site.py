@@ -45,6 +45,7 @@ _KEY_BYTES_MAX = 4096
 _MISSING = (
     "The console is not installed. Install it with:\n\n    pip install 'tidelock[console]'\n\nThe API is at /docs.\n"
 )
+_PATH_SHOWN = 120
 # A page in a foreign page's frame could be clicked on by who does not see it.
 _UNFRAMED = [(b"content-security-policy", b"frame-ancestors 'none'"), (b"x-frame-options", b"DENY")]
 _CROWDED = "the console has too many visitors; try again in a minute"
@@ -63,6 +64,20 @@ _PAGE = """<!doctype html>
 <p class="tl-faint">No key yet? <code>tidelock keys create --tenant NAME --scope read</code></p>
 </form></body></html>
 """
+
+_NOWHERE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Not found · Tidelock</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="{favicon}"><script src="{script}"></script><link rel="stylesheet" href="{style}"></head>
+<body class="tl-login"><main class="tl-nowhere">
+<a class="tl-brand" href="/"><span class="tl-mark"></span>Tidelock</a>
+<h1>There is no page here</h1>
+<p><code>{path}</code> is neither a page of the console nor a route of the API.</p>
+<nav>{links}<a class="tl-link" href="/docs">API</a></nav>
+</main></body></html>
+"""
+# Their errors are read by programs, also where a browser asks.
+_FOR_PROGRAMS = ("/v1/", "/admin/", "/_nicegui", "/docs/")
 
 COOKIE = "tidelock_console"
 
@@ -88,6 +103,7 @@ ENTRIES = (
     Entry("/events", "Events", "rows", "events", near=True),
     Entry("/counters", "Counters", "bars", "counters", near=True),
     Entry("/windows", "Windows", "window", "windows", near=True),
+    Entry("/tables", "Tables", "table", "tables"),
     Entry("/subscriptions", "Subscriptions", "broadcast", "subscriptions"),
     Entry("/triggers", "Triggers", "bolt", "triggers"),
     Entry("/streams", "Definitions", "layers", "streams"),
@@ -160,6 +176,8 @@ class Site:
         elif scope["type"] == "http" and (path in (_LOGIN, _LOGOUT) or (entry_of(path) and asks_for_pages(scope))):
             _refuse_other_pages(scope)
             await (await self._answer(Request(scope, receive)))(scope, receive, send)
+        elif scope["type"] == "http" and asks_for_pages(scope) and not path.startswith(_FOR_PROGRAMS):
+            await nowhere(path)(scope, receive, send)
         else:
             raise HTTPException(404)
 
@@ -263,6 +281,19 @@ def login_page(wanted: str, trouble: str | None = None, *, status: int = 200) ->
         trouble=f'<p class="tl-trouble" role="alert">{escape(trouble)}</p>' if trouble else "",
     )
     return HTMLResponse(text, status, headers={"cache-control": "no-store"})
+
+
+def nowhere(path: str) -> HTMLResponse:
+    """The page of a path that leads nowhere."""
+    shown = path if len(path) <= _PATH_SHOWN else path[:_PATH_SHOWN] + "…"
+    text = _NOWHERE.format(
+        favicon=asset_url("mark.svg"),
+        script=asset_url("theme.js"),
+        style=asset_url("theme.css"),
+        path=escape(shown),
+        links="".join(f'<a class="tl-link" href="{entry.path}">{entry.title}</a>' for entry in ENTRIES),
+    )
+    return HTMLResponse(text, 404, headers={"cache-control": "no-store"})
 
 
 def login_error(error: RequestError, key: str) -> str:

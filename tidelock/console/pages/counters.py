@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, localcontext
 from typing import Any
 from urllib.parse import urlencode
 
 from tidelock.console.frame import Visit, page
 from tidelock.console.pages import periods
+from tidelock.console.pages.customer import customer_page
 from tidelock.console.pages.explain import explained
 from tidelock.console.parts.forms import choice, field
-from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table, say_nothing
+from tidelock.console.parts.numbers import difference, figure, signed
+from tidelock.console.parts.rowlist import RowList
+from tidelock.console.parts.tables import Column, Row
 from tidelock.console.parts.texts import empty, link, panel, row
 from tidelock.console.parts.times import clock_time, period_name
 
-_ROWS = 50
 _EVERY_S = 3.0
-_DIGITS = 80
+_READ = ("tenant_id", "metric", "customer_ref", "period_start", "value", "total", "agg_count", "watermark_ts")
 _ALL = "every meter"
 _UNCOUNTED = "Nothing has been counted yet. The overview shows which events arrived and how far the fold is."
 _METER = """[meters.api_calls]
@@ -35,6 +36,11 @@ async def counters(visit: Visit) -> None:
     await CounterList(visit, meters).show()
 
 
+@page("/counters/customer", title="Customer", about="What one customer used, by meter, and what came too late")
+async def customer(visit: Visit) -> None:
+    await customer_page(visit)
+
+
 @page("/counters/explain", title="Explain", about="Explain this number")
 async def explain(visit: Visit) -> None:
     await explained(visit)
@@ -51,107 +57,83 @@ async def one_period(visit: Visit) -> None:
 
 
 class CounterList:
-    """Counters by meter, customer and tenant, a page of the API's at a time."""
+    """Counters by meter, customer and tenant: the newest period first, or in the order that is chosen."""
 
     def __init__(self, visit: Visit, meters: dict[str, Any]) -> None:
         self._visit = visit
         self._meters = meters
-        self._turning = PageTurner(visit, self._read)
-        self._known = False
         self._closed = periods.ClosedThrough(visit)
+        self._list = RowList(visit, "counters", _columns(visit), self._rows, sort=("period_start", True))
 
     async def show(self) -> None:
         query = self._visit.query
         metric = query.get("metric", "")
         with row("tl-tools"):
             options = {"": _ALL, **{name: name for name in self._meters}}
-            self._metric = choice("Meter", options, metric if metric in self._meters else "", act=self._turning.restart)
-            self._customer = field("Customer", query.get("customerRef", ""), hint="exactly", act=self._turning.restart)
+            self._metric = choice("Meter", options, metric if metric in self._meters else "", act=self._choose)
+            self._customer = field("Customer", query.get("customerRef", ""), hint="exactly", act=self._choose)
             if self._visit.tenant is None:
-                self._tenant = field("Tenant", query.get("tenantId", ""), hint="exactly", act=self._turning.restart)
+                self._tenant = field("Tenant", query.get("tenantId", ""), hint="exactly", act=self._choose)
             link("Periods", "/counters/periods")
         with panel():
-            self._table = rows_table(_columns(self._visit), [], key="_key", nothing="")
-            self._turning.draw()
-        self._visit.every(_EVERY_S, self._again)
+            self._list.draw(_READ, nothing="")
+        await self._choose()
+        self._visit.every(_EVERY_S, self._list.again)
 
-    async def _again(self) -> None:
-        # A customer's counters of every meter are looked for among all there are: when one asks, and not by the clock.
-        if self._metric.value or not self._customer.value or not self._known:
-            await self._read()
+    async def _choose(self) -> None:
+        asked = {
+            "metric": self._metric.value,
+            "customer_ref": self._customer.value,
+            "tenant_id": self._tenant.value if self._visit.tenant is None else None,
+        }
+        self._list.where = {name: {"_eq": value} for name, value in asked.items() if value}
+        self._list.say_nothing("No counter matches." if self._list.where else _UNCOUNTED)
+        await self._list.restart()
 
-    async def _read(self) -> None:
-        tenant = self._tenant.value if self._visit.tenant is None else None
-        found = await self._visit.api.get(
-            "/v1/counters",
-            metric=self._metric.value or None,
-            customerRef=self._customer.value or None,
-            tenantId=tenant or None,
-            limit=_ROWS,
-            cursor=self._turning.cursor,
-        )
-        self._known = True
-        await self._closed.look({item["tenant_id"] for item in found["items"]})
-        rows = [self._row(item) for item in found["items"]]
-        if rows != self._table.rows:
-            self._table.rows = rows
-        filtered = self._metric.value or self._customer.value or tenant
-        say_nothing(self._table, "No counter matches." if filtered else _UNCOUNTED)
-        self._turning.took(found)
+    async def _rows(self, items: list[Row]) -> list[Row]:
+        await self._closed.look({item["tenant_id"] for item in items})
+        return [self._row(item) for item in items]
 
     def _row(self, item: Row) -> Row:
         meter = self._meters.get(item["metric"], {"period": "month"})
-        asked = {
-            "metric": item["metric"],
-            "customerRef": item["customer_ref"],
-            "tenantId": item["tenant_id"],
-            "period": item["period_start"],
-        }
-        adjustment = adjusted_by(item["value"], item["total"])
+        whose = {"customerRef": item["customer_ref"], "tenantId": item["tenant_id"]}
+        asked = {"metric": item["metric"], **whose, "period": item["period_start"]}
         closed = self._closed.closes(item["tenant_id"], item["metric"], item["period_start"])
         return {
-            "_key": "\0".join(asked.values()),
             "_href": f"/counters/explain?{urlencode(asked)}",
             "metric": item["metric"],
-            "customer": item["customer_ref"],
-            "tenant": item["tenant_id"],
-            "period": period_name(meter["period"], item["period_start"]),
-            "period_title": item["period_start"],
-            "period_href": periods.period_link(item["metric"], item["period_start"], item["tenant_id"]),
+            "customer_ref": item["customer_ref"],
+            "customer_ref_href": f"/counters/customer?{urlencode(whose)}",
+            "customer_ref_title": "Everything of this customer",
+            "tenant_id": item["tenant_id"],
+            "period_start": period_name(meter["period"], item["period_start"]),
+            "period_start_title": item["period_start"],
+            "period_start_href": periods.period_link(item["metric"], item["period_start"], item["tenant_id"]),
             "closed": "closed" if closed else None,
             "closed_tone": "good",
             "closed_title": "No event moves the value any more",
-            "value": item["value"],
-            "adjustment": None if adjustment in (None, "0") else f"{'' if adjustment[:1] == '-' else '+'}{adjustment}",
+            "value": figure(item["value"]),
+            "adjustment": signed(difference(item["value"], item["total"])),
             "adjustment_tone": "warn",
             "adjustment_title": "Events too late for the value, or after its close; the total includes them",
-            "total": item["total"],
-            "events": f"{item['agg_count']:,}",
-            "watermark": clock_time(item["watermark_ts"]),
-            "watermark_title": item["watermark_ts"],
+            "total": figure(item["total"]),
+            "agg_count": figure(item["agg_count"]),
+            "watermark_ts": clock_time(item["watermark_ts"]),
+            "watermark_ts_title": item["watermark_ts"],
         }
 
 
-def adjusted_by(value: str | None, total: str | None) -> str | None:
-    """What the total has beyond the value; both are exact."""
-    if value is None or total is None:
-        return None
-    # The 28 digits that decimals have by default would round it.
-    with localcontext(prec=_DIGITS):
-        return f"{(Decimal(total) - Decimal(value)).normalize():f}"
-
-
 def _columns(visit: Visit) -> list[Column]:
-    tenant = [Column("tenant", "Tenant", wide=True)] if visit.tenant is None else []
+    tenant = [Column("tenant_id", "Tenant", wide=True, sorts=True)] if visit.tenant is None else []
     return [
-        Column("customer", "Customer"),
-        Column("metric", "Meter"),
+        Column("customer_ref", "Customer", sorts=True),
+        Column("metric", "Meter", sorts=True),
         *tenant,
-        Column("period", "Period"),
+        Column("period_start", "Period", sorts=True),
         Column("closed", "Closed", "chip"),
-        Column("total", "Total", "number"),
+        Column("total", "Total", "number", sorts=True),
         Column("adjustment", "Late", "chip"),
-        Column("value", "In time", "number", wide=True),
-        Column("events", "Events", "number", wide=True),
-        Column("watermark", "Latest event", "time", wide=True),
+        Column("value", "In time", "number", wide=True, sorts=True),
+        Column("agg_count", "Events", "number", wide=True, sorts=True),
+        Column("watermark_ts", "Latest event", "time", wide=True, sorts=True),
     ]

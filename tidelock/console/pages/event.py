@@ -11,11 +11,14 @@ from urllib.parse import quote
 from nicegui import ui
 
 from tidelock.console.api import ApiError
-from tidelock.console.exact import write
 from tidelock.console.frame import Visit, page
 from tidelock.console.icons import svg
 from tidelock.console.lineage import Lookup, lookups
-from tidelock.console.parts.tables import Column, rows_table
+
+# First, for the path of an event takes every name below /events that is not taken before.
+from tidelock.console.pages import errors  # noqa: F401
+from tidelock.console.parts.numbers import figure
+from tidelock.console.parts.tables import cells, column_of, rows_table
 from tidelock.console.parts.texts import chip, empty, facts, json_block, link, panel, row
 from tidelock.console.parts.times import ago, milliseconds, whole_time
 
@@ -94,7 +97,7 @@ def _identity(found: Json) -> None:
                 ("Stream", found["stream"]),
                 ("Customer", found["customerRef"]),
                 ("Resource", found["resourceId"]),
-                ("Quantity", found["quantity"]),
+                ("Quantity", figure(found["quantity"])),
                 ("Operation", found["op"]),
                 ("Source", found["source"]),
                 ("Commit", f"{found['commitId']:,}"),
@@ -185,18 +188,13 @@ def _rows_of(asked: Lookup, rows: list[Json]) -> None:
             ui.label(asked.name).classes("tl-derived-name")
             ui.label(asked.what).classes("tl-faint")
         shown = [name for name in rows[0] if name != "tenant_id"]
-        columns = [Column(name, name, "number" if _figure(rows[0][name]) else "text") for name in shown]
-        cells = [{"$": at, **{name: _cell(item[name]) for name in shown}} for at, item in enumerate(rows)]
-        rows_table(columns, cells, key="$")
+        columns = [column_of(name, "decimal" if _figure(rows[0][name]) else "string") for name in shown]
+        rows_table(columns, [{"$": at, **cells(columns, item)} for at, item in enumerate(rows)], key="$")
 
 
 def _figure(value: Any) -> bool:
     """Whether it is a number: exact ones are texts."""
     return not isinstance(value, bool) and _NUMBER.fullmatch(str(value)) is not None
-
-
-def _cell(value: Any) -> Any:
-    return write(value) if isinstance(value, dict | list | bool | float) else value
 
 
 def _why_none(found: Json, definitions: Json) -> str:

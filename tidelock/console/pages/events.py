@@ -9,13 +9,21 @@ from nicegui import ui
 
 from tidelock.console.api import Api
 from tidelock.console.frame import Visit, nothing_recorded, page
-from tidelock.console.parts.forms import button, field
+from tidelock.console.parts.forms import button, field, instant_field, picker, whole_instant
+from tidelock.console.parts.numbers import figure
 from tidelock.console.parts.tables import Column, pager, rows_table
 from tidelock.console.parts.texts import link, panel, row
 from tidelock.console.parts.times import clock_time, milliseconds
 
 _LIVE_S = 1.0
-_LABELS = {"stream": "Stream", "customerRef": "Customer", "causalityKey": "Causality key", "tenantId": "Tenant"}
+_LABELS = {
+    "stream": "Stream",
+    "customerRef": "Customer",
+    "causalityKey": "Causality key",
+    "tenantId": "Tenant",
+    "from": "Occurred from (UTC)",
+    "to": "and before (UTC)",
+}
 _COLUMNS = (
     Column("sequence", "Sequence", "number"),
     Column("received", "Received", "time"),
@@ -28,7 +36,8 @@ _COLUMNS = (
     Column("tenant", "Tenant", wide=True),
 )
 
-FILTERS = ("stream", "customerRef", "causalityKey", "tenantId")
+FILTERS = ("stream", "customerRef", "causalityKey", "tenantId", "from", "to")
+_TIMES = ("from", "to")
 ROWS = 50
 # With a filter that hardly anything matches, a page would be looked for in the whole ledger. So it is looked for in
 # stretches, and after some of them it is the reader who says whether to go on.
@@ -39,7 +48,9 @@ _STRETCH, _STRETCHES = 250_000, 4
 async def events(visit: Visit) -> None:
     if await nothing_recorded(visit):
         return
-    board = _EventsBoard(visit)
+    told = await visit.api.get("/admin/definitions")
+    named = [each["stream"] for kind in ("meters", "windows") for each in told[kind].values()]
+    board = _EventsBoard(visit, sorted({*told["streams"], *named}))
     await board.newest()
     board.timer = visit.every(_LIVE_S, board.turn)
 
@@ -49,16 +60,16 @@ class _EventsBoard:
 
     timer: ui.timer
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: Visit, streams: list[str]) -> None:
         names = [name for name in FILTERS if name != "tenantId" or visit.tenant is None]
         given = {name: visit.query.get(name) or None for name in names}
         self._list = EventList(visit.api, given, narrow=visit.tenant is not None)
         self._visit = visit
-        with row("tl-tools"):
-            self._fields = {
-                name: field(_LABELS[name], self._list.filters[name] or "", act=self._filter) for name in names
-            }
-            ui.element("div").classes("tl-grow")
+        with row("tl-beside"):
+            with row("tl-tools tl-grow"):
+                self._fields = {name: self._field(name, streams) for name in names if name not in _TIMES}
+                with ui.element("div").classes("tl-pair"):
+                    self._fields |= {name: self._field(name, streams) for name in _TIMES}
             with row("tl-tools"):
                 link("Errors", "/events/errors")
                 self._state = ui.label("live").classes("tl-live")
@@ -68,6 +79,14 @@ class _EventsBoard:
             self._table = rows_table(columns, [], key="sequence", nothing="No event matches.")
             self._pager = pager(self._newer, self._older, ("Newer", "Older"))
         self._live = True
+
+    def _field(self, name: str, streams: list[str]) -> ui.input | ui.select:
+        given = self._list.filters[name] or ""
+        if name == "stream":
+            return picker(_LABELS[name], streams, given, act=self._filter)
+        if name in _TIMES:
+            return instant_field(_LABELS[name], given, act=self._filter)
+        return field(_LABELS[name], given, act=self._filter)
 
     async def turn(self) -> None:
         """What has come since."""
@@ -97,6 +116,7 @@ class _EventsBoard:
 
     async def _filter(self) -> None:
         given = {name: (made.value or "").strip() or None for name, made in self._fields.items()}
+        given |= {name: whole_instant(given[name]) for name in _TIMES}
         if given == self._list.filters:
             return
         self._list.filters = given
@@ -128,7 +148,7 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
         "received_title": item["receivedAt"],
         "stream": item["stream"],
         "customer": item["customerRef"],
-        "quantity": item["quantity"],
+        "quantity": figure(item["quantity"]),
         "late": _span(late_s),
         "late_title": f"occurred at {item['occurredAt']}",
         "causality": item["causalityKey"],
@@ -147,55 +167,6 @@ def _span(seconds: float) -> str:
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
-
-
-@page("/events/errors", title="Errors", about="Recorded events that do not fit their definitions")
-async def errors(visit: Visit) -> None:
-    #: cursors of the pages before this one
-    behind: list[str | None] = []
-    here: str | None = None
-    following: str | None = None
-
-    async def show(cursor: str | None) -> None:
-        nonlocal here, following
-        found = await visit.api.get("/v1/errors", limit=ROWS, cursor=cursor, tenantId=visit.tenant)
-        here, following = cursor, found["next"]
-        table.rows = [_error_row(item) for item in found["items"]]
-        turning.set(f"page {len(behind) + 1}", back=bool(behind), on=following is not None)
-
-    async def back() -> None:
-        await visit.tried(lambda: show(behind.pop()))
-
-    async def on() -> None:
-        behind.append(here)
-        await visit.tried(lambda: show(following))
-
-    with panel():
-        columns = [
-            Column("sequence", "Event", "number"),
-            Column("source", "Source", "mono"),
-            Column("code", "Code", "chip"),
-            Column("message", "Problem", "words"),
-            Column("tenant", "Tenant", wide=True),
-        ]
-        table = rows_table(columns, [], key="id", nothing="Every event fits.")
-        turning = pager(back, on)
-    await show(None)
-
-
-def _error_row(item: dict[str, Any]) -> dict[str, Any]:
-    sequence = item["ingress_sequence"]
-    return {
-        "id": f"{item['source']} {sequence}",
-        "sequence": f"{sequence:,}",
-        "_href": f"/events/{sequence}",
-        "source": item["source"],
-        "code": item["code"],
-        "code_tone": "warn",
-        "message": item["message"],
-        "message_title": item["message"],
-        "tenant": item["tenant_id"],
-    }
 
 
 class EventList:
@@ -272,7 +243,7 @@ class EventList:
         """Whether rows are looked for that may be rare; a causality key has an index of its own."""
         if self.filters.get("causalityKey"):
             return False
-        return self._narrow or any(self.filters.get(name) for name in ("stream", "customerRef", "tenantId"))
+        return self._narrow or any(self.filters.get(name) for name in FILTERS)
 
     async def _head(self) -> int:
         newest = await self._api.get("/admin/event-health", tenantId=self.filters.get("tenantId"))
@@ -284,5 +255,5 @@ class EventList:
         return items
 
 
-# At the end: its path takes every name below /events that is not taken before.
+# The page of a single event is below this one.
 from tidelock.console.pages import event  # noqa: E402, F401

@@ -13,6 +13,7 @@ from tidelock.console.frame import Visit
 from tidelock.console.icons import svg
 from tidelock.console.parts.charts import axes, bars, chart, colour, tooltip
 from tidelock.console.parts.forms import button, field
+from tidelock.console.parts.numbers import figure, signed
 from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table
 from tidelock.console.parts.texts import Tone, chip, empty, link, panel, row
 from tidelock.console.parts.times import clock_time, period_name
@@ -74,7 +75,8 @@ def _way_back(asked: Json) -> None:
     with ui.element("div").classes("tl-crumbs"):
         link("Counters", "/counters")
         link(asked["metric"], f"/counters?{urlencode({'metric': asked['metric']})}")
-        ui.label(asked["customerRef"])
+        whose: Json = {name: asked[name] for name in ("customerRef", "tenantId") if name in asked}
+        link(asked["customerRef"] or "(empty)", f"/counters/customer?{urlencode(whose)}")
         if asked.keys() & {"group", "groupNull"}:
             ui.label(_group_name(asked.get("group")))
 
@@ -87,11 +89,11 @@ def _headline(found: Json) -> None:
                 f"{found['metric']} of {found['customerRef']} in {period_name(found['period'], found['periodStart'])}"
             )
             ui.label(about).classes("tl-stat-name")
-            ui.label(found["total"] or "–").classes("tl-answer-figure").props('data-is="total"')
+            ui.label(figure(found["total"]) or "–").classes("tl-answer-figure").props('data-is="total"')
             ui.label(found["why"]).classes("tl-answer-why")
         with ui.element("dl").classes("tl-answer-facts"):
-            _fact("In time", found["value"], "value")
-            _fact("Late", found["adjustment"], "adjustment", warn=found["adjustment"] not in (None, "0"))
+            _fact("In time", figure(found["value"]), "value")
+            _fact("Late", figure(found["adjustment"]), "adjustment", warn=found["adjustment"] not in (None, "0"))
             _fact("Latest event", clock_time(found["watermark"]), "watermark", title=found["watermark"])
             _fact("Sequences", _range(found["firstSequence"], found["lastSequence"]), "sequences")
             _fact("Complete through", f"{found['throughSequence']:,}", "through")
@@ -141,7 +143,7 @@ def _figures(found: Json, part: str) -> str | None:
     told = {"sum": "sum", "avg": "sum", "count": "sum", "max": "max", "min": "min", "last": "last"}[
         found["aggregation"]
     ]
-    amount = "" if found["aggregation"] == "count" else f"{told} {figures[told]}, "
+    amount = "" if found["aggregation"] == "count" else f"{told} {figure(figures[told])}, "
     return f"{amount}sequences {_range(figures['firstSequence'], figures['lastSequence'])}"
 
 
@@ -199,14 +201,13 @@ async def _groups(visit: Visit, found: Json, asked: Json) -> None:
 def _group_row(item: Json, found: Json, asked: Json) -> Row:
     of_group = {"groupNull": "true"} if item["group"] is None else {"group": item["group"]}
     wanted = {**asked, "period": found["periodStart"], **of_group}
-    late = item["adjustment"] not in (None, "0")
     return {
         "_key": f"{item['group'] is None}{item['group']}",
         "_href": f"/counters/explain?{urlencode(wanted)}",
         "group": _group_name(item["group"]),
-        "total": item["total"],
-        "value": item["value"],
-        "adjustment": item["adjustment"] if late else None,
+        "total": figure(item["total"]),
+        "value": figure(item["value"]),
+        "adjustment": signed(item["adjustment"]),
         "adjustment_tone": "warn",
     }
 
@@ -228,7 +229,7 @@ class Events:
     async def show(self) -> None:
         with panel("Events", "In ledger order, with the running total"):
             columns = [
-                Column("sequence", "Sequence", "mono"),
+                Column("sequence", "Sequence", "number"),
                 Column("part", "Counted", "chip"),
                 Column("counted", "Quantity", "number"),
                 Column("change", "Change", "number", wide=True),
@@ -252,14 +253,14 @@ class Events:
 def _event_row(event: Json) -> Row:
     name, tone, about = _PARTS[event["part"]]
     return {
-        "sequence": event["ingressSequence"],
+        "sequence": figure(event["ingressSequence"]),
         "_href": f"/events/{event['ingressSequence']}",
         "part": name,
         "part_tone": tone,
         "part_title": event["message"] or about,
-        "counted": event["counted"],
+        "counted": figure(event["counted"]),
         "change": _signed(event["change"]),
-        "total": event["total"],
+        "total": figure(event["total"]),
         "occurred": clock_time(event["occurredAt"]),
         "occurred_title": event["occurredAt"],
         "group": event["group"],
@@ -268,7 +269,7 @@ def _event_row(event: Json) -> Row:
 
 
 def _signed(number: str | None) -> str | None:
-    return number if number is None or number.startswith("-") or number == "0" else f"+{number}"
+    return number if number in (None, "0") else signed(number)
 
 
 def _short(data: Any) -> str | None:
@@ -301,7 +302,8 @@ async def period_chart(visit: Visit, found: Json, asked: Json) -> None:
     with panel(
         f"By {found['period']}", "Late events arrived after their counter had moved on; click a bar to explain it"
     ):
-        made = chart(_options(items, found), height=220, label=f"{found['metric']} by {found['period']}")
+        options = period_bars(items, found["period"], found["aggregation"], marked=found["periodStart"])
+        made = chart(options, height=220, label=f"{found['metric']} by {found['period']}")
 
     def explain(clicked: EChartPointClickEventArguments) -> None:
         period = items[clicked.data_index]["periodStart"]
@@ -310,13 +312,14 @@ async def period_chart(visit: Visit, found: Json, asked: Json) -> None:
     made.on_point_click(explain)
 
 
-def _options(items: list[Json], found: Json) -> Json:
+def period_bars(items: list[Json], period: str, aggregation: str, *, marked: str | None = None) -> Json:
+    """A chart of periods, with what came late on top; one that is marked stands out."""
     base = axes(time=False)
     base["grid"]["top"] = 34
-    base["xAxis"]["data"] = [period_name(found["period"], item["periodStart"]) for item in items]
-    values = bars("In time", "accent", [_point(item["value"], item, found) for item in items], stack="total")
+    base["xAxis"]["data"] = [period_name(period, item["periodStart"]) for item in items]
+    values = bars("In time", "accent", [_point(item, marked) for item in items], stack="total")
     late: Json
-    if found["aggregation"] in _ADDED:
+    if aggregation in _ADDED:
         late = bars("Late", "warn", [_number(item["adjustment"]) for item in items], stack="total")
     else:
         # What came late does not add up to these: shown is what the total is instead.
@@ -343,10 +346,10 @@ def _options(items: list[Json], found: Json) -> Json:
     }
 
 
-def _point(value: str | None, item: Json, found: Json) -> Any:
+def _point(item: Json, marked: str | None) -> Any:
     """The period that is explained stands out."""
-    number = _number(value)
-    if item["periodStart"] == found["periodStart"]:
+    number = _number(item["value"])
+    if marked is None or item["periodStart"] == marked:
         return number
     return {"value": number, "itemStyle": {":color": colour("accent"), "opacity": 0.45}}
 

@@ -228,7 +228,9 @@ class TriggerForm:
                     self._unmatch = WhereField(columns, {}, self._checked, hint="Add a condition.")
                 self._unmatch_place.set_visibility(False)
             self._webhook = field("Webhook", hint="https://example.com/hook", wide=True)
-            self._secret = field("Secret", hint="whsec_…  Leave empty to generate one", wide=True)
+            with ui.element("div").classes("tl-form-line"):
+                self._secret = field("Secret (optional)", hint="whsec_…", wide=True)
+                ui.label("Leave it empty to generate one; it is shown once.").classes("tl-about")
             self._snapshot = ui.switch("Also send rows that already match").props("dense")
             self._trouble = ui.label("").classes("tl-bad-text").props('role="alert"')
             with row("tl-tools"):

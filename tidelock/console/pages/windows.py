@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +14,8 @@ from tidelock.console.eventtimes import picture
 from tidelock.console.frame import Visit, page
 from tidelock.console.parts.forms import Segments, button, choice
 from tidelock.console.parts.picture import EventTimePicture, LastEvents
-from tidelock.console.parts.tables import Column, PageTurner, Row, cells, column_of, pager, rows_table
+from tidelock.console.parts.rowlist import RowList
+from tidelock.console.parts.tables import Column, PageTurner, Row, cells, column_of, rows_table
 from tidelock.console.parts.texts import empty, grid, panel, row, stat
 from tidelock.console.parts.times import ago, clock_time, since
 from tidelock.definitions.eventtimes import EVENTTIME_ALIASES, EVENTTIME_TYPES
@@ -38,17 +39,16 @@ group_by = ["symbol"]
 select = { volume = "sum(quantity)", trades = "count(*)" }"""
 
 _LATE_COLUMNS = [
-    Column("ingress_sequence", "Sequence", "number"),
-    Column("event_time", "Happened", "time"),
-    Column("watermark", "Watermark then", "time"),
-    Column("reason", "Reason", "chip"),
+    Column("ingress_sequence", "Sequence", "number", sorts=True),
+    Column("event_time", "Happened", "time", sorts=True),
+    Column("watermark", "Watermark then", "time", sorts=True),
+    Column("reason", "Reason", "chip", sorts=True),
 ]
 
 _BY_ARRIVAL = "This window is by arrival: nothing is late or held, so there is no picture."
 
 _ROWS = 25
-# Further back one filters: an offset is paid for by every row that is left out.
-_PAGES_MAX = 40
+_ROWS_EVERY_S = 5.0
 
 
 @page("/windows", title="Windows", about="When events happened and when they were recorded")
@@ -125,16 +125,37 @@ class WindowView:
         of_tenant = {} if self._tenant is None else {"tenant_id": {"_eq": self._tenant}}
         if self._output.newest != "position":
             await OpenRows(self._visit, self._output, self._tenant).show()
-        rows = NewestRows(self._visit, self._output.table, self._output.columns, self._output.newest, of_tenant)
-        await rows.show("Rows", self._output.rows_about, nothing=self._output.nothing)
+        await self._rows(self._output.table, self._output.columns, self._output.newest, of_tenant)
         if self._output.tolerance is not None:
-            late = {"window": {"_eq": self._output.window}, **of_tenant}
-            found = NewestRows(self._visit, "late_rows", _LATE_COLUMNS, "ingress_sequence", late)
-            about = "Events at or behind the watermark, or before a drain; they are in no window"
-            await found.show(
-                "Late rows", about, nothing="Nothing arrived too late.", leads="/events/{ingress_sequence}"
-            )
+            await self._late_rows({"window": {"_eq": self._output.window}, **of_tenant})
         self._timer = self._visit.every(_EVERY_S, self._read)
+
+    async def _rows(self, table: str, columns: Sequence[Column], newest: str, where: Json) -> None:
+        async def made(items: list[Json]) -> list[Row]:
+            return [cells(columns, item) for item in items]
+
+        with panel(self._output.rows_title, self._output.rows_about):
+            rows = RowList(self._visit, table, columns, made, sort=(newest, True))
+            rows.where = where
+            names = [column.name for column in columns]
+            rows.draw(names, nothing=self._output.nothing, labels=("Newer", "Older"), rows=_ROWS)
+        await self._visit.tried(rows.read)
+        self._visit.every(_ROWS_EVERY_S, rows.again)
+
+    async def _late_rows(self, where: Json) -> None:
+        async def made(items: list[Json]) -> list[Row]:
+            return [
+                {**cells(_LATE_COLUMNS, item), "reason_tone": "warn", "_href": f"/events/{item['ingress_sequence']}"}
+                for item in items
+            ]
+
+        with panel("Late rows", "Events at or behind the watermark, or before a drain; they are in no window"):
+            rows = RowList(self._visit, "late_rows", _LATE_COLUMNS, made, sort=("ingress_sequence", True))
+            rows.where = where
+            names = [column.name for column in _LATE_COLUMNS]
+            rows.draw(names, nothing="Nothing arrived too late.", labels=("Newer", "Older"), rows=_ROWS)
+        await self._visit.tried(rows.read)
+        self._visit.every(_ROWS_EVERY_S, rows.again)
 
     async def _read(self) -> None:
         health = await self._visit.api.get("/admin/event-health", window=self._output.window, tenantId=self._tenant)
@@ -233,8 +254,12 @@ class TimedOutput:
         )
 
     @property
+    def rows_title(self) -> str:
+        return "Rows" if self.newest == "position" else "Closed"
+
+    @property
     def rows_about(self) -> str:
-        return "Released in event-time order" if self.newest == "position" else "Closed, newest first"
+        return "Released in event-time order" if self.newest == "position" else "Final, newest first"
 
     @property
     def nothing(self) -> str:
@@ -289,7 +314,11 @@ def _ordered(stream: str, form: Json, tables: Json) -> TimedOutput:
 
 def _columns(declared: Mapping[str, str], *, first: list[str]) -> list[Column]:
     names = [*first, *(name for name in declared if name not in first)]
-    return [column_of(name, declared[name], wide=at > 4) for at, name in enumerate(names) if name in declared]
+    return [
+        column_of(name, declared[name], wide=at > 4, sorts=declared[name] != "json")
+        for at, name in enumerate(names)
+        if name in declared
+    ]
 
 
 class OpenRows:
@@ -303,7 +332,7 @@ class OpenRows:
 
     async def show(self) -> None:
         with panel("Open", "Not closed yet: as they would be now. The next event may change them"):
-            columns = [Column("state", "", "chip"), *self._output.columns]
+            columns = [Column("state", "", "chip"), *(replace(each, sorts=False) for each in self._output.columns)]
             self._table = rows_table(columns, [], key="_key", nothing="No window is open.")
             self._turning.draw()
         self._visit.every(_EVERY_S, self._read)
@@ -318,57 +347,3 @@ class OpenRows:
         if rows != self._table.rows:
             self._table.rows = rows
         self._turning.took(found)
-
-
-class NewestRows:
-    """Pages by GraphQL, whose order can be any; lists of the API have that of keys."""
-
-    def __init__(self, visit: Visit, table: str, columns: Sequence[Column], newest: str, where: Json) -> None:
-        self._visit = visit
-        self._name = table
-        self._columns = columns
-        self._where = where
-        self._page = 0
-        names = " ".join(column.name for column in columns)
-        self._query = (
-            f"query($where: {table}_bool_exp, $offset: Int) {{ {table}(where: $where, "
-            f"order_by: {{{newest}: desc}}, limit: {_ROWS + 1}, offset: $offset) {{ tenant_id {names} }} }}"
-        )
-
-    async def show(self, title: str, about: str, *, nothing: str, leads: str | None = None) -> None:
-        self._leads = leads
-        with panel():
-            with row("tl-tools"):
-                with ui.element("div").classes("tl-grow"):
-                    ui.label(title).classes("tl-h2")
-                    ui.label(about).classes("tl-about")
-                button("Refresh", self._restart, icon="again")
-            self._table = rows_table(self._columns, [], key="_key", nothing=nothing)
-            self._pager = pager(self._back, self._on, ("Newer", "Older"))
-        await self._visit.tried(self._read)
-
-    async def _read(self) -> None:
-        found = await query(self._visit.api, self._query, {"where": self._where, "offset": self._page * _ROWS})
-        rows = found[self._name]
-        first = self._page * _ROWS
-        self._table.rows = [self._row(each, first + at) for at, each in enumerate(rows[:_ROWS])]
-        text = f"page {self._page + 1}" if self._page or len(rows) > _ROWS else ""
-        self._pager.set(text, back=self._page > 0, on=len(rows) > _ROWS and self._page + 1 < _PAGES_MAX)
-
-    def _row(self, item: Json, number: int) -> Row:
-        made: Row = {"_key": number, **cells(self._columns, item)}
-        if self._leads is not None:
-            made["_href"] = self._leads.format(**item)
-        return made
-
-    async def _restart(self) -> None:
-        self._page = 0
-        await self._visit.tried(self._read)
-
-    async def _back(self) -> None:
-        self._page = max(0, self._page - 1)
-        await self._visit.tried(self._read)
-
-    async def _on(self) -> None:
-        self._page += 1
-        await self._visit.tried(self._read)

@@ -35,6 +35,32 @@ def choice(
     return made
 
 
+def picker(label: str, options: Sequence[str], value: str, *, act: Act) -> ui.select:
+    """One of several that are known, or any other that is typed."""
+    known = list(dict.fromkeys([*options, *([value] if value else [])]))
+    made = ui.select(
+        known, label=label, value=value or None, with_input=True, new_value_mode="add-unique", clearable=True
+    )
+    made.props("outlined dense options-dense").classes("tl-field tl-picker")
+    made.on_value_change(lambda _: act())
+    return made
+
+
+def instant_field(label: str, value: str, *, act: Act) -> ui.input:
+    """A minute of a day, as the browser asks for it. Its text is read as UTC."""
+    made = ui.input(label, value=value[:16]).props('type="datetime-local" outlined dense clearable stack-label')
+    made.props("debounce=350").classes("tl-field tl-instant")
+    made.on_value_change(lambda _: act())
+    return made
+
+
+def whole_instant(text: str | None) -> str | None:
+    """What such a field says, as the API takes it: `2026-01-31T23:59` is that minute of UTC."""
+    if not text:
+        return None
+    return text if text.endswith("Z") else f"{text}:00Z" if len(text) == len("2026-01-31T23:59") else f"{text}Z"
+
+
 def button(text: str, act: Act, *, icon: str | None = None, primary: bool = False, danger: bool = False) -> Button:
     return Button(text, act, icon, "tl-primary" if primary else "tl-danger" if danger else "")
 

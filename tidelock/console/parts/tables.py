@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from tidelock.console.exact import write
 from tidelock.console.frame import Visit
@@ -31,12 +32,15 @@ _BODY = r"""
     <span v-if="col.value === null || col.value === undefined || col.value === ''" class="tl-none">–</span>
     <span v-else-if="col.kind === 'chip'" class="tl-chip" :class="'tl-' + (props.row[col.name + '_tone'] || 'plain')"
       >{{ col.value }}</span>
-    <a v-else-if="props.row[col.name + '_href']" :href="props.row[col.name + '_href']">{{ col.value }}</a>
+    <a v-else-if="props.row[col.name + '_href']" class="tl-elsewhere" :href="props.row[col.name + '_href']"
+      >{{ col.value }}</a>
     <a v-else-if="at === 0 && props.row._href" :href="props.row._href">{{ col.value }}</a>
     <span v-else>{{ col.value }}</span>
   </q-td>
 </q-tr>
 """
+
+_MANY = 10**9
 
 NOTHING = '<div class="tl-nothing">{{ props.message }}</div>'
 
@@ -65,10 +69,12 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-def column_of(name: str, declared: str, *, wide: bool = False, sorts: bool = False) -> Column:
-    """The column of a table of the fold. A number that is a name (`trade_id`) is no figure."""
+def column_of(
+    name: str, declared: str, *, wide: bool = False, sorts: bool = False, names: Collection[str] = ()
+) -> Column:
+    """The column of a table of the fold. Numbers that are names, such as those in `names` and ids, are no figures."""
     kind = _KINDS.get(declared.partition("(")[0], "text")
-    named = name == "id" or name.endswith("_id")
+    named = name == "id" or name.endswith("_id") or name in names
     return Column(name, name, "mono" if kind == "number" and named else kind, wide, sorts)
 
 
@@ -90,8 +96,19 @@ def cells(columns: Sequence[Column], item: dict[str, Any]) -> Row:
     return made
 
 
-def rows_table(columns: Sequence[Column], rows: list[Row], *, key: str, nothing: str = "Nothing here.") -> ui.table:
-    """A table; to change it, set its `rows`. `key` names the column that tells rows apart."""
+def rows_table(
+    columns: Sequence[Column],
+    rows: list[Row],
+    *,
+    key: str,
+    nothing: str = "Nothing here.",
+    sort: tuple[str, bool] | None = None,
+    sorted_by: Callable[[GenericEventArguments], Awaitable[None]] | None = None,
+) -> ui.table:
+    """A table; to change it, set its `rows`. `key` names the column that tells rows apart.
+
+    `sorted_by` is called with the order that is wanted, where headings sort; `sort` is that of the beginning.
+    """
     described = [
         {
             "name": column.name,
@@ -105,7 +122,13 @@ def rows_table(columns: Sequence[Column], rows: list[Row], *, key: str, nothing:
         }
         for column in columns
     ]
-    made = ui.table(rows=rows, columns=described, row_key=key, pagination=0)
+    name, descends = sort or (None, False)
+    # That there are more rows than are here tells the browser to leave sorting to us.
+    paging = {"rowsPerPage": 0, "rowsNumber": _MANY, "sortBy": name, "descending": descends}
+    made = ui.table(rows=rows, columns=described, row_key=key, pagination=0 if sorted_by is None else paging)
+    if sorted_by is not None:
+        made.on("request", sorted_by)
+        made.props("binary-state-sort")
     made.props("flat dense hide-pagination wrap-cells=false").classes("tl-table")
     made.add_slot("body", _BODY)
     made.add_slot("no-data", NOTHING)

@@ -26,6 +26,7 @@ _RUNS_MAX = 32
 # Python's own objects of rows that wait to become a block are several times as large: these stay few.
 _WAITING_ROWS = 4_096
 _WAITING_BYTES = 2 * 2**20
+_ROWS_GIVEN = 1_024
 _rejected = msgspec.json.Decoder(Rejected).decode
 
 
@@ -87,6 +88,8 @@ class SortedRuns:
 
     def _spill(self) -> None:
         self._files.append(self._written(self._sorted()))
+        # What sorting took is wanted by nobody now.
+        pa.default_memory_pool().release_unused()
         if len(self._files) == _RUNS_MAX:
             several, self._files = self._files, []
             self._files.append(self._written(_merge([self._read(file) for file in several])))
