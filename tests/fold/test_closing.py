@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Databases
-from tests.fold.folding import Folding, Picture, Toml, differences, expected
+from tests.fold.folding import Folding, Picture, Toml, differences, expected, pictured
 from tests.ledgers import write_ledger
 from tests.model import Event, fold
 from tests.model.billing_cases import CASES, CONTROL, case_events
@@ -19,9 +19,12 @@ from tests.model.samples import alone, at
 from tests.model.test_closing import METER, check, closes, used
 from tests.running import folding
 from tidelock.definitions import parse_definitions
+from tidelock.errors import Unreachable
 from tidelock.fold.redefine.catalog import unit_hashes
+from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import ALWAYS
 
 HOUR = 3600 * 10**9
 
@@ -170,3 +173,34 @@ def test_a_close_by_definitions_that_came_later_is_stated_by_those_in_the_event(
     assert stated == [(12, 2, unit_hashes(parse_definitions(before))["meters.s"])]
     assert counted == [(2, 3)]
     assert left == (0,)
+
+
+@pytest.mark.parametrize("place", ["record_segments", "_ingest", "finish"])
+def test_a_fold_that_is_lost_amid_a_close_states_everything_once(
+    spark: Spark, database: Database, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Statements, ends and cursor are one transaction: whoever comes next does all of it."""
+    monkeypatch.setattr("tidelock.fold.closing._BLOCKS", 1)
+    toml: Toml = {"meters": {"s": METER | {"close": "72h"}}}
+    events = [used("2026-03-20", n, customer_ref=f"c{n}") for n in range(200)]
+    given = [*events, closes("2026-04-01T00:00:00Z", meters=toml["meters"]), used("2026-03-31", customer_ref="c1")]
+    ledger = with_hashes(alone(*given), toml)
+    write_ledger(database, ledger)
+    failing = getattr(Store, place)
+    lost: list[int] = []
+
+    def fail(store: Store, *args: Any, **options: Any) -> Any:
+        with database.connect_sync() as connection:
+            row = connection.execute("SELECT sequence FROM cursors WHERE name = 'fold'").fetchone()
+        # Some parts of the close are written by then.
+        if row == (200,) and len(lost) < 3:
+            lost.append(1)
+            if len(lost) == 3:
+                raise Unreachable("it is gone")
+        return failing(store, *args, **options)
+
+    monkeypatch.setattr(Store, place, fail)
+    with folding(spark, database, parse_definitions(toml)) as running:
+        running.wait(202)
+    assert lost
+    assert differences(pictured(database, ALWAYS), expected(fold(ledger, toml))) == {}

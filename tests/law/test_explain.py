@@ -19,8 +19,9 @@ import pytest
 
 from tests.conftest import Databases
 from tests.fold.folding import Folding
+from tests.law.closings import closes
 from tests.law.ledgers import COMPUTED, Ledger, Toml
-from tests.law.packs import Pack, drawn, pack
+from tests.law.packs import Pack, drawn, pack, tenant_of
 from tests.law.timelines import timed_definitions, timed_ledgers
 from tests.ledgers import write_ledger
 from tests.model import State, fold
@@ -67,7 +68,9 @@ def prove(spark: Spark, databases: Databases, number: int, *, packs: int, size: 
 
 
 def prove_pack(spark: Spark, databases: Databases, toml: Toml, some: Sequence[Ledger], chance: Random) -> int:
-    packed = pack(some, chance)
+    tenants = [tenant_of(place, {"tenant_id": own}) for place in range(len(some)) for own in (0, 1)]
+    controls = [{"type": "tick"}, *closes(toml, tenants, chance, 30)]
+    packed = pack(some, chance, controls=controls, scattered=5)
     with databases() as database:
         write_ledger(database, packed.events, packed.ends)
         with Folding(spark, database, toml) as folding:

@@ -225,7 +225,10 @@ def page_sql(counted: Counted, condition: str, *, after: int, limit: int) -> str
         "last": f"(max({_LAST}) FILTER (WHERE quantity IS NOT NULL) OVER running)[3]",
         "avg": average("coalesce(sum(quantity) OVER running, 0)", f"(count(*) FILTER (WHERE {_COUNTED}) OVER running)"),
     }[aggregation]
-    before = "coalesce(lag(total) OVER every, 0)" if aggregation in ("sum", "count") else "lag(total) OVER every"
+    # What comes first after a close changes a total that was nothing.
+    before = "coalesce(lag(total) OVER every, 0)"
+    if aggregation not in ("sum", "count"):
+        before = f"CASE WHEN part = 'adjusted' THEN {before} ELSE lag(total) OVER every END"
     counts = f"CASE WHEN {_COUNTED} THEN {{}} END"
     return f"""
         SELECT ingress_sequence, part, reason, {_text("quantity")}, {counts.format(_text("total"))},

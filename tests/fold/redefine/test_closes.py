@@ -11,9 +11,13 @@ from tests.fold.redefine.definition_changes import BASE, FORMULAS, change, chang
 from tests.fold.redefine.test_recomputation import recompute
 from tests.model.samples import at
 from tests.recording import sequencing
+from tidelock.definitions import parse_definitions
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
+from tidelock.tables import STATEMENTS
 from tidelock.usage.closing import WantedClose, close_periods
+from tidelock.usage.statements import read_statements
+from tidelock.views.rows import RowSelection
 
 
 def close(database: Database, through: str, **more: Any) -> int | None:
@@ -37,6 +41,18 @@ def statements(database: Database, *columns: str) -> list[tuple[Any, ...]]:
         return connection.execute(query.encode()).fetchall()
 
 
+def told_since(database: Database, toml: Any) -> list[Any]:
+    """Statements with what has come since, by definitions."""
+
+    async def read() -> list[Any]:
+        async with await database.connect() as connection:
+            definitions, selection = parse_definitions(toml), RowSelection(STATEMENTS)
+            found = await read_statements(connection, definitions, selection, rows_max=100, bytes_max=1 << 20)
+            return sorted(found.items, key=lambda item: str(item["value"]))
+
+    return asyncio.run(read())
+
+
 def test_a_changed_meter_is_rebuilt_with_every_close_at_its_own_sequence(spark: Spark, folded: Database) -> None:
     first = close(folded, "2026-03-11", metric="calls")
     send(folded, call("100", "13:45:00"), call("7", "2026-03-12"))
@@ -49,6 +65,14 @@ def test_a_changed_meter_is_rebuilt_with_every_close_at_its_own_sequence(spark: 
     assert statements(folded, "value", "total", "definition", "closed_sequence") == stated, "statements stay"
     assert differences(picture(folded), modelled(folded, BASE, FORMULAS)) == {}
     assert recompute(spark, folded).ok
+    # The value at the close by the definition of now, and how far it is from the stated one.
+    since = told_since(folded, counting)
+    assert [row["value"] for row in since] == ["4", "4.5"]
+    assert [row["restated"] for row in since] == ["-3", "0.5"]
+    assert [row["definition"] for row in since] == [row[2] for row in stated]
+    # Of a meter that has other periods now there is nothing to compare.
+    monthly = changed(counting, meters__calls={"period": "month"})
+    assert {row["restated"] for row in told_since(folded, monthly)} == {None}
 
     send(folded, call("1", "2026-03-12", customerRef="new"), call("1", "13:50:00"), call("1", "09:00:00"))
     second = close(folded, "2026-03-13")
