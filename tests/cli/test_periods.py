@@ -39,7 +39,7 @@ def test_a_close_is_a_control_event_with_whole_definitions(ledger: Database) -> 
     assert calls["definition"]["close"] == "3d"
     assert data["meters"]["daily"]["through"] == "2026-11-01T00:00:00Z"
     again = run(ledger, "close", "--through", "2026-11-01")
-    assert (again.exit_code, again.stdout) == (0, "Nothing is left to close: all of that is closed already.\n")
+    assert (again.exit_code, again.stdout) == (0, "Nothing is left to close: these periods are already closed.\n")
     further = run(ledger, "close", "--through", "2026-11-03", "--metric", "daily")
     assert "Recorded as sequence 2." in further.stdout
     assert list(events(ledger, "data")[1][0]["meters"]) == ["daily"]
@@ -71,9 +71,9 @@ def test_periods_are_shown_with_what_is_open_of_them(ledger: Database) -> None:
         (["--through", "2026-01-01", "--period", "2026-01"], 2, "either --through or --period"),
         (["--period", "March"], 2, "a month as 2026-10"),
         (["--period", "2026-13"], 2, "a month as 2026-10"),
-        (["--period", "2026-01-01T00:00:00Z"], 2, "for an instant there is --through"),
+        (["--period", "2026-01-01T00:00:00Z"], 2, "for an instant use --through"),
         (["--through", "yesterday"], 2, "--through: "),
-        (["--through", "2200-01-01"], 2, "what is yet to end cannot be closed"),
+        (["--through", "2200-01-01"], 2, "periods that have not ended cannot be closed"),
         (["--through", "2026-01-01", "--metric", "cals"], 2, 'there is no metric "cals"; available: calls, daily'),
         (["--through", "2026-01-01", "--tenant", "nobody"], 2, 'nothing was ever recorded for tenant "nobody"'),
     ],

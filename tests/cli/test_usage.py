@@ -76,7 +76,7 @@ def test_what_all_customers_used_is_exported_by_customer_period_and_group(used: 
         (["daily", "--group"], "daily has no groups"),
         (["--period", "March"], "--period is a month as 2026-10"),
         (["--period", "2026-03", "--from", MARCH], "--period is short for --from and --to"),
-        (["--as-of", "1"], "asOf is a sequence from 1 to 0"),
+        (["--as-of", "1"], "asOf must be a sequence from 1 to 0"),
     ],
 )
 def test_what_cannot_be_exported_is_said(used: Database, given: list[str], said: str) -> None:

@@ -178,7 +178,7 @@ def test_a_dry_run_says_what_would_be_recorded_and_why_the_rest_would_not(databa
     # In order of time nothing of it is late.
     said = run(database, "import", "new.csv", "--dry-run")
     assert "An import would record 4." in said.stdout
-    assert "it would be sorted first" in said.stdout
+    assert "would be sorted first" in said.stdout
     assert "2 duplicates: recorded already" in said.stdout
     assert "1 rejected: future_timestamp" in said.stdout
     assert "adjustments" not in said.stdout

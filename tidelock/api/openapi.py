@@ -29,7 +29,7 @@ Live events arrive over a WebSocket at `/ws?after=S&stream&customerRef&causality
 `/graphql` answers queries over HTTP as described here; its schema is available by introspection."""
 
 _ERRORS = {
-    400: "The request cannot be read; `error.field` names what is wrong",
+    400: "The request cannot be read; `error.field` says where",
     401: "An API key is required",
     403: "The API key does not permit this",
     404: "Not found",
@@ -149,7 +149,7 @@ _PARAMETERS: dict[str, tuple[Json, str]] = {
     "source": ({"type": "string"}, "Only errors of this stream or meter"),
     "open": (
         {"type": "string", "enum": ["true", "false"], "default": "false"},
-        "Of a window: those not closed yet instead, as they would be if they closed now, each with `open: true`",
+        "For a window: its open windows instead, as they would be if they closed now, each with `open: true`",
     ),
     "reason": ({"type": "string"}, "Only rows with this reason: late or drained"),
     "code": ({"type": "string"}, "Only errors with this code"),

@@ -112,7 +112,7 @@ def _read(body: bytes) -> CloseRequest:
         raise InvalidJson(f"the body is not JSON: {problem}") from None
     for name, value in (("metric", asked.metric), ("tenantId", asked.tenant_id)):
         if value is not None and not (0 < len(value) <= _NAME_MAX and "\0" not in value):
-            raise RequestError(f"{name} is a name of 1 to {_NAME_MAX} characters; leave it out for all", field=name)
+            raise RequestError(f"{name} is a name of 1 to {_NAME_MAX} characters; omit it for all", field=name)
     return asked
 
 
@@ -143,18 +143,18 @@ def period_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
     }  # fmt: skip
     named = {"period": "A month as 2026-10, a week as 2026-W44, a day, an hour as 2026-10-31T13, or an instant in it"}
     listed = operation(
-        "What counters were when they were closed, and what came since",
+        "Counters as stated when they were closed, and later adjustments",
         "StatementPage",
         parameters=STATEMENT_LIST,
         errors=(400, 401, 403, 503),
         otherwise=named,
     )
     periods = operation(
-        "What is open, when it closes, and what is closed",
+        "Which periods are open, when they close, and which are closed",
         "Periods",
         parameters=PERIODS,
         errors=_ERRORS,
-        otherwise={"tenantId": "Of this tenant; absent: default, or that of the API key"},
+        otherwise={"tenantId": "Of this tenant; default: the API key's tenant, or `default`"},
     )
     return [
         ("/v1/periods", "GET", "periods", periods),

@@ -265,7 +265,7 @@ def _show_dry_run(result: DryRun, wanted: ImportFile) -> None:
         f"[green]{result.accepted:,}[/]."
     )
     if not wanted.as_is and not result.sorted_already:
-        terminal.show("  The file is not in order of ts: it would be sorted first.")
+        terminal.show("  The file is not in order of ts and would be sorted first.")
     if result.recorded:
         terminal.show(f"  [yellow]{result.recorded:,} duplicates[/]: recorded already")
     if result.repeated:
@@ -277,8 +277,8 @@ def _show_dry_run(result: DryRun, wanted: ImportFile) -> None:
     for metric, count in result.late.items():
         if count:
             terminal.show(
-                f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: they occurred longer before the latest event "
-                "of their counter than the meter's lateness"
+                f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: they are older than their counter's "
+                "latest event by more than the meter's lateness"
             )
     _show_problems(result.problems, rejected + result.conflicts, "import with --rejects FILE to write all of them")
 

@@ -62,11 +62,11 @@ def close(
     if json:
         terminal.write_json({"ingressSequence": sequence})
     elif sequence is None:
-        terminal.show("Nothing is left to close: all of that is closed already.")
+        terminal.show("Nothing is left to close: these periods are already closed.")
     else:
         terminal.show(
-            f"Recorded as sequence [bold]{sequence}[/]. As soon as the fold is through it, the counters are closed and "
-            "stated; `tidelock status` shows how far it is."
+            f"Recorded as sequence [bold]{sequence}[/]. When the fold reaches it, the counters are closed and "
+            "stated; `tidelock status` shows how far the fold is."
         )
 
 
@@ -111,14 +111,14 @@ def _end(through: str | None, period: str | None) -> int:
     from tidelock.usage.closing import PERIODS_ALLOWED, read_period, read_through
 
     if (through is None) == (period is None):
-        raise SettingsError("say what to close by either --through or --period")
+        raise SettingsError("pass either --through or --period")
     if period is not None:
         try:
             start, end = read_period(period)
         except ValueError:
             raise SettingsError(f"--period is {PERIODS_ALLOWED}") from None
         if end == start + 1:
-            raise SettingsError(f"--period is {PERIODS_ALLOWED}; for an instant there is --through")
+            raise SettingsError(f"--period is {PERIODS_ALLOWED}; for an instant use --through")
         return end
     assert through is not None
     try:

@@ -43,7 +43,7 @@ class Format(StrEnum):
 @app.command(rich_help_panel="Tables")
 def usage(
     metric: Annotated[
-        str | None, typer.Argument(metavar="[METRIC]", help="Name of a meter; none: all.", show_default=False)
+        str | None, typer.Argument(metavar="[METRIC]", help="Name of a meter; default: all.", show_default=False)
     ] = None,
     customer: Annotated[
         str | None,
@@ -63,7 +63,7 @@ def usage(
     groups: Annotated[bool, typer.Option("--group", "--groups", help="By the meter's groups.")] = False,
     as_of: AsOf = None,
     tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose customers.")] = DEFAULT_TENANT,
-    form: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.table,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -82,10 +82,10 @@ def usage(
 
     settings = read_settings(config, data=data, database_url=database_url)
     if metric is not None and named is not None:
-        raise SettingsError("METRIC and --metric are the same; give one")
+        raise SettingsError("METRIC and --metric are the same; give only one")
     metric, form = metric or named, Format.json if json else form
     if customer is not None and metric is None:
-        raise SettingsError("of one customer, say of which meter: tidelock usage METRIC CUSTOMER")
+        raise SettingsError("to show one customer, name the meter: tidelock usage METRIC CUSTOMER")
     asked = slice_of(tenant, metric, customer, occurred_from=since, occurred_to=until)
     start, end = _stretch(period, asked.occurred_from, asked.occurred_to)
     wanted = Wanted(tenant, metric or "", customer or "", start, end, grouped=groups, as_of=as_of)

@@ -159,8 +159,8 @@ def asked_close(standing: PeriodStanding, wanted: WantedClose, now: int) -> dict
     """The close that somebody asks for. Raises NotFound for a metric that nothing defines, and PeriodNotOver."""
     if wanted.through > now:
         raise PeriodNotOver(
-            f"through is {format_instant(wanted.through)}, and the ledger's clock is at {format_instant(now)}: what "
-            "is yet to end cannot be closed",
+            f"through is {format_instant(wanted.through)}, and the ledger's clock is at {format_instant(now)}: "
+            "periods that have not ended cannot be closed",
             field="through",
         )
     meters = standing.definitions.meters
@@ -176,8 +176,8 @@ async def check_tenant(connection: psycopg.AsyncConnection[Any], tenant_id: str 
     row = await (await connection.execute(QUERIES["tenant_exists"], (tenant_id,))).fetchone()
     if row is None or not row[0]:
         raise NotFound(
-            f"nothing was ever recorded for tenant {shown(tenant_id)}; leave tenantId out to close for all tenants, "
-            "also those that come later",
+            f"nothing was ever recorded for tenant {shown(tenant_id)}; omit tenantId to close for all tenants, "
+            "including later ones",
             field="tenantId",
         )
 
@@ -188,9 +188,7 @@ async def close_periods(recorder: Records, wanted: WantedClose) -> int | None:
     async def decide(connection: psycopg.AsyncConnection[Any], head: Head, now: int) -> Mapping[str, Any] | None:
         standing = await read_standing(connection)
         if standing is None:
-            raise Unreachable(
-                "nothing has been folded yet, so that nothing can be closed; start a fold, then ask again"
-            )
+            raise Unreachable("nothing has been folded yet, so nothing can be closed; run a fold first")
         await check_tenant(connection, wanted.tenant_id)
         return asked_close(standing, wanted, max(now, head.source_timestamp + 1))
 

@@ -120,7 +120,7 @@ class _Period:
                 button("CSV", self._export, icon="copy")
                 link("All periods", f"/counters/periods?{urlencode({'tenantId': meter['tenantId']})}")
         with panel():
-            nothing = "Nobody was stated." if self._closed else "Nobody has used anything."
+            nothing = "No statements yet." if self._closed else "No usage yet."
             self._table = rows_table(self._columns(), [], key="_key", nothing=nothing)
             self._turning.draw()
         await self._read()
@@ -132,7 +132,7 @@ class _Period:
             return [
                 ("Closed through", self._meter["closedThrough"]),
                 ("By sequence", f"{self._meter['closedSequence']:,}"),
-                ("What it means", "No event moves a value any more; what comes is in Since."),
+                ("Meaning", "No event moves a value any more; later changes are under Since."),
             ]
         mine = [each for each in self._meter["open"] if each["periodStart"] == self._start]
         return [

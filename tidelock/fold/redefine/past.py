@@ -42,7 +42,7 @@ def counters_as_of(
     plan = Plan(catalog.definitions, tuple(f"meters.{name}" for name in metrics))
     with database.connect_sync(name="tidelock past") as connection:
         if not leases.hold(connection, _LEASE):
-            raise Unreachable("the past of this ledger is being folded for another; wait until it is done")
+            raise Unreachable("the past of this ledger is being folded for another request; wait until it finishes")
         try:
             _remove(connection)
             with closing(Shadow(spark, database, plan, PAST)) as shadow:
@@ -57,7 +57,9 @@ def read_past(database: Database, sequence: int) -> Catalog:
     with closing(Store(database, SCHEMA, CURSOR)) as store:
         catalog, position = read_catalog(store), store.position()
     if catalog is None or not 1 <= sequence <= position:
-        raise RequestError(f"asOf is a sequence from 1 to {position}, which is how far the fold is", field="asOf")
+        raise RequestError(
+            f"asOf must be a sequence from 1 to {position}, through which the fold is complete", field="asOf"
+        )
     return catalog
 
 

@@ -132,7 +132,7 @@ class SortedRuns:
             where = self._directory or tempfile.gettempdir()
             why = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise SettingsError(
-                f"the file cannot be sorted in {where}: {why}; make room there, name another directory with "
+                f"the file cannot be sorted in {where}: {why}; free some space there, choose another directory with "
                 "import_sort_directory, or sort the file yourself and import it with --as-is"
             ) from None
 
