@@ -29,6 +29,8 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@without=$$($(BIN)/python -m tidelock.spark.java 2>/dev/null && echo --no-extra java); \
 		node=$$(command -v npm >/dev/null || echo --group node); \
 		$(BIN)/uv sync --frozen --all-extras $$without $$node --inexact $$(test -t 2 || echo --quiet)
+	@$(BIN)/uv export --frozen --quiet --only-group clients --no-hashes --no-annotate --no-header --output-file $(VENV)/clients.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(VENV)/clients --requirements $(VENV)/clients.txt
 # Clients in JavaScript that the tests subscribe with: tests say so where they are missing, and fail for it with CI=true.
 	@echo "  clients in JavaScript, for the tests ..." >&2
 	@npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true

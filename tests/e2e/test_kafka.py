@@ -23,9 +23,10 @@ from tidelock.settings import Settings
 from tidelock.settings.groups import KafkaSettings
 
 pytestmark = pytest.mark.stack
-#: reads a topic from its beginning; in a process of its own, because it warns of itself
+#: reads a topic from its beginning; the client is in a directory of its own (see `clients` in pyproject.toml)
 KAFKA_PYTHON = """
 import itertools, sys
+sys.path.append(sys.prefix + "/clients")
 from kafka import KafkaConsumer
 broker, topic, count = sys.argv[1:]
 consumer = KafkaConsumer(topic, bootstrap_servers=broker, auto_offset_reset="earliest")

@@ -324,7 +324,7 @@ async def test_an_unstorable_instant_cannot_reach_the_ledger(database: Database)
 
 
 async def test_salts_that_changed_are_noticed_before_anything_is_recorded_under_the_old_ones(
-    database: Database,
+    database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with sequencing(database, salt="old") as sequencer:
         old = sequencer.salts
@@ -334,6 +334,7 @@ async def test_salts_that_changed_are_noticed_before_anything_is_recorded_under_
             await sequencer.record(stale, old.version)
         assert sequencer.salts.version == old.version + 1
     assert await rows(database, "SELECT count(*) FROM events") == [(0,)]
+    assert not caplog.records, "that is no failure"
 
 
 async def test_a_number_too_large_to_compute_with_is_compared_all_the_same(database: Database) -> None:

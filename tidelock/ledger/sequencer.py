@@ -277,7 +277,9 @@ class Sequencer:
                 self._answer(group, [[]])
                 return
             group[0].collection = Collection([_control_event(said)])
-        group = await self._current(group, head)
+        if not (group := await self._current(group, head)):
+            await self._writer.abandon()
+            return
         collections = [pending.collection for pending in group]
         known = await self._known(collections, look)
         commit = await self._numbered(collections, head, now, known or {}, group[0].resumption)
