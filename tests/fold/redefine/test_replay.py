@@ -215,6 +215,21 @@ def test_a_shadow_that_another_plan_has_replaced_is_given_up(spark: Spark, folde
     one.close()
 
 
+def test_a_shadow_that_was_begun_before_an_upgrade_of_the_tables_is_built_again(spark: Spark, folded: Database) -> None:
+    plan = Plan(parse_definitions(changed(meters__calls={"period": "month"})), ("meters.calls",))
+    for outdated in ('DROP TABLE "meters$closed"', "ALTER TABLE counters DROP closed_last"):
+        shadow = Shadow(spark, folded, plan)
+        shadow.step(3)
+        shadow.close()
+        with folded.connect_sync() as connection:
+            connection.execute("SET search_path = tidelock_shadow")
+            connection.execute(outdated.encode())
+        again = Shadow(spark, folded, plan)
+        assert again.position == 0
+        again.step(3)
+        again.close()
+
+
 def test_the_settings_of_a_fold_do_not_undo_what_was_decided_after_it_was_started(
     spark: Spark, folded: Database
 ) -> None:

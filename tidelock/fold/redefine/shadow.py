@@ -196,7 +196,8 @@ class Shadow:
         """Create the tables, unless a shadow of this plan exists; returns their position."""
         self.store.execute(f"SELECT pg_advisory_xact_lock({_MAKING})")
         position = None if anew else self._cursor()
-        if position is None:
+        if position is None or not self._fits():
+            position = None
             for statement in self.place.drop():
                 self.store.execute(statement)
             self.store.execute(f"CREATE SCHEMA {statements.quoted(self.place.schema)}")
@@ -214,6 +215,21 @@ class Shadow:
             return statements.create_table(self.place.schema, table)
         target, like = (statements.placed(schema, table.name) for schema in (self.place.schema, SCHEMA))
         return f"CREATE TABLE {target} (LIKE {like} INCLUDING ALL)"
+
+    def _fits(self) -> bool:
+        """Whether an existing shadow has the tables of this version: one that was begun before an upgrade may not."""
+        main, own = literal(STRING, SCHEMA), literal(STRING, self.place.schema)
+        names = ", ".join(literal(STRING, name) for name in ALWAYS)
+        missing = self.store.query(
+            f"""
+            SELECT FROM information_schema.columns AS main
+            WHERE main.table_schema = {main} AND main.table_name IN ({names}) AND NOT EXISTS (
+                SELECT FROM information_schema.columns AS own
+                WHERE own.table_schema = {own} AND own.table_name = main.table_name
+                    AND own.column_name = main.column_name AND own.is_nullable = main.is_nullable
+            )"""
+        )
+        return not missing.num_rows
 
     def _cursor(self) -> int | None:
         name = literal(STRING, self.store.cursor)
