@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -162,6 +163,14 @@ async def test_a_closed_value_does_not_move_and_its_statement_says_by_how_much_t
     said = await api.post("/graphql", json={"query": "{ statements { metric value closed_sequence } }"})
     assert {"metric": "calls", "value": "12", "closed_sequence": str(sequence)} in said.json()["data"]["statements"]
 
+    # What adjusts a counter of other periods that begins where the statement does is not about the statement.
+    by_day = replace(METERS, meters={**METERS.meters, "calls": replace(METERS.meters["calls"], period="day")})
+    async with await ledger.database.connect() as connection:
+        await folded.define(connection, by_day, version=2)
+    (stated,) = (await get(api, "/v1/statements", metric="calls", period="2026-03"))["items"]
+    assert [stated[name] for name in ("value", "adjustmentSince", "restated")] == ["12", None, None]
+    assert (stated["adjustmentCount"], stated["adjustments"]) == (0, [])
+
 
 async def test_usage_of_all_customers_comes_in_order_and_in_pages(api: httpx.AsyncClient, ledger: Ledger) -> None:
     names = ["b", "a b", "a", "a!", 'a"', "é", "B"]
@@ -296,6 +305,7 @@ async def test_one_of_many_who_close_at_once_does(api: httpx.AsyncClient) -> Non
         ({"through": "2026-04-10T13:00:00Z"}, (422, "period_not_over", "through")),
         ({"through": "2026-03-01", "metric": "cals"}, (404, "not_found", "metric")),
         ({"through": "2026-03-01", "tenantId": "nobody"}, (404, "not_found", "tenantId")),
+        ({"through": "2026-03-01", "tenantId": "_tidelock"}, (404, "not_found", "tenantId")),
         ({"through": "March"}, (400, "invalid_request", "through")),
         ({"through": "2026-03-01", "metric": ""}, (400, "invalid_request", "metric")),
         ({}, (400, "invalid_request", None)),

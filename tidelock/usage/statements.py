@@ -45,10 +45,12 @@ async def read_statements(
         }
         adjusted = await (await connection.execute(QUERIES["adjustments"], asked)).fetchall()
     moved = {number: row for number, *row in since}
-    items = [
-        {**item, **_moved(definitions, item, moved.get(number)), **_adjusted(adjusted, number)}
-        for number, item in enumerate(page.items, start=1)
-    ]
+    items = []
+    for number, item in enumerate(page.items, start=1):
+        # A counter of other periods may begin where the statement does; what came for that one is no part of this.
+        same = _comparable(definitions, item)
+        since_then = {**_moved(moved.get(number) if same else None), **_adjusted(adjusted if same else [], number)}
+        items.append({**item, **since_then})
     return SelectedRows(items, page.last)
 
 
@@ -58,14 +60,17 @@ def _key(item: Mapping[str, object]) -> str:
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
 
-def _moved(definitions: Definitions, item: Mapping[str, object], moved: Sequence[Any] | None) -> dict[str, object]:
-    """Null where there is nothing to compare with: the meter is gone, or its periods are others."""
+def _comparable(definitions: Definitions, item: Mapping[str, object]) -> bool:
+    """Whether there is something to compare with: not if the meter is gone, or its periods are others."""
     meter = definitions.meters.get(str(item["metric"]))
-    same = meter is not None and moved is not None
-    if same and meter is not None:
-        start, end = (parse_rfc3339(str(item[name])) for name in ("period_start", "period_end"))
-        same = period_end(meter.period, start) == end
-    adjustment, restated = moved if same and moved is not None else (None, None)
+    if meter is None:
+        return False
+    start, end = (parse_rfc3339(str(item[name])) for name in ("period_start", "period_end"))
+    return period_end(meter.period, start) == end
+
+
+def _moved(moved: Sequence[Any] | None) -> dict[str, object]:
+    adjustment, restated = (None, None) if moved is None else moved
     return {"adjustmentSince": adjustment, "restated": restated}
 
 

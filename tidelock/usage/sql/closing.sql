@@ -19,8 +19,8 @@ SELECT definitions::text, (
 FROM fold_definitions;
 
 -- name: tenant_exists
--- Whether anything was ever recorded for a tenant.
-SELECT EXISTS (SELECT FROM events WHERE tenant_id = %s);
+-- Whether an event was ever recorded for a tenant. Control events have a tenant of their own, which nobody bills.
+SELECT EXISTS (SELECT FROM events WHERE tenant_id = %s AND tenant_id <> '_tidelock');
 
 -- name: open_periods
 -- The periods with counters of a tenant that have folded something, by meter, with how many there are.
