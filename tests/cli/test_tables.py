@@ -110,6 +110,16 @@ def test_explain_tells_people_why_and_shows_the_events(explained: Database) -> N
     assert "sequence  occurred" not in run(explained, "explain", "calls", "c", "--events", "0").stdout
 
 
+def test_explain_tells_events_that_came_after_the_close_from_late_ones(explained: Database) -> None:
+    with explained.connect_sync() as connection:
+        values = "'default', 'a key', 'calls', 2, 1775001600000000000, 1"
+        connection.execute(f'INSERT INTO tidelock_tables."meters$closed" VALUES ({values})'.encode())
+    lines = run(explained, "explain", "calls", "c").stdout.splitlines()
+    assert lines[3] == "8.5 = 7.5 in time + 1 adjusted"
+    assert any(line.startswith("adjusted, too late or after the close  ") for line in lines)
+    assert lines[-1].split() == ["3", "2026-03-11T00:00:00Z", "closed", "1", "1", "8.5"]
+
+
 def test_explain_is_the_answer_of_the_api_for_programs(explained: Database) -> None:
     (found,) = json_lines(run(explained, "explain", "calls", "c", "--as-of", "2", "--group", "[eu]", "--json"))
     assert (found["total"], found["throughSequence"], found["pending"], len(found["items"])) == ("7.5", 2, 1, 2)

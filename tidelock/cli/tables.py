@@ -264,9 +264,10 @@ def _show_explanation(found: Explanation) -> None:
     terminal.show(f"[dim]{escape(found.definition)}[/]")
     terminal.show(f"\n[bold green]{_cell(found.total)}[/] {_sum_in_words(found)}")
     terminal.show(f"{escape(found.why)}\n")
+    too_late = "too late" if found.closed_sequence is None else "too late or after the close"
     rows = [
         (f"[green]folded[/], watermark {_cell(found.watermark)}", found.folded),
-        ("[yellow]adjusted[/], too late", found.adjusted),
+        (f"[yellow]adjusted[/], {too_late}", found.adjusted),
     ]
     terminal.show_table(
         ["part", "events#", "sum#", "min#", "max#", "last#", "first sequence#", "last sequence#"],
@@ -289,14 +290,15 @@ def _sum_in_words(found: Explanation) -> str:
     if not found.adjusted.count or found.value is None or found.adjustment is None:
         return ""
     sign, size = ("-", found.adjustment[1:]) if found.adjustment.startswith("-") else ("+", found.adjustment)
-    return f"= {found.value} in time {sign} {size} late"
+    return f"= {found.value} in time {sign} {size} {'late' if found.closed_sequence is None else 'adjusted'}"
 
 
 def _event_cells(event: ExplainedEvent) -> tuple[str, ...]:
     colour = _PARTS.get(event.part, "dim")
     numbers = map(_cell, (event.counted, event.change, event.total))
     note = _cell(event.message or event.resource_id)
-    return f"{event.ingress_sequence:,}", event.occurred_at, f"[{colour}]{event.part}[/]", *numbers, f"[dim]{note}[/]"
+    part = "closed" if event.adjusted_reason == "closed" else event.part
+    return f"{event.ingress_sequence:,}", event.occurred_at, f"[{colour}]{part}[/]", *numbers, f"[dim]{note}[/]"
 
 
 def drained_by(definitions: Definitions, name: str | None) -> list[str]:
