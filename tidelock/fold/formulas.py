@@ -319,7 +319,7 @@ class _Reader:
                 raise FormulaRefused("a decimal has the type decimal(p,s) with p from 1 to 38 and s from 0 to p")
             return f"DECIMAL({int(digits[0])},{int(digits[1])})"
         if token.kind != "word" or name not in _TYPES:
-            raise FormulaRefused(f"{token.text!r} is no type to cast to; there are: {' '.join(_TYPES)} decimal(p,s)")
+            raise FormulaRefused(f"{token.text!r} is not a type to cast to; available: {' '.join(_TYPES)} decimal(p,s)")
         return name
 
     def _call(self, name: str) -> str:
