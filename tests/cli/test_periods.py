@@ -75,7 +75,11 @@ def test_periods_are_shown_with_what_is_open_of_them(ledger: Database) -> None:
         (["--through", "yesterday"], 2, "--through: "),
         (["--through", "2200-01-01"], 2, "periods that have not ended cannot be closed"),
         (["--through", "2026-01-01", "--metric", "cals"], 2, 'there is no metric "cals"; available: calls, daily'),
-        (["--through", "2026-01-01", "--tenant", "nobody"], 2, 'nothing was ever recorded for tenant "nobody"'),
+        (
+            ["--through", "2026-01-01", "--tenant", "nobody"],
+            2,
+            'recorded for tenant "nobody"; name no tenant to close for all',
+        ),
     ],
 )
 def test_what_cannot_be_closed_is_said(ledger: Database, given: list[str], code: int, said: str) -> None:

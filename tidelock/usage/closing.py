@@ -176,8 +176,8 @@ async def check_tenant(connection: psycopg.AsyncConnection[Any], tenant_id: str 
     row = await (await connection.execute(QUERIES["tenant_exists"], (tenant_id,))).fetchone()
     if row is None or not row[0]:
         raise NotFound(
-            f"nothing was ever recorded for tenant {shown(tenant_id)}; omit tenantId to close for all tenants, "
-            "including later ones",
+            f"nothing was ever recorded for tenant {shown(tenant_id)}; name no tenant to close for all "
+            "of them, including later ones",
             field="tenantId",
         )
 
