@@ -249,11 +249,12 @@ async def test_wrong_paths_and_methods_have_the_same_form(
 @pytest.mark.parametrize(
     ("path", "methods"),
     [
-        ("/v1/events", "OPTIONS, POST"), ("/admin/events", "GET, OPTIONS"), ("/v1/triggers", "GET, OPTIONS, POST"),
-        ("/v1/triggers/t", "DELETE, GET, OPTIONS, PATCH"), ("/v1/triggers/t/deliveries", "GET, OPTIONS"),
-        ("/admin/verify", "DELETE, GET, OPTIONS, POST"), ("/graphql", "GET, OPTIONS, POST"),
-        ("/v1/causality/a/b", "GET, OPTIONS"), ("/ws", "GET, HEAD, OPTIONS"), ("/docs", "GET, HEAD, OPTIONS"),
-        ("/openapi.json", "GET, HEAD, OPTIONS"), ("/docs/assets/swagger-ui.css", "GET, HEAD, OPTIONS"),
+        ("/v1/events", "OPTIONS, POST"), ("/admin/events", "GET, HEAD, OPTIONS"),
+        ("/v1/triggers", "GET, HEAD, OPTIONS, POST"), ("/v1/triggers/t", "DELETE, GET, HEAD, OPTIONS, PATCH"),
+        ("/v1/triggers/t/deliveries", "GET, HEAD, OPTIONS"), ("/admin/verify", "DELETE, GET, HEAD, OPTIONS, POST"),
+        ("/graphql", "GET, OPTIONS, POST"), ("/v1/causality/a/b", "GET, HEAD, OPTIONS"),
+        ("/ws", "GET, HEAD, OPTIONS"), ("/docs", "GET, HEAD, OPTIONS"), ("/openapi.json", "GET, HEAD, OPTIONS"),
+        ("/docs/assets/swagger-ui.css", "GET, HEAD, OPTIONS"),
         ("/", "GET, HEAD, OPTIONS"), ("/healthz", "GET, HEAD, OPTIONS"),
     ],
 )  # fmt: skip
@@ -263,6 +264,13 @@ async def test_a_path_names_every_method_it_takes(client: httpx.AsyncClient, pat
     asked = await client.options(path)
     assert (asked.status_code, asked.content) == (204, b"")
     assert refused.headers["allow"] == asked.headers["allow"] == methods
+
+
+@pytest.mark.parametrize("path", ["/admin/events?limit=1", "/v1/counters", "/metrics", "/admin/events?limit=no"])
+async def test_head_is_what_get_answers_without_its_body(client: httpx.AsyncClient, path: str) -> None:
+    got, headed = await client.get(path), await client.head(path)
+    assert (headed.status_code, headed.content) == (got.status_code, b"")
+    assert headed.headers["content-type"] == got.headers["content-type"]
 
 
 async def test_a_path_that_is_none_has_no_methods(client: httpx.AsyncClient) -> None:

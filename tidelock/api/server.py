@@ -59,6 +59,8 @@ from tidelock.triggers.delivery import TriggerWorkers
 from tidelock.views.hub import Hub
 
 _READ_ERRORS = (400, 401, 403, 503)
+#: its GET may be a subscription, which has no end
+_GRAPHQL = "/graphql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +166,10 @@ def _add_graphql(app: FastAPI, parts: Parts, access: Access, places: ClientSlots
     operations = Operations(graphql, parts.hub, answering)
     streams = GraphQLStreams(operations, access, places, settings)
     route = GraphQLRoute(graphql, access, settings.retry_after_s, streams.answer, answering)
-    app.router.routes[:0] = [WebSocketRoute("/graphql", GraphQLSockets(operations, access, places, settings))]
+    app.router.routes[:0] = [WebSocketRoute(_GRAPHQL, GraphQLSockets(operations, access, places, settings))]
     get, post = graphql_operations()
-    _add(app, "/graphql", route.get, get)
-    _add(app, "/graphql", route.post, post, method="POST")
+    _add(app, _GRAPHQL, route.get, get)
+    _add(app, _GRAPHQL, route.post, post, method="POST")
 
 
 def _add_lists(app: FastAPI, lists: EventLists) -> None:
@@ -259,6 +261,9 @@ def _add_health(app: FastAPI, routes: HealthRoutes) -> None:
 
 def _add(app: FastAPI, path: str, handler: Any, described: dict[str, Any], *, method: str = "GET") -> None:
     app.add_api_route(path, handler, methods=[method], response_class=Response, **described)
+    if method == "GET" and path != _GRAPHQL:
+        # HEAD needs no operation of its own in the document: the server leaves the body out.
+        app.router.routes.append(_CountedRoute(path, handler, methods=["HEAD"], include_in_schema=False))
 
 
 async def _websocket_only(_: Request) -> Response:
