@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,39 @@ def test_periods_are_shown_with_what_is_open_of_them(ledger: Database) -> None:
     assert run(ledger, "close", "--period", "2026-03").exit_code == 0
     (closed,) = json_lines(run(ledger, "periods", "--metric", "calls", "--json"))
     assert (closed["closedThrough"], closed["open"]) == ("2026-04-01T00:00:00Z", [])
+
+
+def test_a_dry_run_of_an_import_tells_events_of_closed_periods_from_late_ones(ledger: Database, tmp_path: Path) -> None:
+    assert run(ledger, "close", "--period", "2026-02", "--metric", "calls").exit_code == 0
+    first = _file(tmp_path / "a.csv", "other,c,2026-02-05")
+    assert run(ledger, "import", first, *_with_meters(tmp_path)).exit_code == 0
+    closed = ["--through", "2026-02-03", "--metric", "daily", "--tenant", "other"]
+    assert run(ledger, "close", *closed).exit_code == 0
+    # One meter is closed for every tenant, the other one for the tenant alone; the last row comes too late for a month.
+    days = ["other,c,2026-02-01", "new,c,2026-02-28", "new,c,2026-03-31", "new,c,2026-03-01"]
+    file = _file(tmp_path / "b.csv", *days)
+    found = run(ledger, "import", file, "--dry-run", "--as-is", "--json", *_with_meters(tmp_path))
+    assert json.loads(found.stdout)["adjustments"] == [
+        {"metric": "calls", "reason": "late", "count": 1},
+        {"metric": "calls", "reason": "closed", "count": 2},
+        {"metric": "daily", "reason": "closed", "count": 1},
+    ]
+    shown = run(ledger, "import", file, "--dry-run", *_with_meters(tmp_path)).stdout
+    assert "2 adjustments of calls: their periods are closed" in shown
+    assert "lateness" not in shown
+
+
+def _file(path: Path, *rows: str) -> Path:
+    """Tenant, customer and day of each row, for both meters."""
+    lines = [f"{row}T00:00:00Z,{stream},1\n" for row in rows for stream in ("calls", "daily")]
+    path.write_text("tenantId,customerRef,ts,stream,quantity\n" + "".join(lines))
+    return path
+
+
+def _with_meters(folder: Path) -> tuple[str, Path]:
+    settings = folder / "tidelock.toml"
+    settings.write_text('[meters.calls]\nperiod = "month"\nclose = "72h"\n[meters.daily]\nperiod = "day"\n')
+    return "--config", settings
 
 
 @pytest.mark.parametrize(

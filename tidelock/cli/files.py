@@ -252,7 +252,12 @@ def _told_of_dry_run(result: DryRun) -> dict[str, object]:
         "conflicts": result.conflicts,
         "rejected": dict(result.rejected),
         "skipped": result.skipped,
-        "adjustments": [{"metric": name, "reason": "late", "count": n} for name, n in result.late.items() if n],
+        "adjustments": [
+            {"metric": name, "reason": reason, "count": count}
+            for reason, counts in (("late", result.late), ("closed", result.closed))
+            for name, count in counts.items()
+            if count
+        ],
         "inOrder": result.sorted_already,
         "problems": [msgspec.Raw(problem.encode()) for problem in result.problems],
     }
@@ -279,6 +284,12 @@ def _show_dry_run(result: DryRun, wanted: ImportFile) -> None:
             terminal.show(
                 f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: they are older than their counter's "
                 "latest event by more than the meter's lateness"
+            )
+    for metric, count in result.closed.items():
+        if count:
+            terminal.show(
+                f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: their periods are closed; "
+                "`tidelock periods` says through when"
             )
     _show_problems(result.problems, rejected + result.conflicts, "import with --rejects FILE to write all of them")
 

@@ -23,7 +23,8 @@ from tidelock.ledger.commit import Collection, Commit, Known, decide
 from tidelock.ledger.rows import KEY_SOURCES
 from tidelock.ledger.salts import read_salts
 from tidelock.ledger.writer import known_identities
-from tidelock.model import Conflict, Duplicate, Event, Head, Rejected
+from tidelock.model import ALL_TENANTS, Conflict, Duplicate, Event, Head, Rejected
+from tidelock.periods import period_start
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import database_errors
@@ -40,6 +41,7 @@ from tidelock.sources.files.importing import (
 from tidelock.sources.files.order import SortRoom
 from tidelock.tables import COUNTERS
 from tidelock.usage import casts
+from tidelock.usage.closing import read_standing
 from tidelock.usage.figures import Counted
 from tidelock.views.rows import table_name
 
@@ -63,8 +65,9 @@ class DryRun:
     rejected: Counter[str] = field(default_factory=Counter)
     #: control events of an export
     skipped: int = 0
-    #: by meter: events that would be adjustments because they come too late
+    #: by meter: events that would be adjustments because they come too late, and because their period is closed
     late: Counter[str] = field(default_factory=Counter)
+    closed: Counter[str] = field(default_factory=Counter)
     #: the file is in order of time already
     sorted_already: bool = True
     #: the first of them
@@ -122,6 +125,7 @@ class _Rehearsal:
         assert row is not None, "ledger_head always has its one row"
         *head, self._now, self._has_counters = row
         self._head, self._salts = Head(*head), await read_salts(self._connection)
+        self._standing = await read_standing(self._connection)
 
     async def round(self, batch: list[FileChunk]) -> None:
         collections = [await asyncio.to_thread(self._admitted, chunk) for chunk in batch]
@@ -134,7 +138,7 @@ class _Rehearsal:
             self._head = commit.head
             await self._keep(commit)
             for meter in self._definitions.meters.values():
-                self.result.late[meter.name] += await self._late(meter)
+                await self._judge(meter)
 
     def _admitted(self, chunk: FileChunk) -> Collection:
         opened = self._settings.streams_open is not False
@@ -185,17 +189,29 @@ class _Rehearsal:
             async with self._connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
                 await copy.write(b"".join((ledger_rows.COPY_START, *encoded, ledger_rows.COPY_END)))
 
-    async def _late(self, meter: Meter) -> int:
-        """How many of the round's events would come too late for their counters."""
+    async def _judge(self, meter: Meter) -> None:
+        """Count the round's events that would be adjustments of a meter."""
         stream = self._definitions.streams.get(meter.stream) or Stream(meter.stream)
         judged = _OfAll(meter, stream, "", "", events="pg_temp.dry_events").judged_sql()
         stored = table_name(COUNTERS) if self._has_counters else sql.SQL("pg_temp.dry_counters")
+        tenants, opens = self._open_from(meter)
         query = sql.SQL(QUERIES["judge_round"].decode()).format(
             judged=sql.SQL(judged),
             start=sql.SQL(casts.period_start(meter.period, "judged.occurred_at")),
             metric=meter.name,
             counters=stored,
             lateness=meter.lateness_ns,
+            tenants=tenants,
+            opens=opens,
+            all_tenants=ALL_TENANTS,
         )
         row = await (await self._connection.execute(query)).fetchone()
-        return 0 if row is None else int(row[0])
+        assert row is not None, "an aggregate without groups has one row"
+        self.result.late[meter.name] += row[0]
+        self.result.closed[meter.name] += row[1]
+
+    def _open_from(self, meter: Meter) -> tuple[list[str], list[int]]:
+        """Tenants that a meter is closed for, or all of them, and where the first open period of each begins."""
+        closed = {} if self._standing is None else self._standing.closed
+        found = {tenant: close.through for (metric, tenant), close in closed.items() if metric == meter.name}
+        return list(found), [period_start(meter.period, through) for through in found.values()]

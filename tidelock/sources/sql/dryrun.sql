@@ -24,9 +24,11 @@ JOIN pg_temp.dry_identities AS known ON known.digest = substr(%(digests)b, start
 TRUNCATE pg_temp.dry_events;
 
 -- name: judge_round
--- How many of a round's events come too late for their counters of one meter; remembers how far those are. A late event
--- never raises the maximum, as in the fold. Instants and lateness are subtracted as numerics: bigint ends near the last.
-WITH counted AS MATERIALIZED (
+-- How many of a round's events come too late for their counters of one meter, and for how many the period is closed, which
+-- says it alone; remembers how far the counters are. A late event never raises the maximum, as in the fold. Instants and lateness are subtracted as numerics: bigint ends near the last.
+WITH closed AS (
+    SELECT tenant_id, open_from FROM unnest({tenants}::text[], {opens}::bigint[]) AS close (tenant_id, open_from)
+), counted AS MATERIALIZED (
     SELECT event.tenant_id, event.customer_ref, {start} AS period_start, judged.occurred_at, ingress_sequence
     FROM ({judged}) AS judged JOIN pg_temp.dry_events AS event USING (ingress_sequence)
     WHERE aside IS NULL
@@ -38,7 +40,10 @@ WITH counted AS MATERIALIZED (
         USING (tenant_id, customer_ref, period_start)
 ), decided AS (
     SELECT counted.*, counted.occurred_at < greatest(watermark_ts, max(occurred_at) OVER before)
-        - {lateness}::numeric AS late
+        - {lateness}::numeric AS late,
+        period_start < (
+            SELECT max(open_from) FROM closed WHERE closed.tenant_id IN (counted.tenant_id, {all_tenants})
+        ) AS closed
     FROM counted JOIN reached USING (tenant_id, customer_ref, period_start)
     WINDOW before AS (PARTITION BY tenant_id, customer_ref, period_start ORDER BY ingress_sequence
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
@@ -48,4 +53,4 @@ WITH counted AS MATERIALIZED (
     ON CONFLICT (metric, tenant_id, customer_ref, period_start)
     DO UPDATE SET watermark_ts = greatest(dry_counters.watermark_ts, excluded.watermark_ts)
 )
-SELECT count(*) FILTER (WHERE late) FROM decided;
+SELECT count(*) FILTER (WHERE late AND closed IS NOT TRUE), count(*) FILTER (WHERE closed) FROM decided;
