@@ -82,7 +82,7 @@ class Failed(TidelockError):
     code = "internal_error"
 
     def __init__(self) -> None:
-        super().__init__("the server failed on this request; see its log")
+        super().__init__("the server could not process this request because of an internal error; see its log")
 
 
 class Ended(TidelockError):

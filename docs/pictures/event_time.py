@@ -185,7 +185,7 @@ def legend(tolerance: str) -> Iterator[str]:
     title = f"When rows happen and when they are recorded: late_tolerance = {tolerance}, windows of 10s"
     yield text(title, (16, 32), "title")
     entries = [
-        (16, dot((4, 0)) + line("wait", (4, 0), (20, 0)), "in time, waits for the watermark"),
+        (16, dot((4, 0)) + line("wait", (4, 0), (20, 0)), "on time, waits for the watermark"),
         (270, dot((14, 0), "held"), "still waits"),
         (388, cross((14, 0)), "late"),
         (470, diamond((14, 0)), "drained"),

@@ -95,11 +95,11 @@ def test_people_are_told_where_it_was_recorded_and_what_happens_next(database: D
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("volme", 'there is no window "volme" by event time; available: volume, trades_ordered'),
+        ("volme", 'there is no event-time window "volme"; available: volume, trades_ordered'),
         ("trades", "available: volume, trades_ordered"),
         ("other_ordered", "available: volume, trades_ordered"),
         ("", "available: volume, trades_ordered"),
-        ("arrivals", "is a window by arrival: it holds no rows and closes by itself"),
+        ("arrivals", "is a window by arrival: it holds no rows and closes automatically"),
     ],
 )
 def test_what_cannot_be_drained_is_told_and_nothing_is_recorded(database: Database, name: str, said: str) -> None:

@@ -101,8 +101,8 @@ def test_explain_tells_people_why_and_shows_the_events(explained: Database) -> N
     assert found.exit_code == 0, found.stderr
     lines = found.stdout.splitlines()
     assert lines[0] == f"calls of c, {MARCH} to 2026-04-01T00:00:00Z, through sequence 3"
-    assert lines[3] == "8.5 = 7.5 in time + 1 late"
-    assert lines[4].startswith("8.5 is made of 2 events in time, which alone make 7.5, and of 1 event")
+    assert lines[3] == "8.5 = 7.5 on time + 1 late"
+    assert lines[4].startswith("8.5 comes from 2 events on time, which alone amount to 7.5, and from 1 event")
     assert lines[-1].split() == ["3", "2026-03-11T00:00:00Z", "adjusted", "1", "1", "8.5"]
     few = run(explained, "explain", "calls", "c", "--events", "1").stdout
     assert "There are more events" in few
@@ -115,7 +115,7 @@ def test_explain_tells_events_that_came_after_the_close_from_late_ones(explained
         values = "'default', 'a key', 'calls', 2, 1775001600000000000, 1"
         connection.execute(f'INSERT INTO tidelock_tables."meters$closed" VALUES ({values})'.encode())
     lines = run(explained, "explain", "calls", "c").stdout.splitlines()
-    assert lines[3] == "8.5 = 7.5 in time + 1 adjusted"
+    assert lines[3] == "8.5 = 7.5 on time + 1 adjusted"
     assert any(line.startswith("adjusted, too late or after the close  ") for line in lines)
     assert lines[-1].split() == ["3", "2026-03-11T00:00:00Z", "closed", "1", "1", "8.5"]
 
@@ -132,7 +132,7 @@ def test_explain_exits_with_one_where_the_counter_is_another(explained: Database
         connection.execute("UPDATE tidelock_tables.counters SET value = 9")
     found = run(explained, "explain", "calls", "c")
     assert (found.exit_code, "tidelock recompute --check" in found.stderr) == (1, True)
-    assert "8.5 = 7.5 in time" in found.stdout
+    assert "8.5 = 7.5 on time" in found.stdout
 
 
 def test_what_cannot_be_explained_exits_with_two(explained: Database) -> None:

@@ -69,7 +69,7 @@ async def test_a_subscription_waits_for_a_server_that_is_busy_at_first(busy: Ans
         assert [update.data["id"] for update in await followed(url, 1)] == [1]
         assert len(asked) == 4
     async with scripted([busy, busy]) as (url, _):
-        with pytest.raises(NoAnswer, match=r"2 tries: it answered 50[23]"):
+        with pytest.raises(NoAnswer, match=r"2 tries: it responded with 50[23]"):
             await followed(url, 1, tries=2)
 
 

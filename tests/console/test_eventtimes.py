@@ -73,7 +73,7 @@ def test_a_drained_row_and_one_from_the_future_move_no_time() -> None:
     ]
     drained = {3: {"watermark": format_instant(START), "reason": "drained"}}
     found = picture(events, TYPED, "0s", drained, judged=3, warm=0)
-    assert [each.fate for each in found.events] == ["in time", "error", "drained"]
+    assert [each.fate for each in found.events] == ["on time", "error", "drained"]
     assert found.steps == [(START, START)]
 
 
@@ -85,7 +85,7 @@ def test_events_of_one_request_are_judged_by_the_watermark_before_it() -> None:
     ]
     found = picture([events[0], events[1] | {"sourceTimestamp": events[2]["sourceTimestamp"]}, events[2]], TYPED, "0s",
                     {}, judged=0, warm=0)  # fmt: skip
-    assert [each.fate for each in found.events] == ["in time"] * 3
+    assert [each.fate for each in found.events] == ["on time"] * 3
 
 
 def test_windows_close_where_the_watermark_reaches_their_end() -> None:

@@ -93,7 +93,7 @@ def test_filters_choose(ledger: Database) -> None:
     [
         (["--from", "yesterday"], "--from: 'yesterday' is not an RFC 3339"),
         (["--format", "xml"], "'xml' is not a known format"),
-        (["-o", "a.xml"], "the file name's ending does not show"),
+        (["-o", "a.xml"], "the file extension does not show"),
         (["-o", "no/such/place.csv"], "no/such/place.csv cannot be written"),
     ],
 )  # fmt: skip

@@ -83,7 +83,7 @@ def test_people_are_told_the_first_problems_with_their_rows(database: Database, 
     assert result.exit_code == 1
     assert "1 accepted, 0 duplicates, 0 conflicts, 12 rejected" in result.stdout
     assert "row 10  invalid_quantity  'x' is not a decimal number" in result.stdout
-    assert "and 2 more; --rejects FILE writes all of them" in result.stdout
+    assert "and 2 more; use --rejects FILE to write all of them to a file" in result.stdout
 
 
 def test_a_conflict_is_named_with_the_original(database: Database, folder: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_chunk_is_one_collection_and_rows_keep_their_order(database: Database,
         ("a.csv", b"stream\ns\n", ["--map", "stream=steam"], "there is no field 'steam', did you mean stream?"),
         ("a.csv", b"stream\ns\n", ["--map", "nothing=ts"], "a.csv has no column 'nothing'; it has 'stream'"),
         ("a.csv", b"stream\ns\n", ["--map", "stream"], "--map 'stream' is not of the form column=field"),
-        ("a.txt", b"stream\ns\n", [], "the file name's ending does not show the format"),
+        ("a.txt", b"stream\ns\n", [], "the file extension does not show the format"),
         ("a.csv", b"stream\ns\n", ["--format", "xml"], "--format 'xml' is not a known format"),
         ("a.jsonl.gz", b"not gzip", [], "a.jsonl.gz cannot be decompressed"),
         ("a.jsonl.zst", b"not zstd", [], "a.jsonl.zst cannot be decompressed"),

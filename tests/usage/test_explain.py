@@ -121,7 +121,7 @@ async def test_a_sum_is_what_came_in_time_and_what_came_late(
         (broken, "error", None, None, None), (last, "folded", "-0.5", "-0.5", "8"),
     ]  # fmt: skip
     assert found["items"][3]["message"].startswith('"quantity" is missing')
-    assert "8 is made of 3 events in time, which alone make 7, and of 1 event" in found["why"]
+    assert "8 comes from 3 events on time, which alone amount to 7, and from 1 event" in found["why"]
 
     await folded.counter(connection, tenant, "calls", "c", "2026-01-01T00:00:00Z", value="7", total="8")
     await connection.execute("UPDATE tidelock_tables.counters SET watermark_ts = 1768910400000000000")

@@ -258,7 +258,11 @@ def trigger_schemas() -> Json:
         "unmatch": {**unmatch, "description": "When a row leaves; null: when `match` is no longer true"},
         "webhook": {"type": "string", "maxLength": 2048, "description": "URL that webhooks are posted to"},
         "enabled": {"type": "boolean", "default": True},
-        "snapshot": {"type": "boolean", "default": False, "description": "Also send rows that already match"},
+        "snapshot": {
+            "type": "boolean",
+            "default": False,
+            "description": "Also send a webhook for each row that already matches",
+        },
     }
     secrets = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 4}
     hidden: Json = {

@@ -32,7 +32,9 @@ app = typer.Typer()
 def backfill(
     url: Annotated[
         str | None,
-        typer.Option("--from", metavar="URL", help="URL of the Postgres with the table; also TIDELOCK_BACKFILL_URL."),
+        typer.Option(
+            "--from", metavar="URL", help="URL of the Postgres database that has the table; also TIDELOCK_BACKFILL_URL."
+        ),
     ] = None,
     table: Annotated[str | None, typer.Option(metavar="NAME", help="Table or view to read.")] = None,
     mapping: Annotated[
@@ -61,11 +63,11 @@ def backfill(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Record the rows of an older Postgres table, ordered by received_at, occurred_at and id, each once.
+    """Record each row of an older Postgres table exactly once, ordered by received_at, occurred_at and id.
 
     Rows keep their received_at. Columns are recognised by name; --dry-run shows the mapping, --map changes it.
 
-    It can be stopped at any time: run again, it resumes where it stopped. Producers may keep writing meanwhile.
+    You can stop it at any time. Run it again to resume where it stopped. Producers may keep writing meanwhile.
 
     [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table workflow_events --dry-run[/]
     [dim]tidelock backfill --from postgresql://reader@old.example/workflows --table calls --map kind=stream[/]
@@ -200,7 +202,11 @@ def _show(result: Backfilled, table: str, took_s: float, rejects: Path | None) -
         terminal.show(f"  id {escape(str(problem.id))}  [red]{escape(problem.told)}[/]")
     more = total.rejected + total.conflicts + result.unplaced - len(result.problems)
     if more > 0:
-        hint = f"see {escape(str(rejects))} for all of them" if rejects else "--rejects FILE writes all of them"
+        hint = (
+            f"see {escape(str(rejects))} for all of them"
+            if rejects
+            else "use --rejects FILE to write all of them to a file"
+        )
         terminal.show(f"  [dim]and {more:,} more; {hint}[/]")
     if result.behind:
         terminal.show(

@@ -34,7 +34,9 @@ def materialize(
     url: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="URL", help="URL of the Materialize with the view; also TIDELOCK_CONNECT_MATERIALIZE_URL."
+            "--from",
+            metavar="URL",
+            help="URL of the Materialize instance that has the view; also TIDELOCK_CONNECT_MATERIALIZE_URL.",
         ),
     ] = None,
     view: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the view, as in SQL.")] = None,
@@ -54,7 +56,7 @@ def materialize(
     ] = None,
     restart: Annotated[
         bool,
-        typer.Option("--restart", help="Compare the whole view with what is recorded, even if following could resume."),
+        typer.Option("--restart", help="Compare the whole view with what is recorded, even if it could resume."),
     ] = False,
     adopt: Annotated[
         bool,
@@ -71,7 +73,7 @@ def materialize(
 
     All changes at one mz_timestamp form one collection; mz_timestamp becomes the events' occurredAt.
 
-    It can be stopped at any time: run again, it resumes where it stopped. Changes received twice are recorded once.
+    You can stop it at any time. Run it again to resume where it stopped. Changes received twice are recorded once.
 
     [dim]tidelock connect materialize --from postgresql://tidelock@materialize.example:6875/materialize --view trades[/]
     """

@@ -55,7 +55,8 @@ def mirror(
 ) -> None:
     """Copy the ledger to Kafka, in ledger order. `up` does this automatically if brokers are configured.
 
-    One process mirrors a ledger at a time; others stand by. While brokers are unreachable, events wait in the ledger.
+    One process mirrors a ledger at a time; others are on standby. While brokers are unreachable, events wait in the
+    ledger.
 
     [dim]tidelock mirror --kafka-brokers kafka.example:9092[/]
     """
@@ -115,8 +116,8 @@ def load(
 ) -> None:
     """Load the ledger into Parquet files and ClickHouse, on Spark. `up` does this if they are configured.
 
-    One process loads a store at a time; others stand by. While a store is unreachable, events wait in the ledger.
-    During a repair, the loader that holds the store, such as that of `up`, releases it and continues afterwards.
+    One process loads a store at a time; others are on standby. While a store is unreachable, events wait in the ledger.
+    During a repair, a loader that is using the store, such as the one in `up`, releases it and continues afterwards.
 
     [dim]tidelock load lake --lake-path /srv/lake --once[/]
     """
@@ -214,7 +215,7 @@ def _check_first(first: int, positions: dict[str, int]) -> None:
 def jars(config: Config = None, data: Data = None, log_level: LogLevel = None, json: Told = False) -> None:
     """Download the jars that Spark needs into `jars` in the data directory.
 
-    For machines and images without network access: copy the directory there, and name it with `spark.jars`.
+    For machines and images without network access: copy the directory there and set `spark.jars` to its path.
 
     [dim]tidelock dev jars --data /opt/tidelock[/]
     """

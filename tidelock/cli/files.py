@@ -53,7 +53,7 @@ def import_file(
     file_format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="csv|jsonl|parquet", help="Format, if the file name's ending does not show it."
+            "--format", metavar="csv|jsonl|parquet", help="Format of the file, if its extension does not show it."
         ),
     ] = None,
     mapping: Annotated[
@@ -85,12 +85,12 @@ def import_file(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Record the events of a file, in order of their ts, each once.
+    """Record each event of a file exactly once, in order of ts.
 
     Columns named like fields of an event map to those fields; all others become members of data. Rows without ts come
     last.
 
-    It can be stopped at any time: run again, it resumes where it stopped, and events already recorded are duplicates.
+    You can stop it at any time. Run it again to resume where it stopped; events already recorded count as duplicates.
 
     [dim]tidelock import calls.csv --stream api_calls --map customer=customerRef --map when=ts --dry-run[/]
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
@@ -165,8 +165,8 @@ def export_file(
         typer.Option(
             "--format",
             metavar="jsonl|csv|parquet",
-            help="Format.",
-            show_default="by the file name's ending, else jsonl",
+            help="Output format.",
+            show_default="by the file's extension, else jsonl",
         ),
     ] = None,
     tenant: Tenant = None,
@@ -182,9 +182,9 @@ def export_file(
     database_url: DatabaseUrl = None,
     json: Annotated[bool, typer.Option("--json", help="Same as --format jsonl, on stdout.")] = False,
 ) -> None:
-    """Write the events now in the ledger to a file, in ledger order.
+    """Write the events currently in the ledger to a file, in ledger order.
 
-    The file gets its name when it is complete. `tidelock import` reads every format.
+    The file is written under a temporary name and renamed when complete. `tidelock import` reads every format.
 
     [dim]tidelock export -o january.parquet --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z[/]
     [dim]tidelock export --stream api_calls | jq .quantity[/]
@@ -318,7 +318,11 @@ def _show(result: Imported, file: Path, took_s: float, rejects: Path | None) -> 
     shown = ", ".join(f"[{colour if count else 'dim'}]{count:,} {name}[/]" for name, count, colour in counts)
     skipped = f", {result.skipped:,} control events skipped" if result.skipped else ""
     terminal.show(f"{rows:,} rows of {escape(file.name)} in {took_s:.1f} s: {shown}{skipped}")
-    hint = f"see {escape(str(rejects))} for all of them" if rejects else "--rejects FILE writes all of them"
+    hint = (
+        f"see {escape(str(rejects))} for all of them"
+        if rejects
+        else "use --rejects FILE to write all of them to a file"
+    )
     _show_problems(result.problems, result.rejected + result.conflicts, hint)
     if not result.finished:
         terminal.say(f"Stopped after {result.rows_done:,} rows. Run the command again to continue.")

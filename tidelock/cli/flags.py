@@ -57,13 +57,25 @@ Stream = Annotated[str | None, typer.Option("--stream", metavar="NAME", help="On
 Customer = Annotated[str | None, typer.Option("--customer", metavar="NAME", help="Only this customerRef.")]
 Causality = Annotated[str | None, typer.Option("--causality", metavar="KEY", help="Only this causalityKey.")]
 From = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="Occurred at or after: RFC 3339, or epoch milliseconds.")
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help="Only events that occurred at or after this time (RFC 3339 or epoch milliseconds).",
+    ),
 ]
 To = Annotated[
-    str | None, typer.Option("--to", metavar="TIME", help="Occurred before: RFC 3339, or epoch milliseconds.")
+    str | None,
+    typer.Option(
+        "--to", metavar="TIME", help="Only events that occurred before this time (RFC 3339 or epoch milliseconds)."
+    ),
 ]
-After = Annotated[int | None, typer.Option("--after", metavar="SEQUENCE", help="After this sequence.")]
-Before = Annotated[int | None, typer.Option("--before", metavar="SEQUENCE", help="Before this sequence.")]
+After = Annotated[
+    int | None, typer.Option("--after", metavar="SEQUENCE", help="Only events after this sequence number.")
+]
+Before = Annotated[
+    int | None, typer.Option("--before", metavar="SEQUENCE", help="Only events before this sequence number.")
+]
 
 
 def read_settings(config: Path | None, **flags: object) -> Settings:
@@ -88,7 +100,7 @@ def slice_of(
     check_texts(tenant=tenant, stream=stream, customer=customer, causality=causality)
     for name, sequence in (("after", after), ("before", before)):
         if sequence is not None and not 0 <= sequence <= _SEQUENCE_MAX:
-            raise SettingsError(f"--{name} is a whole number from 0 to {_SEQUENCE_MAX}")
+            raise SettingsError(f"--{name} must be a whole number from 0 to {_SEQUENCE_MAX}, not {sequence}")
     first, last = _instant("--from", occurred_from), _instant("--to", occurred_to)
     return Slice(tenant, stream, customer, causality, occurred_from=first, occurred_to=last, after=after, before=before)
 

@@ -69,13 +69,14 @@ def replay(
     database_url: DatabaseUrl = None,
     log_level: LogLevel = None,
     source: Annotated[
-        Origin, typer.Option("--from", help="Where to read events from; a loaded lake takes load off the database.")
+        Origin, typer.Option("--from", help="Where to read events from; an up-to-date lake spares the database.")
     ] = Origin.ledger,
     json: Told = False,
 ) -> None:
     """Rebuild tables from the first event, then swap the new tables in.
 
-    Readers see the old rows until the swap and the new ones after it; only differences become changes. A running fold
+    Readers see the old rows until the swap and the new ones after it; only rows that differ are published as changes. A
+    running fold
     continues meanwhile.
 
     [dim]tidelock replay api_calls --from lake[/]
@@ -110,7 +111,7 @@ def recompute(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Fold the whole ledger again, apart from the tables, and compare every column of every row.
+    """Fold the whole ledger again, separately from the tables, and compare every column of every row.
 
     Exits with 1 and shows the first differences, if any. Nothing is repaired: `tidelock replay NAME` does that. A
     running fold continues meanwhile.

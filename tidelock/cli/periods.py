@@ -28,11 +28,17 @@ _Metric = Annotated[str | None, typer.Option("--metric", metavar="NAME", help="O
 def close(
     through: Annotated[
         str | None,
-        typer.Option("--through", metavar="TIME", help="Every period that ends by then: a date or RFC 3339, in UTC."),
+        typer.Option(
+            "--through", metavar="TIME", help="Close every period that ends by this date or time (RFC 3339), in UTC."
+        ),
     ] = None,
     period: Annotated[
         str | None,
-        typer.Option("--period", metavar="PERIOD", help="Short for its end: 2026-10, 2026-W44, 2026-10-31."),
+        typer.Option(
+            "--period",
+            metavar="PERIOD",
+            help="Short for --through with the end of a month, week or day: 2026-10, 2026-W44 or 2026-10-31.",
+        ),
     ] = None,
     metric: _Metric = None,
     tenant: Annotated[
@@ -44,10 +50,10 @@ def close(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Close periods: from then on no event moves the `value` of their counters, whatever comes.
+    """Close periods: from then on no event changes the `value` of their counters, whatever arrives later.
 
-    What comes for a closed period is an adjustment with the reason `closed`. What counters were is stated in the table
-    `statements`. It is recorded in the ledger, and cannot be taken back.
+    An event that arrives for a closed period becomes an adjustment with the reason `closed`. The table `statements`
+    keeps the counters as they were at the close. A close is recorded in the ledger and cannot be undone.
 
     [dim]tidelock close --period 2026-10[/]
     [dim]tidelock close --through 2026-11-01 --metric api_calls --tenant acme[/]
@@ -73,13 +79,13 @@ def close(
 @app.command(rich_help_panel="Tables")
 def periods(
     metric: _Metric = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose counters.")] = DEFAULT_TENANT,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant of the counters.")] = DEFAULT_TENANT,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show which periods are open, when they close by themselves, and what is closed.
+    """Show which periods are open, when they will close automatically, and which are closed.
 
     [dim]tidelock periods --metric api_calls[/]
     """

@@ -30,7 +30,7 @@ def list_all(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """List the salts, the deriving one first.
+    """List the salts, the one in use first.
 
     [dim]tidelock salts list[/]
     """
@@ -51,7 +51,8 @@ def add(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Step one: add a salt. Every process recognises keys derived from it, but derives none with it yet.
+    """Rotate the salt, step 1: add one. Every process recognises keys derived with it, but does not derive keys with it
+    yet.
 
     [dim]tidelock salts add[/]
     """
@@ -62,7 +63,7 @@ def add(
         salts = asked(database, _NAME, lambda each: add_salt(each, salt)).salts
     _show(salts, reveal=False, json=json)
     if len(salts) > 1 and not json:
-        terminal.say(f"Every process knows it at its next commit. Step two: tidelock salts promote {len(salts) - 1}")
+        terminal.say(f"Every process knows it at its next commit. Step 2: tidelock salts promote {len(salts) - 1}")
 
 
 @app.command()
@@ -75,7 +76,8 @@ def promote(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Step two: derive keys from a known salt. The others stay known, so retries of older events are still duplicates.
+    """Rotate the salt, step 2: derive keys with a known salt. The others stay known, so retries of older events are
+    still duplicates.
 
     [dim]tidelock salts promote 1[/]
     """

@@ -41,7 +41,7 @@ AcceptLostTail = Annotated[
     bool,
     typer.Option(
         "--accept-lost-tail",
-        help="If the anchor file proves that the ledger's last events are gone, record the loss and continue above "
+        help="If the anchor file proves that the ledger's last events are gone, record the loss and continue after "
         "them.",
     ),
 ]
@@ -92,7 +92,9 @@ def demo(
     host: Host = None,
     port: Port = None,
     log_level: LogLevel = None,
-    turn: Annotated[str, typer.Option("--turn", metavar="DURATION", help="How often the producers send.")] = "250ms",
+    turn: Annotated[
+        str, typer.Option("--turn", metavar="DURATION", help="Time between two requests of a producer.")
+    ] = "250ms",
     json: Told = False,
 ) -> None:
     """Run everything with a live feed: a trading desk and an API, with retries, skewed clocks and late events.
@@ -131,7 +133,7 @@ def serve(
     accept_lost_tail: AcceptLostTail = False,
     json: Told = False,
 ) -> None:
-    """Serve a ledger in production: any number of processes on one database, declared streams only.
+    """Serve a ledger in production. Any number of processes can share one database; only declared streams are accepted.
 
     [dim]DATABASE_URL=postgresql://tidelock@db.example/tidelock tidelock serve --host 0.0.0.0[/]
     """
@@ -178,8 +180,8 @@ def _claim_for_demo(settings: Settings, *, fresh: bool) -> None:
     mark = settings.data / "demo.ledger"
     if (settings.data / "postgres").exists() and not mark.exists():
         raise SettingsError(
-            f"the ledger in {settings.data} was not created by the demo, which would add sample events to it: "
-            "choose another directory with --data"
+            f"the ledger in {settings.data} was not created by the demo, and the demo would add sample "
+            "events to it: choose another directory with --data"
         )
     if fresh:
         _forget(settings)

@@ -32,7 +32,7 @@ app = typer.Typer()
 
 AsOf = Annotated[
     int | None,
-    typer.Option("--as-of", metavar="SEQUENCE", min=1, help="As of this sequence."),
+    typer.Option("--as-of", metavar="SEQUENCE", min=1, help="Show the usage as it was at this sequence number."),
 ]
 
 _CHANGES_MAX = 100_000
@@ -50,14 +50,15 @@ def changes(
         typer.Option(
             "-n",
             metavar="COUNT",
-            help="Only this many of the last changes.",
+            help="Number of most recent changes to show.",
             show_default="all that are retained",
             min=1,
             max=_CHANGES_MAX,
         ),
     ] = None,
     after: Annotated[
-        int | None, typer.Option("--after", metavar="SOURCE_TIMESTAMP", help="After this source timestamp.")
+        int | None,
+        typer.Option("--after", metavar="SOURCE_TIMESTAMP", help="Only changes after this source timestamp."),
     ] = None,
     tenant: Tenant = None,
     config: Config = None,
@@ -72,7 +73,7 @@ def changes(
     """
     settings = read_settings(config, data=data, database_url=database_url)
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
-        raise SettingsError(f"--after is a whole number from 0 to {_SOURCE_TIMESTAMP_MAX}")
+        raise SettingsError(f"--after must be a whole number from 0 to {_SOURCE_TIMESTAMP_MAX}, not {after}")
     with found_ledger(settings) as database:
         catalog = asyncio.run(database.patience.insist(lambda: read_catalog(database, settings, "tidelock changes")))
         columns = catalog.table(table).columns
@@ -82,7 +83,7 @@ def changes(
 @app.command(rich_help_panel="Tables")
 def explain(
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="Name of a meter.")],
-    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="customerRef of the customer.")],
+    customer: Annotated[str, typer.Argument(metavar="CUSTOMER", help="The customer's customerRef.")],
     period: Annotated[
         str | None,
         typer.Option("--period", metavar="TIME", help="An instant or date in the period.", show_default="latest"),
@@ -95,7 +96,9 @@ def explain(
     tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant of the customer.")] = DEFAULT_TENANT,
     events: Annotated[
         int,
-        typer.Option("--events", metavar="COUNT", help="Show this many of the first events.", min=0, max=_EVENTS_MAX),
+        typer.Option(
+            "--events", metavar="COUNT", help="Number of events to show, from the first.", min=0, max=_EVENTS_MAX
+        ),
     ] = 10,
     config: Config = None,
     data: Data = None,
@@ -135,7 +138,9 @@ def drain(
     window: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WINDOW]", help="A window by event time, or STREAM_ordered; default: all.", show_default=False
+            metavar="[WINDOW]",
+            help="Name of an event-time window, or STREAM_ordered; default: all.",
+            show_default=False,
         ),
     ] = None,
     config: Config = None,
@@ -290,7 +295,7 @@ def _sum_in_words(found: Explanation) -> str:
     if not found.adjusted.count or found.value is None or found.adjustment is None:
         return ""
     sign, size = ("-", found.adjustment[1:]) if found.adjustment.startswith("-") else ("+", found.adjustment)
-    return f"= {found.value} in time {sign} {size} {'late' if found.closed_sequence is None else 'adjusted'}"
+    return f"= {found.value} on time {sign} {size} {'late' if found.closed_sequence is None else 'adjusted'}"
 
 
 def _event_cells(event: ExplainedEvent) -> tuple[str, ...]:
@@ -309,7 +314,7 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
         return [name]
     if name in definitions.windows:
         raise SettingsError(
-            f"{shown(name)} is a window by arrival: it holds no rows and closes by itself as time passes, so there "
+            f"{shown(name)} is a window by arrival: it holds no rows and closes automatically as time passes, so there "
             "is nothing to drain; drain windows with eventtime.enabled and streams with ordered = true"
         )
     if not found:
@@ -317,7 +322,7 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
             "there is nothing to drain: no window has eventtime.enabled, and no stream has ordered = true"
         )
     if name is not None:
-        raise SettingsError(f"there is no window {shown(name)} by event time; available: {', '.join(found)}")
+        raise SettingsError(f"there is no event-time window {shown(name)}; available: {', '.join(found)}")
     return found
 
 

@@ -88,12 +88,16 @@ def create(
     table: Annotated[
         str, typer.Option(metavar="TABLE", help="Table to watch, such as counters, a window or a keyed stream.")
     ],
-    match: Annotated[str, typer.Option(metavar="JSON", help="Filter; a row enters when it becomes true.")],
+    match: Annotated[
+        str, typer.Option(metavar="JSON", help="Filter; a webhook is sent when a row starts to match it.")
+    ],
     webhook: Annotated[str, typer.Option(metavar="URL", help="URL that webhooks are posted to.")],
     unmatch: Annotated[
         str | None,
         typer.Option(
-            metavar="JSON", help="Filter; a row leaves when it becomes true.", show_default="match is no longer true"
+            metavar="JSON",
+            help="Filter; a row that has matched leaves when this becomes true.",
+            show_default="match is no longer true",
         ),
     ] = None,
     secret: Annotated[
@@ -101,14 +105,16 @@ def create(
         typer.Option(metavar="WHSEC", help="Signing secret; may be repeated, newest first.", show_default="generated"),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Tenant whose rows it sees.")] = None,
-    snapshot: Annotated[bool, typer.Option("--snapshot", help="Also send rows that already match.")] = False,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Also send a webhook for each row that already matches.")
+    ] = False,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Create a trigger. It is recorded in the ledger and sees changes after that.
+    """Create a trigger. It is recorded in the ledger and acts only on later changes.
 
     [dim]tidelock triggers create big --table trades --match '{"price": {"_gt": 9}}' --webhook https://example.com/[/]
     """
@@ -155,7 +161,7 @@ def delete(
 def enable(
     name: Name, config: Config = None, data: Data = None, database_url: DatabaseUrl = None, json: Json = False
 ) -> None:
-    """Enable a trigger. It sees changes from now on, as if it were created now.
+    """Enable a trigger. It acts on changes from now on, like a newly created trigger.
 
     [dim]tidelock triggers enable big[/]
     """
@@ -287,7 +293,7 @@ def redeliver(
     name: Name,
     event_id: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EVENT_ID]...", help="Event IDs; default: all dead letters.", show_default=False),
+        typer.Argument(metavar="[EVENT_ID]...", help="Event IDs; default: all dead webhooks.", show_default=False),
     ] = None,
     config: Config = None,
     data: Data = None,
@@ -318,9 +324,9 @@ def replay(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Find the webhooks of a trigger over a range of the ledger, and send them again with the same IDs.
+    """Reconstruct the webhooks of a trigger for a range of the ledger, and send them again with the same IDs.
 
-    They are found in the changes of its table; if those have expired, the ledger is folded again, on Spark.
+    They are reconstructed from the changes of its table; if those have expired, the ledger is folded again, on Spark.
 
     [dim]tidelock triggers replay big --from 1 --to 5000 --dry-run[/]
     """

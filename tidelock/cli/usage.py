@@ -47,22 +47,34 @@ def usage(
     ] = None,
     customer: Annotated[
         str | None,
-        typer.Argument(metavar="[CUSTOMER]", help="A customerRef; none: all customers.", show_default=False),
+        typer.Argument(metavar="[CUSTOMER]", help="A customerRef; default: all customers.", show_default=False),
     ] = None,
     named: Annotated[str | None, typer.Option("--metric", metavar="NAME", help="The same as METRIC.")] = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Periods that end after: RFC 3339 or epoch ms.")
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Only periods that end after this time (RFC 3339 or epoch milliseconds)."
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Periods that start before: RFC 3339 or epoch ms.")
+        str | None,
+        typer.Option(
+            "--to", metavar="TIME", help="Only periods that start before this time (RFC 3339 or epoch milliseconds)."
+        ),
     ] = None,
     period: Annotated[
         str | None,
-        typer.Option("--period", metavar="PERIOD", help="Periods that overlap 2026-10, 2026-W44, 2026-10-31."),
+        typer.Option(
+            "--period",
+            metavar="PERIOD",
+            help="Only periods that overlap this month, week or day: 2026-10, 2026-W44 or 2026-10-31.",
+        ),
     ] = None,
-    groups: Annotated[bool, typer.Option("--group", "--groups", help="By the meter's groups.")] = False,
+    groups: Annotated[
+        bool, typer.Option("--group", "--groups", help="Show one line for each group of the meter.")
+    ] = False,
     as_of: AsOf = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose customers.")] = DEFAULT_TENANT,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant of the customers.")] = DEFAULT_TENANT,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     config: Config = None,
     data: Data = None,
@@ -71,8 +83,8 @@ def usage(
 ) -> None:
     """Show what a customer used, period by period, or export what all customers used.
 
-    Of all customers it is written in one pass, by customer, period and group, however many there are; with `--as-of`
-    the ledger is folded again on Spark.
+    The export for all customers is written in one pass, ordered by customer, period and group, however many there are;
+    with `--as-of` the ledger is folded again on Spark.
 
     [dim]tidelock usage api_calls cus_1 --from 2026-01-01T00:00:00Z[/]
     [dim]tidelock usage api_calls cus_1 --as-of 41[/]

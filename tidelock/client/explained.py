@@ -69,7 +69,7 @@ class Explanation:
     closed_sequence: int | None
     #: every event up to this one is explained
     through_sequence: int
-    #: counted in time, and late
+    #: counted on time, and late
     folded: Part
     adjusted: Part
     #: code -> how many could not be counted for that reason

@@ -76,7 +76,9 @@ def read_shape(answer: Mapping[str, Any], table: str) -> tuple[list[str], list[s
     said = answer["data"]
     queries = {field["name"]: field["args"] for field in said["__schema"]["queryType"]["fields"]}
     if said["__type"] is None or f"{table}_by_pk" not in queries:
-        raise Refused(404, "unknown_table", f"there is no table {table!r} to follow")
+        tables = [name.removesuffix("_by_pk") for name in queries if name.endswith("_by_pk")]
+        available = ", ".join(tables) or "none"
+        raise Refused(404, "unknown_table", f"there is no table {table!r}; available: {available}")
     columns = [field["name"] for field in said["__type"]["fields"]]
     key = [argument["name"] for argument in queries[f"{table}_by_pk"]]
     return list(dict.fromkeys(["tenant_id", *key])), columns

@@ -8,7 +8,7 @@ How to add a page:
 1. Add an `Entry` to `site.ENTRIES`: its path, title, icon (`icons.py`) and module.
 2. Write `pages/<module>.py` with one function:
 
-       @page("/streams", title="Streams", about="What is declared, and what is made of it")
+       @page("/streams", title="Streams", about="What is declared, and what is derived from it")
        async def streams(visit: Visit) -> None:
            found = await visit.api.get("/admin/definitions")
            with panel("Streams"):

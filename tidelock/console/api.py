@@ -149,14 +149,16 @@ def _error(status: int, body: bytes) -> ApiError:
         told = msgspec.json.decode(body)["error"]
         return ApiError(status, told["code"], told["message"], told.get("field"))
     except (msgspec.DecodeError, KeyError, TypeError):
-        return ApiError(status, "unknown", f"the server answered {status}")
+        return ApiError(
+            status, "unknown", f"the server responded with HTTP {status} and no readable error; see its log"
+        )
 
 
 class FollowRefused(Exception):
     """The API does not follow this."""
 
     def __init__(self, status: int, body: bytes) -> None:
-        super().__init__(f"the server answered {status}")
+        super().__init__(f"the server responded with HTTP {status} and no readable error; see its log")
         self.status = status
         self.body = body
 

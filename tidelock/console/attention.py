@@ -59,7 +59,7 @@ def of_definitions(definitions: dict[str, Any]) -> Iterable[Notice]:
     changed = definitions["changed"]
     if changed and definitions["version"] is not None:
         names = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
-        text = "The tables still follow the old definitions. A replay rebuilds them and swaps them in."
+        text = "The tables still reflect the old definitions. A replay rebuilds them and swaps them in."
         yield Notice("warn", f"The settings differ: {names}", text, "tidelock replay", "/streams")
 
 
@@ -73,4 +73,4 @@ def of_errors(rows: Sequence[dict[str, Any]]) -> Iterable[Notice]:
 def of_dead_letters(triggers: Sequence[str]) -> Iterable[Notice]:
     for name in triggers:
         text = "Every attempt failed. Fix the receiver, then send them again."
-        yield Notice("bad", f"{name} has dead letters", text, href=f"/triggers/{name}")
+        yield Notice("bad", f"{name} has dead webhooks", text, href=f"/triggers/{name}")

@@ -15,7 +15,7 @@ from tidelock.durations import parse_duration
 from tidelock.instants import SECOND, parse_rfc3339
 
 Json = dict[str, Any]
-Fate = Literal["in time", "late", "drained", "error"]
+Fate = Literal["on time", "late", "drained", "error"]
 
 #: type -> nanoseconds of its unit
 _UNITS = {
@@ -96,14 +96,14 @@ def picture(
         known = late.get(sequence)
         if known is not None and known["watermark"] is not None:
             mark = max(parse_rfc3339(known["watermark"]), mark or 0)
-        fate: Fate = "in time"
+        fate: Fate = "on time"
         if moment > arrived + _AHEAD_NS:
             fate = "error"
         elif known is not None:
             fate = "drained" if known["reason"] == "drained" else "late"
         elif sequence > judged and before is not None and moment <= before:
             fate = "late"
-        if fate == "in time":
+        if fate == "on time":
             mark = max(mark, moment - tolerance_ns) if mark is not None else moment - tolerance_ns
         if at >= warm:
             timed.append(Timed(sequence, arrived, moment, fate))

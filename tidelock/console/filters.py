@@ -102,7 +102,7 @@ def read_where(text: str) -> Json:
     try:
         where = json.loads(text)
     except ValueError as error:
-        raise Unfit(f"this is not JSON: {error}") from None
+        raise Unfit(f"the filter is not valid JSON: {error}") from None
     if not isinstance(where, dict):
         raise Unfit('a filter must be an object such as {"price": {"_gt": 10}}')
     return where

@@ -334,7 +334,10 @@ def _refuse_other_pages(scope: Scope) -> None:
     """Browsers send the session with what pages of neighbouring origins ask: with keys too, only our own may ask."""
     headers = dict(scope["headers"])
     if b"origin" in headers and not is_own_page(headers, proxied=True):
-        raise Forbidden("the console serves only its own pages; a proxy must forward Host and X-Forwarded-Proto")
+        raise Forbidden(
+            "the request's Origin does not match the console's address; a proxy in between must forward Host and "
+            "X-Forwarded-Proto"
+        )
 
 
 async def _small_body(request: Request) -> bytes:

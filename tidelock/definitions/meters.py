@@ -134,7 +134,8 @@ def _read_value(section: Section, stream: Stream, aggregation: str) -> str:
     if kind is not None and not kind.numeric and aggregation != "count":
         numeric = [name for name, declared in stream.columns.items() if declared.numeric]
         raise section.fail(
-            "value", f'column "{column}" is {kind}; numeric columns are: {", ".join(numeric) or "quantity"}'
+            "value",
+            f'column "{column}" must be numeric, not {kind}; numeric columns: {", ".join(numeric) or "quantity"}',
         )
     return column
 

@@ -126,7 +126,9 @@ def _read_key(stream: str, section: Section, columns: Mapping[str, ColumnType]) 
         if column in columns:
             if columns[column].name in ("json", "double"):
                 raise section.fail(
-                    "key", f'column "{column}" is {columns[column]}; key columns need types with one text form'
+                    "key",
+                    f'column "{column}" is {columns[column]}; a key column needs a type whose equal values are always '
+                    "written the same, such as string, bigint or decimal",
                 )
         elif columns or (column not in KEY_ENVELOPE and not is_path_column(column)):
             available = ", ".join(columns) or f"{', '.join(KEY_ENVELOPE)}, or a path such as data.a.b"
@@ -159,7 +161,7 @@ def _read_calculated(section: Section, columns: Mapping[str, ColumnType]) -> dic
     calculated = {}
     for name in table.values:
         if not is_column_name(name) or name in columns:
-            raise table.fail(name, f"needs a name that no other column has, of the form {COLUMN_NAME}")
+            raise table.fail(name, f"the name must have the form {COLUMN_NAME} and must not be used by another column")
         expression = table.text(name)
         calculated[name] = "" if expression is None else expression.strip()
     return calculated

@@ -216,7 +216,7 @@ def _read_hopping(table: Section) -> Hopping:
     except ValueError as error:
         raise table.refuse("hopping", f"size and step, each {error}") from None
     if not 0 < step_ns <= size_ns:
-        raise table.refuse("hopping", "size and step, with the step longer than 0 and at most the size")
+        raise table.refuse("hopping", "size and step, with a step greater than 0 and no greater than the size")
     if size_ns > step_ns * HOPS_MAX:
         raise table.refuse(
             "hopping", f"a size of at most {HOPS_MAX} steps, because every row belongs to that many windows"
@@ -266,5 +266,5 @@ def parse_aggregate(text: str) -> Aggregate:
         raise ValueError(ALLOWED)
     function, column = match[1].lower(), match[2]
     if column == "*" and function != "count":
-        raise ValueError(f"{function} over a column; only count accepts *")
+        raise ValueError(f"{function} of a column, such as {function}(quantity); only count accepts *")
     return Aggregate(function, None if column == "*" else column)

@@ -319,7 +319,7 @@ class _Reader:
                 raise FormulaRefused("a decimal has the type decimal(p,s) with p from 1 to 38 and s from 0 to p")
             return f"DECIMAL({int(digits[0])},{int(digits[1])})"
         if token.kind != "word" or name not in _TYPES:
-            raise FormulaRefused(f"{token.text!r} is not a type to cast to; available: {' '.join(_TYPES)} decimal(p,s)")
+            raise FormulaRefused(f"cannot cast to {token.text!r}; available types: {' '.join(_TYPES)} decimal(p,s)")
         return name
 
     def _call(self, name: str) -> str:
@@ -385,7 +385,7 @@ class _Reader:
 
     def _expect(self, text: str) -> None:
         if not self._took(text):
-            raise FormulaRefused(f"{text.upper()} is expected before {self.next.text!r}")
+            raise FormulaRefused(f"expected {text.upper()} before {self.next.text!r}")
 
 
 def _let(value: str, body: str) -> str:

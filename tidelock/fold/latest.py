@@ -219,7 +219,7 @@ def _result(type_: str) -> tuple[ColumnType, str]:
     if decimal := _DECIMAL.fullmatch(type_):
         return ColumnType("decimal", int(decimal[1]), int(decimal[2])), "v"
     if type_ not in _RESULTS:
-        raise FormulaRefused(f"gives {type_}, which is not a column type; {_HINT}")
+        raise FormulaRefused(f"the formula returns {type_}, which is not a column type; {_HINT}")
     name, checked = _RESULTS[type_]
     return ColumnType(name), checked
 

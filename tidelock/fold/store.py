@@ -201,7 +201,7 @@ class Store:
         sql = f"UPDATE cursors SET sequence = {hi} WHERE name = {name} AND sequence = {lo} RETURNING sequence"
         if not self.query(sql).num_rows:
             self.rollback()
-            raise CursorMoved(f"the cursor {self.cursor} is no longer at {lo}")
+            raise CursorMoved(f"another process has moved the cursor {self.cursor} from {lo}")
 
     def position(self) -> int:
         """The position of the tables; a missing cursor is created."""

@@ -226,7 +226,11 @@ class RootFields:
         if kind is OperationType.SUBSCRIPTION and len(collected) != 1:
             raise refusal(VALIDATION_FAILED, "a subscription has exactly one field", self.operation)
         if len(collected) > _FIELDS_MAX:
-            raise refusal(LIMIT_EXCEEDED, f"at most {_FIELDS_MAX} fields are allowed side by side", self.operation)
+            raise refusal(
+                LIMIT_EXCEEDED,
+                f"{len(collected)} fields are selected at the top level; at most {_FIELDS_MAX} are allowed",
+                self.operation,
+            )
         return tuple(self._field(type_, name, nodes, collector) for name, nodes in collected.items())
 
     def _field(self, type_: GraphQLObjectType, name: str, nodes: list[FieldNode], collector: Collector) -> Field:

@@ -176,7 +176,11 @@ class Arguments:
         if after is None:
             return None
         if not _TIMESTAMP.fullmatch(after) or int(after) > _TIMESTAMP_MAX:
-            raise self._refusal(INVALID_ARGUMENT, "after", f"must be a ts_timestamp, not {shown(after)}")
+            raise self._refusal(
+                INVALID_ARGUMENT,
+                "after",
+                f"must be a ts_timestamp (nanoseconds since 1970, as a string), not {shown(after)}",
+            )
         return int(after)
 
     def key(self) -> dict[str, Operand]:

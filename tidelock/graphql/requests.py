@@ -75,9 +75,9 @@ def read_request(body: bytes | bytearray | memoryview) -> Request:
     except msgspec.ValidationError as error:
         raise RequestError(f"this is not a GraphQL request: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidJson(f"this is not a GraphQL request: it is not JSON: {error}") from None
+        raise InvalidJson(f"the request is not valid JSON: {error}") from None
     except RecursionError:
-        raise InvalidJson("this is nested too deeply") from None
+        raise InvalidJson("the request is nested too deeply") from None
     if sent.query is msgspec.UNSET:
         raise without_query(sent.extensions)
     return Request(sent.query, sent.operationName, sent.variables, len(body))
@@ -105,9 +105,9 @@ def read_variables(text: str) -> dict[str, Any] | None:
     except msgspec.ValidationError as error:
         raise RequestError(f"variables: {error}", field="variables") from None
     except (msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise InvalidJson(f"variables: this is not JSON: {error}", field="variables") from None
+        raise InvalidJson(f"variables are not valid JSON: {error}", field="variables") from None
     except RecursionError:
-        raise InvalidJson("variables: this is nested too deeply", field="variables") from None
+        raise InvalidJson("variables are nested too deeply", field="variables") from None
     return variables
 
 

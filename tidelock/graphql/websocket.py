@@ -268,7 +268,7 @@ def _shallow(text: str) -> _Message:
 
 def _request(payload: msgspec.Raw) -> Request:
     if payload is _TOO_DEEP:
-        raise InvalidJson("the payload is nested too deep")
+        raise InvalidJson("the payload is nested too deeply")
     return read_request(bytes(payload))
 
 

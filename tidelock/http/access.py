@@ -291,7 +291,7 @@ def refuse_other_pages(headers: Mapping[bytes, bytes]) -> None:
     if host is not None and not _names_loopback("//" + host.decode("latin-1")):
         raise Forbidden(_OTHER_PAGE.format("the Host header names another machine"))
     if b"origin" in headers and not is_own_page(headers):
-        raise Forbidden(_OTHER_PAGE.format("the Origin header is not this server's"))
+        raise Forbidden(_OTHER_PAGE.format("the Origin header names another page"))
 
 
 def is_own_page(headers: Mapping[bytes, bytes], *, proxied: bool = False) -> bool:

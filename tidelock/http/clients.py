@@ -53,7 +53,7 @@ class ClientSlots:
         """Raises Overloaded when all of a kind are taken."""
         taken = self._taken
         if taken[kind] >= self._most:
-            raise Overloaded(f"there are already {taken[kind]} {self._what}, the maximum")
+            raise Overloaded(f"the maximum of {taken[kind]} {self._what} is reached; try again later")
         taken[kind] += 1
         try:
             yield

@@ -103,7 +103,7 @@ def headers_of(error: TidelockError, retry_after_s: int) -> dict[str, str]:
 
 def unexpected() -> Response:
     """The response to an unexpected failure: the log has the traceback; the client gets no internals."""
-    message = "the server failed on this request; see its log"
+    message = "the server could not process this request because of an internal error; see its log"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
 
 

@@ -176,7 +176,7 @@ def _data(members: dict[str, msgspec.Raw]) -> msgspec.Raw:
     try:
         embedded = _embedded(content, media_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _NotACloudEvent("data_base64", f"data_base64 is not {media_type} in UTF-8") from None
+        raise _NotACloudEvent("data_base64", f"data_base64 does not decode to valid {media_type} in UTF-8") from None
     if is_json(media_type) and has_long_number(content):
         problem = long_number_in("data_base64", "data_base64")
         raise _NotACloudEvent("data_base64", problem.message)

@@ -83,7 +83,11 @@ def long_number(text: bytes | msgspec.Raw) -> Problem | None:
 
 
 def long_number_in(what: str, field: str | None) -> Problem:
-    return Problem("invalid_event", f"{what} has a number of more than {NUMBER_CHARACTERS_MAX} characters", field)
+    return Problem(
+        "invalid_event",
+        f"{what} contains a number longer than {NUMBER_CHARACTERS_MAX} characters; send it as a string",
+        field,
+    )
 
 
 def _explain(message: str) -> Problem:

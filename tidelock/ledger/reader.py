@@ -37,7 +37,7 @@ _CHUNK_ROWS = 16
 _NULL = msgspec.Raw(b"null")
 _UNREADABLE = Unreadable(
     "unreadable",
-    f"its data has a number of more than {NUMBER_CHARACTERS_MAX} characters; read it with `tidelock export`",
+    f"its data contains a number longer than {NUMBER_CHARACTERS_MAX} characters; read it with `tidelock export`",
 )
 _encode = msgspec.json.Encoder().encode
 

@@ -129,7 +129,7 @@ class Ranges:
         with self._connection.transaction():
             moved = self._connection.execute(QUERIES["move"], {"before": self.position, "after": found.last_sequence})
             if moved.rowcount != 1:
-                raise CursorMoved(f"the mirror's cursor is not at {self.position} any more")
+                raise CursorMoved(f"another process has moved the mirror's cursor from {self.position}")
             if before is not None and before.before(found):
                 self._connection.execute(QUERIES["forget"], (before.last_sequence,))
                 joined = before.joined(found)

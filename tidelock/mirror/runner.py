@@ -123,7 +123,7 @@ class Mirror(Reader):
             else:
                 # One that has nothing to record would not see it otherwise.
                 if read_position(self._connection) != self.position:
-                    raise CursorMoved(f"the mirror's cursor is not at {self.position} any more")
+                    raise CursorMoved(f"another process has moved the mirror's cursor from {self.position}")
                 return IDLE
         except _Stopped:
             return IDLE
@@ -157,7 +157,7 @@ class Mirror(Reader):
             raise error
         self._failures += 1
         topic = "Postgres" if isinstance(error, psycopg.Error | NoDatabase) else "Kafka"
-        self._saying.once(topic, f"{in_words(error)}; trying again, events wait in the ledger")
+        self._saying.once(topic, f"{in_words(error)}; retrying, while events wait in the ledger")
         log.debug("trying again: %s", error)
         return Failure.AWAY
 

@@ -99,8 +99,8 @@ def choose(data: Path, cluster: Path, postgres: Path) -> tuple[Account, str]:
             return account, probe.stdout
     raise SettingsError(
         f"Postgres does not run as root, and uid {uid}, which would run it, cannot reach {data} or {postgres}. "
-        "Choose a --data directory that every user may enter (chmod a+x it and its parents), run Tidelock as an "
-        "ordinary user, or name a server of your own with DATABASE_URL.",
+        "Choose a --data directory that every user can access (chmod a+x it and its parents), run Tidelock as an "
+        "ordinary user, or set DATABASE_URL to your own server.",
         field="data",
     )
 

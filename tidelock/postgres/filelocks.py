@@ -64,7 +64,10 @@ class FileLock:
     @contextmanager
     def alone(self, wait_s: float, what: str) -> Iterator[None]:
         if not self.take(wait_s=wait_s):
-            raise Unreachable(f"Another process has been busy {what} for {wait_s:.0f} s ({self.path}).")
+            raise Unreachable(
+                f"Another process has been busy {what} for {wait_s:.0f} s. Wait for it or stop it "
+                f"(its lock: {self.path})."
+            )
         try:
             yield
         finally:

@@ -64,7 +64,7 @@ def parse(text: str, origin: str) -> Queries:
     """Raises ValueError for a file that is not of the form above."""
     preamble, *parts = _split(text)
     if any(line.strip() and not line.startswith("--") for line in preamble):
-        raise ValueError(f"{origin}: SQL before the first '{_NAME}'")
+        raise ValueError(f"{origin}: there is SQL before the first '{_NAME}' line")
     queries: dict[str, _Query] = {}
     for heading, *lines in parts:
         name = heading.removeprefix(_NAME).strip()

@@ -150,7 +150,7 @@ class KafkaSettings:
     """The mirror, which copies the ledger to Kafka."""
 
     brokers: tuple[str, ...] = options.names(
-        "Bootstrap brokers. `up` mirrors the ledger to them; beside `serve`, run `tidelock mirror`.",
+        "Bootstrap brokers. `up` mirrors the ledger to them; alongside `serve`, run `tidelock mirror`.",
         example='["kafka.example:9092"]',
         unset="none, and no mirror",
     )
@@ -225,7 +225,7 @@ class LakeSettings:
 
     path: str | None = options.text(
         None,
-        "Directory or URL of the lake; events are in `events/*.parquet` below it. Spark writes it.",
+        "Directory or URL of the lake. Spark writes the events to `events/*.parquet` below it.",
         unset="none, and no lake",
         example="/srv/lake",
     )
@@ -260,7 +260,7 @@ class BackfillSettings:
 
     url: str | None = options.text(
         None,
-        "URL of the Postgres with the table; flag `--from`.",
+        "URL of the Postgres database that has the table; flag `--from`.",
         unset="none",
         example="postgresql://reader@old.example/workflows",
         secret=True,
@@ -284,7 +284,7 @@ class MaterializeSettings:
 
     url: str | None = options.text(
         None,
-        "URL of the Materialize with the view; flag `--from`.",
+        "URL of the Materialize instance that has the view; flag `--from`.",
         unset="none",
         example="postgresql://tidelock@materialize.example:6875/materialize",
         secret=True,

@@ -85,7 +85,7 @@ class TriggerAdmin:
     async def one(self, name: str, tenant_id: str | None) -> Registered:
         """Raises NotFound."""
         if "\0" in name:
-            raise NotFound("there is no trigger of this name")
+            raise NotFound("there is no trigger with this name: a name never contains a null character")
         async with self._reads.lend() as connection:
             return await registry.read(connection, name, tenant_id)
 

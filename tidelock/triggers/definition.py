@@ -108,7 +108,9 @@ def stored(trigger: Trigger) -> str:
 def check_name(name: str) -> str:
     """The name, if valid for a trigger. Without colons, the text of an ID is unambiguous."""
     if NAME.fullmatch(name) is None:
-        raise RequestError("a trigger's name has 1 to 128 letters, digits, dots, dashes and underscores", field="name")
+        raise RequestError(
+            "a trigger's name must be 1 to 128 letters, digits, dots, hyphens or underscores", field="name"
+        )
     return name
 
 

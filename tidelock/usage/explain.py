@@ -80,7 +80,7 @@ class ExplainLimits:
 class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=True):
     """A recorded event, and its effect on the counter."""
 
-    #: its part: counted in time (folded) or late (adjusted); not counted because something is missing (error), by the
+    #: its part: counted on time (folded) or late (adjusted); not counted because something is missing (error), by the
     #: meter's filter (filtered), or because it removes a row (deleted)
     part: str
     #: of one that is adjusted: it came too late for its counter (late), or after its period was closed (closed)
@@ -143,7 +143,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     #: of what is counted
     first_sequence: int | None
     last_sequence: int | None
-    #: counted in time: included in `value`
+    #: counted on time: included in `value`
     folded: Part
     #: counted late: included in `total` only
     adjusted: Part
@@ -342,12 +342,12 @@ def reason_of(
     if folded.count + adjusted.count == 0:
         return f"Nothing is counted here.{closed}"
     if adjusted.count == 0:
-        return f"{total} is made of {events(folded.count)}, none of them late.{closed}"
+        return f"{total} comes from {events(folded.count)}, none of them late.{closed}"
     alone = "nothing" if value is None else value
-    make = "makes" if folded.count == 1 else "make"
+    amount = "amounts" if folded.count == 1 else "amount"
     too_late = "too late" if closed_sequence is None else "too late or after the close"
     return (
-        f"{total} is made of {events(folded.count)} in time, which alone {make} {alone}, and of "
+        f"{total} comes from {events(folded.count)} on time, which alone {amount} to {alone}, and from "
         f"{events(adjusted.count)} that arrived {too_late}.{closed}"
     )
 

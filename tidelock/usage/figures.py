@@ -1,6 +1,6 @@
 """Figures of a counter, as SQL for Postgres: the part of each event, and their sums.
 
-Each event of a slice has a part: counted in time, late, an error, filtered or a removal, decided as in the fold. The
+Each event of a slice has a part: counted on time, late, an error, filtered or a removal, decided as in the fold. The
 fold's rules are applied to the ledger again, so that an answer needs no row of the fold's tables and works for any
 sequence. Steps are nested subqueries that end with OFFSET 0: each expression is computed once, and rows flow through.
 The figures sum the parts, all together or event by event.

@@ -117,7 +117,7 @@ class Hub:
             raise DefinitionChanged(f"the definition of the table {table.name} has changed")
         recorded = catalog.recorded(table)
         if recorded == FALSE:
-            raise NotFound(f"changes of the table {table.name} are not recorded (`live` in its definition)")
+            raise NotFound(f"table {table.name} cannot be subscribed to: its definition has live = false")
         if self._closed:
             raise Closed("the server is stopping")
         if (source := self.sources.get(table.name)) is None:

@@ -178,7 +178,7 @@ class Condition:
 
     def _is_null(self, given: object) -> Expression:
         if not isinstance(given, bool):
-            raise self.place.invalid(f'_is_null of column "{self.column}" takes true or false, not {shown(given)}')
+            raise self.place.invalid(f'_is_null of column "{self.column}" must be true or false, not {shown(given)}')
         return IsNull(self.column, self.type or _JSON, negated=not given)
 
     def _list(self, given: object) -> list[object]:

@@ -133,7 +133,7 @@ def _columns(visit: Visit) -> list[Column]:
         Column("closed", "Closed", "chip"),
         Column("total", "Total", "number", sorts=True),
         Column("adjustment", "Late", "chip"),
-        Column("value", "In time", "number", wide=True, sorts=True),
+        Column("value", "On time", "number", wide=True, sorts=True),
         Column("agg_count", "Events", "number", wide=True, sorts=True),
         Column("watermark_ts", "Latest event", "time", wide=True, sorts=True),
     ]

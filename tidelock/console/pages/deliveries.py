@@ -23,7 +23,7 @@ _NOTHING = {
     "": "Nothing yet. A trigger fires for rows that start to match after it was created, and when they stop matching.",
     "pending": "Nothing is waiting to be sent.",
     "delivered": "Nothing has been delivered yet.",
-    "dead": "No dead letters.",
+    "dead": "No dead webhooks.",
 }
 
 
@@ -91,8 +91,8 @@ class Deliveries:
         }
 
     async def _redeliver(self) -> None:
-        text = "Every dead letter of this trigger is sent again, with the same ID."
-        if not await ask("Redeliver all dead letters?", text, "Redeliver"):
+        text = "Every dead webhook of this trigger is sent again, with the same ID."
+        if not await ask("Redeliver all dead webhooks?", text, "Redeliver"):
             return
 
         async def send() -> None:

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 _ROWS = 50
 _PARTS: dict[str, tuple[str, Tone, str]] = {
-    "folded": ("in time", "calm", "counted in the value"),
+    "folded": ("on time", "calm", "counted in the value"),
     "adjusted": ("late", "warn", "counted in the total only"),
     "error": ("error", "bad", "something is missing or does not fit"),
     "filtered": ("filtered", "plain", "left out by the meter's filter"),
@@ -92,7 +92,7 @@ def _headline(found: Json) -> None:
             ui.label(figure(found["total"]) or "–").classes("tl-answer-figure").props('data-is="total"')
             ui.label(found["why"]).classes("tl-answer-why")
         with ui.element("dl").classes("tl-answer-facts"):
-            _fact("In time", figure(found["value"]), "value")
+            _fact("On time", figure(found["value"]), "value")
             _fact("Late", figure(found["adjustment"]), "adjustment", warn=found["adjustment"] not in (None, "0"))
             _fact("Latest event", clock_time(found["watermark"]), "watermark", title=found["watermark"])
             _fact("Sequences", _range(found["firstSequence"], found["lastSequence"]), "sequences")
@@ -193,7 +193,7 @@ async def _groups(visit: Visit, found: Json, asked: Json) -> None:
             Column("group", "Group"),
             Column("total", "Total", "number"),
             Column("adjustment", "Late", "chip"),
-            Column("value", "In time", "number", wide=True),
+            Column("value", "On time", "number", wide=True),
         ]
         rows_table(columns, rows, key="_key", nothing="No group has been counted yet.")
 
@@ -317,7 +317,7 @@ def period_bars(items: list[Json], period: str, aggregation: str, *, marked: str
     base = axes(time=False)
     base["grid"]["top"] = 34
     base["xAxis"]["data"] = [period_name(period, item["periodStart"]) for item in items]
-    values = bars("In time", "accent", [_point(item, marked) for item in items], stack="total")
+    values = bars("On time", "accent", [_point(item, marked) for item in items], stack="total")
     late: Json
     if aggregation in _ADDED:
         late = bars("Late", "warn", [_number(item["adjustment"]) for item in items], stack="total")

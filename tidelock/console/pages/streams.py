@@ -47,7 +47,7 @@ def _changed(told: Json) -> None:
     if told["version"] is None:
         text = (
             "Nothing has been folded yet: these are the definitions in the settings. `up` and `demo` fold "
-            "automatically; beside `serve`, run:"
+            "automatically; alongside `serve`, run:"
         )
     elif told["changed"]:
         text = f"The settings differ for {', '.join(told['changed'])}: these are the definitions the tables follow."

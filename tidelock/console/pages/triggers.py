@@ -231,7 +231,7 @@ class TriggerForm:
             with ui.element("div").classes("tl-form-line"):
                 self._secret = field("Secret (optional)", hint="whsec_…", wide=True)
                 ui.label("Leave it empty to generate one; it is shown once.").classes("tl-about")
-            self._snapshot = ui.switch("Also send rows that already match").props("dense")
+            self._snapshot = ui.switch("Also send a webhook for each row that already matches").props("dense")
             self._trouble = ui.label("").classes("tl-bad-text").props('role="alert"')
             with row("tl-tools"):
                 button("Create trigger", self._make, primary=True)

@@ -90,7 +90,7 @@ class EventTimePicture:
         by_name = {series["name"]: series for series in options["series"]}
         by_name["Watermark"]["data"] = steps
         by_name["No delay"]["data"] = [[at, at] for at in across]
-        by_name["In time"]["data"] = _dots(picture, "in time")
+        by_name["On time"]["data"] = _dots(picture, "on time")
         by_name["Late"]["data"] = _dots(picture, "late")
         by_name["After a drain"]["data"] = _dots(picture, "drained")
         closed = closings(picture.steps, size, most=_WINDOWS_MAX) if size else []
@@ -141,7 +141,7 @@ def _options() -> dict[str, Any]:
             _line("No delay", "faint", {"type": "dashed", "width": 1, "opacity": 0.6}),
             _line("Watermark", "good", {"width": 2}, step=True),
             _line("A window closes", "accent", {"width": 2.5, "opacity": 0.55}),
-            _scatter("In time", "accent", "circle", 5),
+            _scatter("On time", "accent", "circle", 5),
             _scatter("After a drain", "warn", "diamond", 9),
             _scatter("Late", "bad", _CROSS, 8, stroke=True),
         ],

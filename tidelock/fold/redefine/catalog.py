@@ -123,8 +123,8 @@ def check_columns(before: Definitions, after: Definitions) -> None:
             if new.columns.get(column) != type_:
                 was = f"is declared {new.columns[column]}" if column in new.columns else "is missing"
                 raise SettingsError(
-                    f"streams.{name}.columns: {column} {was}, but rows were written with {column} = "
-                    f'"{type_}"; columns can only be added. Declare it as before, or use a new stream.',
+                    f"streams.{name}.columns: columns can only be added, but {column} {was}, and existing rows have "
+                    f'{column} = "{type_}". Declare it as before, or use a new stream.',
                     field=f"streams.{name}.columns.{column}",
                 )
 

@@ -112,7 +112,7 @@ def _changes_of_definitions(store: Store, through: int) -> Iterator[tuple[int, l
 
 def _check(catalog: Catalog, table: str, since: int, changed: list[tuple[int, list[str] | None]]) -> None:
     if table not in catalog.tables:
-        raise Unreachable(f"table {table} no longer exists, so its changes cannot be computed again from the ledger")
+        raise Unreachable(f"table {table} no longer exists, so its changes cannot be recomputed from the ledger")
     at = [sequence for sequence, paths in changed if paths is None or any(makes(path, table) for path in paths)]
     if at and at[-1] > since:
         raise Unreachable(

@@ -104,7 +104,7 @@ def make_map(
     for name, (_, by) in told.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ";"
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise SettingsError(f"{by}: {table} has no column {name!r}{hint} It has {', '.join(names)}")
     fields = {name: _field(field, by) for name, (field, by) in told.items()}
     guessed = _guessed(names, fields, stream)

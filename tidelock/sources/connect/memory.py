@@ -155,7 +155,7 @@ class Memory:
             raise SettingsError(
                 f'stream "{feed.stream.name}" of tenant "{feed.tenant_id}" has {strangers:,} rows that did not come '
                 f"from {feed.view} and are not in it; the first is {first!r}. --adopt records them as deleted, so that "
-                "the stream equals the view. Otherwise choose another stream or tenant"
+                "the stream matches the view. To keep them, choose another stream or tenant."
             )
 
     async def pages(self, *, differences: bool) -> AsyncIterator[list[KeyedChange]]:

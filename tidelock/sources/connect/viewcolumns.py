@@ -90,7 +90,7 @@ def view_columns(stream: Stream, view: str, found: Mapping[str, str]) -> ViewCol
                 "or cast it in the view"
             )
     if wrong:
-        raise SettingsError(f'stream "{stream.name}" does not fit view {view}: {"; ".join(wrong)}', field="columns")
+        raise SettingsError(f'stream "{stream.name}" does not match view {view}: {"; ".join(wrong)}', field="columns")
     names = (*stream.key, *sorted(set(stream.columns) - set(stream.key)))
     return ViewColumns(names, stream.key, tuple(_writer(stream.columns[name]) for name in names))
 

@@ -50,7 +50,7 @@ def open_file(path: Path) -> io.BufferedReader:
     try:
         # Checked before opening, which on a pipe would wait for a writer.
         if path.exists() and not path.is_file():
-            raise SettingsError(f"{path} is not a regular file, which is needed because it is read twice")
+            raise SettingsError(f"{path} is not a regular file; an import reads it twice, so copy the input to a file")
         return open(path, "rb")
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None

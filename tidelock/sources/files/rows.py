@@ -62,7 +62,7 @@ def format_of(path: Path, given: str | None) -> str:
     for name, endings in FORMATS.items():
         if suffixes and suffixes[-1] in endings:
             return name
-    raise SettingsError(f"{path}: the file name's ending does not show the format; pass --format {'|'.join(FORMATS)}")
+    raise SettingsError(f"{path}: the file extension does not show the format; pass --format {'|'.join(FORMATS)}")
 
 
 def open_rows(path: Path, file_format: str, mapping: ColumnMap) -> RowFile:
