@@ -350,6 +350,9 @@ def test_a_closed_period_is_marked_and_has_a_page_to_export(page: Page, console:
     expect(page.get_by_text("closed", exact=True)).to_have_count(2)
     page.get_by_role("link", name="1 Mar 2026").click()
     expect(page.get_by_role("heading", name="api_calls, 1 Mar 2026")).to_be_visible()
+    told = page.locator(".tl-chip", has_text="closed").bounding_box()
+    assert told is not None
+    assert told["width"] < 100, "as wide as its word"
     expect(page.locator(".tl-table tbody tr")).to_have_count(1)
     expect(page.locator(".tl-table tbody tr")).to_contain_text("+1")
     with page.expect_download() as download:
@@ -359,6 +362,24 @@ def test_a_closed_period_is_marked_and_has_a_page_to_export(page: Page, console:
     assert "closed,2026-03-01T00:00:00Z,2026-03-02T00:00:00Z,12,12,2,9,1,0" in text
     page.get_by_role("link", name="All periods").click()
     expect(page.get_by_role("heading", name="Open periods")).to_be_visible()
+    page.get_by_label("Tenant").fill("another")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("of tenant another")).to_be_visible()
+    expect(page.get_by_text("Nothing is open.")).to_be_visible()
+
+
+def test_headings_that_sort_stand_on_one_line(page: Page) -> None:
+    opened(page, "/tables?table=counters")
+    expect(page.locator(".tl-table thead th").first).to_be_visible()
+    page.locator(".tl-table thead th", has_text="customer_ref").click()
+    tops = page.evaluate("""() => [...document.querySelectorAll('.tl-table thead th')].map(heading => {
+        const text = [...heading.childNodes].find(node => node.nodeType === 3 && node.textContent.trim())
+        const range = document.createRange()
+        range.selectNode(text)
+        return Math.round(range.getBoundingClientRect().top)
+    })""")
+    assert len(tops) > 10
+    assert len(set(tops)) == 1, tops
 
 
 def test_on_a_phone_the_menu_is_at_the_bottom(page: Page) -> None:

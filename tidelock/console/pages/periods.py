@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from tidelock.console.frame import Visit
-from tidelock.console.parts.forms import button
+from tidelock.console.parts.forms import button, field
 from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table
 from tidelock.console.parts.texts import chip, empty, facts, link, panel, row
 from tidelock.console.parts.times import period_name
@@ -58,6 +58,7 @@ async def listed(visit: Visit) -> None:
     """Every meter with what is open of it."""
     tenant = visit.query.get("tenantId") or visit.tenant
     meters = (await visit.api.get("/v1/periods", tenantId=tenant))["items"]
+    _ask(visit, meters[0]["tenantId"] if meters else tenant or "")
     if not meters:
         text = "A meter counts by hour, day, week or month. Once the fold has run, its periods are here."
         empty("bars", "No period yet", text)
@@ -71,6 +72,22 @@ async def listed(visit: Visit) -> None:
             Column("through", "Closed through", "text", wide=True),
         ]
         rows_table(columns, [made for meter in meters for made in _rows(meter)], key="_key", nothing="Nothing is open.")
+
+
+def _ask(visit: Visit, tenant: str) -> None:
+    """The way back, and the question for another tenant, whose periods are closed apart."""
+
+    def go() -> None:
+        ui.navigate.to(f"/counters/periods?{urlencode({'tenantId': of_tenant.value or 'default'})}")
+
+    with ui.element("div").classes("tl-crumbs"):
+        link("Counters", "/counters")
+        ui.label("Periods")
+    if visit.tenant is None:
+        with row("tl-tools"):
+            of_tenant = field("Tenant", tenant, hint="exactly")
+            of_tenant.on("keydown.enter", go)
+            button("Show", go)
 
 
 def _rows(meter: Json) -> list[Row]:
