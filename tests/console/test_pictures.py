@@ -184,7 +184,7 @@ def test_a_trigger_is_made_and_its_delivery_seen(watched: Watched, demo: Demo) -
 
 def test_a_dead_letter_is_delivered_again(watched: Watched, demo: Demo) -> None:
     page = watched.open("/triggers/order_filled")
-    page.get_by_role("button", name="Dead letters").click()
+    page.get_by_role("button", name="Dead webhooks").click()
     page.locator(".tl-table tbody tr", has_text="dead").first.click()
     page.wait_for_url("**/triggers/order_filled/*")
     letter = page.url.rsplit("/", 1)[1]

@@ -43,8 +43,8 @@ def fold(
 ) -> None:
     """Fold the ledger into counters, adjustments and latest rows, on Spark. `up` does this automatically.
 
-    One process folds a ledger at a time; others stand by. It refuses to start if definitions changed since the tables
-    were built: see `tidelock replay`.
+    One process folds a ledger at a time; others are on standby. It refuses to start if definitions changed since the
+    tables were built: see `tidelock replay`.
 
     [dim]DATABASE_URL=postgresql://tidelock@db.example/tidelock tidelock fold[/]
     """

@@ -28,7 +28,7 @@ METER_KEYS = {
     "value": "The column to aggregate. Default `quantity`.",
     "where": "Filter on columns, as a table or JSON text: only matching events count.",
     "group_by": "Columns to break counters down by, in `counter_groups`.",
-    "close": "How long after its end a period is closed: from then on no event moves the `value` of its counters. "
+    "close": "How long after its end a period is closed: from then on no event changes the `value` of its counters. "
     "Default: it stays open.",
     "statements": "State what each counter is when its period is closed, in `statements`. Default `true`.",
     "live": "Record changes, for subscriptions and triggers. Default `true`.",

@@ -206,7 +206,7 @@ class _Connection(OpenClient):
         if message.type in ("ping", "pong"):
             payload = bytes(message.payload)
             if payload != _NULL and not payload.startswith(b"{"):
-                raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: the payload of {message.type} is no object")
+                raise _Over(CLOSE_BAD_REQUEST, f"Invalid message: the payload of {message.type} is not an object")
             if message.type == "ping":
                 # Unchanged: clients measure latency with it.
                 more = b"" if payload == _NULL else b',"payload":' + payload

@@ -175,7 +175,7 @@ def _decode_object(body: bytes) -> list[WireEvent | Rejected]:
     if "events" not in members:
         return [decode_event(body)]
     if unknown := sorted(members.keys() - {"events"}):
-        raise RequestError(f"unknown field {unknown[0]!r} beside events", field=unknown[0])
+        raise RequestError(f"unknown field {unknown[0]!r} next to events", field=unknown[0])
     events = bytes(members["events"])
     if not events.startswith(b"["):
         raise RequestError("events must be an array", field="events")

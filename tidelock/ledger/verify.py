@@ -114,7 +114,7 @@ class _Walk:
         return [
             self.chain.check(f"commits 1 to {self._commits:,} give the head's digest {self.head.digest.hex()[:16]}..."),
             self.density.check(f"no event missing up to sequence {self.head.ingress_sequence:,}{self._left_out()}"),
-            self.order.check("source timestamps increase from commit to commit and never go back"),
+            self.order.check("source timestamps increase from commit to commit and never go backwards"),
             self.content.check(f"each event has the content it was hashed with: {self._events:,} in all"),
         ]
 
@@ -205,7 +205,7 @@ class _Walk:
             before = f"{previous.source_timestamp}, the last of commit {previous.commit_id}"
             self.order.differ(link.first, f"{link}: source timestamp {timestamps[0]} is not after {before}")
         if timestamps != sorted(timestamps):
-            self.order.differ(link.first, f"{link}: source timestamps go back")
+            self.order.differ(link.first, f"{link}: source timestamps go backwards")
         if timestamps[-1] != link.source_timestamp:
             ends = f"ends at {timestamps[-1]}, but the commit says {link.source_timestamp}"
             self.order.differ(link.last, f"{link}: source timestamp {ends}")

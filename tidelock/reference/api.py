@@ -11,7 +11,8 @@ _ABOUT = """# API
 
 <!-- Made by `make docs` from the document that a server has at /openapi.json. Change it there. -->
 
-A server shows the same at `/docs`, to be tried, and has it as OpenAPI at `/openapi.json`. Beside what is here:
+A server shows the same at `/docs`, to be tried, and has it as OpenAPI at `/openapi.json`. In addition to what is
+listed here:
 
 - `/ws?after=S&stream&customerRef&causalityKey&tenantId` is a WebSocket: one event per text frame, everything above S,
   or from now on ([reading](reading.md)).

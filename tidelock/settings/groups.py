@@ -167,7 +167,7 @@ class KafkaSettings:
         None, "Replicas of topics that the mirror creates.", unset="the brokers' default", maximum=100
     )
     retention: int | None = options.duration(
-        None, "Retention of topics that the mirror creates.", unset="for ever", minimum="1s"
+        None, "Retention of topics that the mirror creates.", unset="forever", minimum="1s"
     )
     batch_events_max: int = options.integer(
         10_000, "Maximum number of events sent before their acknowledgement is recorded.", maximum=1_000_000

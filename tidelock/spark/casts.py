@@ -188,7 +188,7 @@ def period_start(period: str, instant: str) -> str:
             first = f"trunc(date_from_unix_date(CAST({_floored(instant, _DAY)} AS INT)), 'MM')"
             return f"try_multiply(CAST(unix_date({first}) AS BIGINT), {_DAY}L)"
         case _:
-            raise ValueError(f"{period} is no period")
+            raise ValueError(f"{period} is not a period")
     return f"try_subtract({instant}, {since})"
 
 

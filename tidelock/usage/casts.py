@@ -101,7 +101,7 @@ def period_start(period: str, instant: str) -> str:
         case "month":
             first = f"date_trunc('month', DATE '1970-01-01' + {_floored(instant, _DAY)}::int)::date"
             return f"(({first} - DATE '1970-01-01')::bigint * {_DAY})"
-    raise ValueError(f"{period} is no period")
+    raise ValueError(f"{period} is not a period")
 
 
 def json_array(texts: Sequence[str]) -> str:

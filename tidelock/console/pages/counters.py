@@ -36,7 +36,7 @@ async def counters(visit: Visit) -> None:
     await CounterList(visit, meters).show()
 
 
-@page("/counters/customer", title="Customer", about="What one customer used, by meter, and what came too late")
+@page("/counters/customer", title="Customer", about="What one customer used, by meter, and what arrived too late")
 async def customer(visit: Visit) -> None:
     await customer_page(visit)
 
@@ -51,7 +51,7 @@ async def all_periods(visit: Visit) -> None:
     await periods.listed(visit)
 
 
-@page("/counters/period", title="Period", about="What customers used in it, and what came since it was closed")
+@page("/counters/period", title="Period", about="What customers used in it, and what has arrived since it was closed")
 async def one_period(visit: Visit) -> None:
     await periods.one(visit)
 

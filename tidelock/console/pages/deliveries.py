@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 _ROWS = 50
 _EVERY_S = 2.0
-_STATUSES = {"": "All", "pending": "Pending", "delivered": "Delivered", "dead": "Dead letters"}
+_STATUSES = {"": "All", "pending": "Pending", "delivered": "Delivered", "dead": "Dead webhooks"}
 _TONES: dict[str, Tone] = {"pending": "calm", "delivered": "good", "dead": "bad"}
 _NOTHING = {
     "": "Nothing yet. A trigger fires for rows that start to match after it was created, and when they stop matching.",

@@ -325,7 +325,7 @@ def period_bars(items: list[Json], period: str, aggregation: str, *, marked: str
         # What came late does not add up to these: shown is what the total is instead.
         late = {
             "type": "scatter",
-            "name": "With what came late",
+            "name": "With what arrived late",
             "symbol": "diamond",
             "symbolSize": 9,
             "itemStyle": {":color": colour("warn")},

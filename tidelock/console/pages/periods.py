@@ -68,7 +68,7 @@ async def listed(visit: Visit) -> None:
             Column("period", "Period"),
             Column("metric", "Meter"),
             Column("customers", "Counters", "number"),
-            Column("closes", "Closes by itself", "text"),
+            Column("closes", "Closes automatically", "text"),
             Column("through", "Closed through", "text", wide=True),
         ]
         rows_table(columns, [made for meter in meters for made in _rows(meter)], key="_key", nothing="Nothing is open.")
@@ -154,7 +154,7 @@ class _Period:
         mine = [each for each in self._meter["open"] if each["periodStart"] == self._start]
         return [
             ("Ends", mine[0]["periodEnd"] if mine else None),
-            ("Closes by itself", mine[0]["closesAt"] if mine else None),
+            ("Closes automatically", mine[0]["closesAt"] if mine else None),
             ("By hand", f"tidelock close --through END --metric {self._meter['metric']}"),
         ]
 

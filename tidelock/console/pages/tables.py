@@ -32,7 +32,7 @@ async def tables(visit: Visit) -> None:
     known = {table["name"]: table for table in told["tables"]}
     wanted = visit.query.get("table", "counters")
     if wanted not in known:
-        empty("rows", "There is no such table", f"{shown(wanted)} is not there; there are: {', '.join(known)}.")
+        empty("rows", "There is no such table", f"{shown(wanted)} does not exist; available: {', '.join(known)}.")
         return
     await _TableBrowser(visit, told, known, wanted).show()
 

@@ -45,7 +45,7 @@ _LATE_COLUMNS = [
     Column("reason", "Reason", "chip", sorts=True),
 ]
 
-_BY_ARRIVAL = "This window is by arrival: nothing is late or held, so there is no picture."
+_BY_ARRIVAL = "This window is by arrival: nothing is late or held, so there is no diagram."
 
 _ROWS = 25
 _ROWS_EVERY_S = 5.0

@@ -180,7 +180,7 @@ class Materialize:
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             return self._forbidden(error)
         if resuming is not None:
-            return PositionLost(f"what came after {resuming} is no longer available: {reason(error)}")
+            return PositionLost(f"changes after {resuming} are no longer available: {reason(error)}")
         if begun or isinstance(error, psycopg.InternalError):
             # The error will show when it is reopened.
             return self._away(error)
