@@ -311,7 +311,7 @@ def test_a_calculated_column_of_a_type_that_makes_no_sense_is_told_at_the_start(
     calculated = {"label": "concat(g, '!')", "fine": "CAST(price AS DECIMAL(18,8)) * CAST(price AS DECIMAL(18,8))"}
     stream = STREAM | {"key": "q", "calculated": calculated}
     store = Store(database, SCHEMA, "fold")
-    for column, type_ in [("label", "string"), ("fine", r"exact to 9 decimals.*decimal\(37,16\)")]:
+    for column, type_ in [("label", "string"), ("fine", r"9 exact decimals.*decimal\(37,16\)")]:
         toml = {"streams": {"rows": stream}, "windows": {"w": window({"total": f"sum({column})"})}}
         with pytest.raises(SettingsError, match=rf"windows\.w\.select\.total.*{type_}"):
             Folder(spark, store, database, parse_definitions(toml))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from random import Random
 from typing import Any
 
 from tests.model import Event
 from tests.model.billing_cases import CONTROL, closing
 from tests.model.meters import period_end
-from tests.model.values import instant
+from tests.model.values import instant, nanoseconds
 from tidelock.definitions import parse_definitions
 from tidelock.fold.redefine.catalog import unit_hashes
 
@@ -59,7 +60,9 @@ def moved_after_close(events: Sequence[Event], toml: Mapping[str, Any], changes:
         if table != "counters" or new is None:
             continue
         name, _, start = json.loads(key)
-        end = period_end(toml["meters"][name].get("period", "month"), instant(start))
+        # The first period begins before the first instant that an event may have.
+        began = nanoseconds(datetime.fromisoformat(start))
+        end = period_end(toml["meters"][name].get("period", "month"), began)
         closes = [*closed_at.get((name, None), []), *closed_at.get((name, tenant), [])]
         if not any(at < time and end <= through for at, through in closes):
             continue

@@ -121,7 +121,7 @@ async def test_connections_to_postgres_that_drop_at_any_moment_leave_nothing_out
 
 def test_a_ledger_whose_second_connection_drops_keeps_none_open(database: Database) -> None:
     asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tidelock mirror source'"
-    with dropping(database, Drop(at=2)) as made:
+    with dropping(database, Drop(at=2, refusals=9)) as made:
         with pytest.raises(Unreachable) as kept:
             LedgerPages(made.database, 10, 1000)
         with database.connect_sync() as connection:

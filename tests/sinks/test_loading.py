@@ -232,7 +232,7 @@ async def test_a_damaged_file_and_a_stray_one_are_named(spark: Spark, database: 
         load.step(100)
         file = sorted(tmp_path.glob("events/*.parquet"))[1]
         (tmp_path / "events" / "copy.parquet").write_bytes(file.read_bytes())
-        assert "copy.parquet is none of the lake's files" in store.prove(database).detail
+        assert "copy.parquet is not one of the lake's files" in store.prove(database).detail
         (tmp_path / "events" / "copy.parquet").unlink()
         store.change("SELECT * REPLACE (if(ingress_sequence = 7, 2, ingress_sequence) AS ingress_sequence) FROM {rows}")
         assert f"{file.name} contains sequence 2, which does not belong there" in store.prove(database).detail
