@@ -51,8 +51,9 @@ def add(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Rotate the salt, step 1: add one. Every process recognises keys derived with it, but does not derive keys with it
-    yet.
+    """Rotate the salt, step 1: add one.
+
+    Every process recognises keys derived with it, but does not derive keys with it yet.
 
     [dim]tidelock salts add[/]
     """
@@ -76,8 +77,9 @@ def promote(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Rotate the salt, step 2: derive keys with a known salt. The others stay known, so retries of older events are
-    still duplicates.
+    """Rotate the salt, step 2: derive keys with a known salt.
+
+    The others stay known, so retries of older events are still duplicates.
 
     [dim]tidelock salts promote 1[/]
     """
