@@ -8,12 +8,15 @@ from tidelock.instants import format_instant, parse_rfc3339
 
 
 def clock_time(instant: str | None) -> str | None:
-    """The time of day, with milliseconds where it has a fraction; of another day than today the day too."""
+    """The time of day, with milliseconds where it has a fraction; the day too if it is not today's, and so the year."""
     if instant is None:
         return None
     moment = _moment(instant)
     text = f"{moment:%H:%M:%S}" + (f".{moment.microsecond // 1000:03d}" if "." in instant else "")
-    return text if moment.date() == datetime.now(UTC).date() else f"{moment:%d %b} {text}"
+    today = datetime.now(UTC).date()
+    if moment.date() == today:
+        return text
+    return f"{moment:%d %b} {text}" if moment.year == today.year else f"{moment:%d %b %Y} {text}"
 
 
 def whole_time(nanoseconds: str | int) -> str:
@@ -22,7 +25,7 @@ def whole_time(nanoseconds: str | int) -> str:
 
 
 def period_name(period: str, start: str) -> str:
-    """What a period is called: Nov 2026, 16 Nov 2026, week of 16 Nov 2026, 16 Nov 15:00."""
+    """What a period is called: Nov 2026, 16 Nov 2026, week of 16 Nov 2026, 16 Nov 2026 15:00."""
     moment = _moment(start)
     match period:
         case "month":
@@ -32,7 +35,7 @@ def period_name(period: str, start: str) -> str:
         case "week":
             return f"week of {moment.day} {moment:%b %Y}"
         case _:
-            return f"{moment.day} {moment:%b %H:%M}"
+            return f"{moment.day} {moment:%b %Y %H:%M}"
 
 
 def ago(seconds: float) -> str:
