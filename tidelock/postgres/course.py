@@ -113,8 +113,8 @@ class Course:
         self._open = False
         self._heard = False
         self._due = self._not_before = self._last = -math.inf
-        #: in a row, of any kind; and those of them that nothing away explains
-        self.failures = self.defects = 0
+        #: in a row, of any kind
+        self.failures = 0
 
     @property
     def is_open(self) -> bool:
@@ -153,7 +153,7 @@ class Course:
     def stands_by(self, now: float) -> None:
         """Another process does the work."""
         self._not_before = now + min(self._poll_s, STAND_BY_S)
-        self.failures = self.defects = 0
+        self.failures = 0
 
     def heard(self) -> None:
         """Something was announced."""
@@ -169,13 +169,12 @@ class Course:
         if turn.pause_s > 0:
             self._not_before = now + turn.pause_s
         if turn.healthy:
-            self.failures = self.defects = 0
+            self.failures = 0
 
     def failed(self, failure: Failure, now: float) -> None:
         """A step failed, and nothing half done is left."""
         self._open = False
         if failure in (Failure.AWAY, Failure.DEFECT):
             self.failures += 1
-            self.defects += failure is Failure.DEFECT
             # The exponent has a bound of its own: a power of two has none.
             self._not_before = now + min(self._pause_max_s, PAUSE_S * 2 ** min(self.failures - 1, 20))
