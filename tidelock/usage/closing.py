@@ -63,8 +63,8 @@ class LastClose(NamedTuple):
     sequence: int
 
 
-class Stretch(NamedTuple):
-    """A stretch of time, half-open."""
+class TimeRange(NamedTuple):
+    """A half-open range of time."""
 
     start: int
     end: int
@@ -201,17 +201,17 @@ def read_through(text: str) -> int:
     return parse_instant(f"{text}T00:00:00Z" if _NAMED["day"].fullmatch(text) else text)
 
 
-def read_period(text: str) -> Stretch:
+def read_period(text: str) -> TimeRange:
     """What a period's name, or an instant in it, stands for. Raises ValueError."""
     for period, form in _NAMED.items():
         if (match := form.fullmatch(text)) is not None:
             start = _start(period, [int(number) for number in match.groups()])
-            return Stretch(start, period_end(period, start))
+            return TimeRange(start, period_end(period, start))
     try:
         instant = parse_instant(text)
     except ValueError:
         raise ValueError(f"{PERIODS_ALLOWED}, or an instant in it") from None
-    return Stretch(instant, instant + 1)
+    return TimeRange(instant, instant + 1)
 
 
 def _start(period: str, numbers: list[int]) -> int:
