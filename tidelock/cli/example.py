@@ -1,4 +1,8 @@
-"""An example of an event that the definitions take: what a server offers to try."""
+"""An example of an event that the definitions take: what a server offers to try.
+
+Apart from the command that prints it, because it is pure, and admission is its proof: no example is shown that ingest
+would refuse.
+"""
 
 from __future__ import annotations
 

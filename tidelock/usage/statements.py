@@ -1,4 +1,8 @@
-"""Statements: what counters were when their period was closed, and what has come for them since."""
+"""Statements: what counters were when their period was closed, and what has come for them since.
+
+Apart from the route that serves them, because a comparison with the counters of today is no matter of HTTP; and from
+`closing`, which decides what is closed and never reads what a counter says.
+"""
 
 from __future__ import annotations
 

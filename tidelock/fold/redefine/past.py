@@ -1,4 +1,8 @@
-"""The past: counters as they were when the fold had come to a sequence, of all customers, folded again beside them."""
+"""The past: counters as they were when the fold had come to a sequence, of all customers, folded again beside them.
+
+A use of the shadow like `recomputation` and `refolding`, apart from them because nothing is compared and no change is
+recorded. `app` opens it for the command that exports, which may not know Spark.
+"""
 
 from __future__ import annotations
 
