@@ -13,7 +13,7 @@ from bench import memory, scratch
 from bench.backlog import Backlog, only_row
 from bench.harness import Stopwatch
 from tidelock.definitions import Definitions
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.ranges import Pace, next_range
 from tidelock.fold.source import RangeReader
 from tidelock.fold.store import Store
@@ -140,8 +140,8 @@ def _fold(
     watch, event_s, range_s = Stopwatch(), list[float](), list[float]()
     store = Store(backlog.database, SCHEMA, "fold", observe=watch.running)
     try:
-        folder = Folder(spark, store, backlog.database, definitions, elsewhere=elsewhere)
-        backlog.forget(folder.tables)
+        range_fold = RangeFold(spark, store, backlog.database, definitions, elsewhere=elsewhere)
+        backlog.forget(range_fold.tables)
         waiting(backlog.database)
         for pid in (os.getpid(), spark.pid):
             memory.forget_peak(pid)
@@ -149,7 +149,7 @@ def _fold(
         started = before = time.perf_counter()
         with watch.running("rest"):
             while (found := next_range(store, position, pace.events)) and len(event_s) != ranges_max:
-                folder.fold(found.lo, found.hi)
+                range_fold.apply(found.lo, found.hi)
                 now = time.perf_counter()
                 range_s.append(now - before)
                 event_s.append(range_s[-1] / (found.hi - found.lo))

@@ -22,7 +22,7 @@ from tests.triggers.receiver import receiving
 from tidelock.app import Serving
 from tidelock.client import AsyncClient, Client
 from tidelock.definitions import parse_definitions
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.ranges import ledger_end, next_range
 from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
@@ -59,16 +59,16 @@ class Ledger:
 
     def _fold(self) -> None:
         with closing(Store(self.database, SCHEMA, "fold")) as store:
-            folder = Folder(self._spark, store, self.database, METERS)
+            range_fold = RangeFold(self._spark, store, self.database, METERS)
             position, end = store.position(), ledger_end(store)
             while position < end:
                 found = next_range(store, position, 1000)
                 assert found is not None
                 store.rollback()
                 if found.control is None:
-                    folder.fold(found.lo, found.hi)
+                    range_fold.apply(found.lo, found.hi)
                 else:
-                    folder.control(found)
+                    range_fold.control(found)
                 position = found.hi
 
 

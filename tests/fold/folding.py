@@ -13,7 +13,7 @@ from tests.model.values import decimal_text
 from tidelock.changes.segments import decode
 from tidelock.definitions import parse_definitions
 from tidelock.fold import statements
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.ranges import next_range
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
@@ -54,18 +54,18 @@ class Picture:
 
 
 class Folding:
-    """The tables of some definitions in one database, folded through `Folder`."""
+    """The tables of some definitions in one database, folded through `RangeFold`."""
 
     def __init__(
         self, spark: Spark, database: Database, toml: Toml, *, small_events: int = SMALL_EVENTS, **options: Any
     ) -> None:
-        """`options`: how large ranges are folded, as `Folder` takes them."""
+        """`options`: how large ranges are folded, as `RangeFold` takes them."""
         self.database = database
         self.store = Store(database, SCHEMA, "fold")
         self._spark = spark
         self._definitions = parse_definitions(toml)
-        self._folders: dict[tuple[object, ...], Folder] = {}
-        self.folder = self.reader(small_events, **options)
+        self._folders: dict[tuple[object, ...], RangeFold] = {}
+        self.range_fold = self.reader(small_events, **options)
         for table in self._own_tables():
             self.store.execute(f"DROP TABLE IF EXISTS {statements.placed(SCHEMA, table.name)}")
             for statement in (statements.create_table(SCHEMA, table), *statements.create_indexes(SCHEMA, table)):
@@ -82,11 +82,11 @@ class Folding:
     def __exit__(self, *_: object) -> None:
         self.store.close()
 
-    def reader(self, small_events: int, **options: Any) -> Folder:
-        """A folder that folds ranges of more events as large ones."""
+    def reader(self, small_events: int, **options: Any) -> RangeFold:
+        """A fold of ranges that takes those of more events as large ones."""
         known = (small_events, *options.items())
         if known not in self._folders:
-            self._folders[known] = Folder(
+            self._folders[known] = RangeFold(
                 self._spark, self.store, self.database, self._definitions, small_events=small_events, **options
             )
         return self._folders[known]
@@ -99,15 +99,15 @@ class Folding:
         for lo, hi in ranges:
             found = next_range(self.store, lo, hi - lo, hi)
             if found is not None and found.control is not None:
-                self.folder.control(found)
+                self.range_fold.control(found)
             else:
-                self.folder.fold(lo, hi)
+                self.range_fold.apply(lo, hi)
 
     def picture(self) -> Picture:
-        return pictured(self.database, self.folder.tables)
+        return pictured(self.database, self.range_fold.tables)
 
     def _own_tables(self) -> list[Table]:
-        return [table for name, table in self.folder.tables.items() if name not in ALWAYS]
+        return [table for name, table in self.range_fold.tables.items() if name not in ALWAYS]
 
 
 def folded(spark: Spark, database: Database, events: Sequence[Event], toml: Toml) -> Picture:

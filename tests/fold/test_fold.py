@@ -311,7 +311,7 @@ def test_a_range_is_applied_once(spark: Spark, database: Database) -> None:
     with Folding(spark, database, {"meters": {"s": {}}}) as folding:
         before = folding.fold([(0, ends[0])])
         with pytest.raises(CursorMoved, match="no longer at 0"):
-            folding.folder.fold(0, ends[0])
+            folding.range_fold.apply(0, ends[0])
         assert folding.picture() == before
         after = folding.fold([(ends[0], ends[1])])
     assert {row["value"] for _, row in after.rows.values()} == {"3 decimal"}

@@ -26,7 +26,7 @@ from tidelock import app
 from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.fold import runner
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.runner import Runner
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
@@ -185,15 +185,15 @@ class Failing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, spark: Spark, times: int) -> None:
         self.attempts = 0
-        whole = Folder.fold
+        whole = RangeFold.apply
 
-        def fold(folder: Folder, lo: int, hi: int) -> int:
+        def fold(range_fold: RangeFold, lo: int, hi: int) -> int:
             self.attempts += 1
             if self.attempts <= times:
                 spark.session.sql("SELECT raise_error('a task failed') FROM range(2)").collect()
-            return whole(folder, lo, hi)
+            return whole(range_fold, lo, hi)
 
-        monkeypatch.setattr(Folder, "fold", fold)
+        monkeypatch.setattr(RangeFold, "apply", fold)
 
 
 def test_a_range_whose_job_failed_is_tried_again(
@@ -212,15 +212,15 @@ class Sizes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, fails_at: int = 0) -> None:
         self.found: list[int] = []
-        whole = Folder.fold
+        whole = RangeFold.apply
 
-        def fold(folder: Folder, lo: int, hi: int) -> int:
+        def fold(range_fold: RangeFold, lo: int, hi: int) -> int:
             self.found.append(hi - lo)
             if len(self.found) == fails_at:
                 raise Unreachable("Postgres is killed")
-            return whole(folder, lo, hi)
+            return whole(range_fold, lo, hi)
 
-        monkeypatch.setattr(Folder, "fold", fold)
+        monkeypatch.setattr(RangeFold, "apply", fold)
 
 
 def test_ranges_begin_small_after_a_start_and_after_a_failure_and_double(
@@ -239,7 +239,7 @@ def test_a_fold_folds_what_waits_before_it_warms_up(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warmed: list[int] = []
-    monkeypatch.setattr(Folder, "warm_up", lambda folder: warmed.append(1))
+    monkeypatch.setattr(RangeFold, "warm_up", lambda range_fold: warmed.append(1))
     last = ledger.record(3)
     with folding(spark, ledger.database, DEFINITIONS) as running:
         running.wait(last)

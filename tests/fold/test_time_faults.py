@@ -22,7 +22,7 @@ from tests.model.samples import errors
 from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.eventtimes import EventtimeTypeRegistry, Parser, load_plugins
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.redefine.shadow import Plan
 from tidelock.fold.store import Store
 from tidelock.fold.streams import slots_of
@@ -86,7 +86,7 @@ def test_a_part_of_the_definitions_reads_the_same_times(spark: Spark, database: 
     write_ledger(database, events([("a", message)]))
     with closing(Store(database, SCHEMA, "fold")) as store:
         store.position()
-        Folder(spark, store, database, Plan(parse_definitions(toml), ("streams.a",)).subset()).fold(0, 1)
+        RangeFold(spark, store, database, Plan(parse_definitions(toml), ("streams.a",)).subset()).apply(0, 1)
         found = store.query("SELECT message FROM tidelock_tables.error_rows").to_pylist()
     assert [row["message"] for row in found] == [
         'in a message of stream "b", column "t" must be an instant as unixtimestamp_s; it is "-99999999999999"'
@@ -157,8 +157,8 @@ def test_types_of_plugins_are_read_in_columns_and_in_messages(spark: Spark, data
         with closing(Store(database, SCHEMA, f"fold:{small_events}")) as store:
             store.position()
             store.execute("TRUNCATE tidelock_tables.error_rows")
-            folder = Folder(spark, store, database, definitions, changes=False, small_events=small_events)
-            folder.fold(0, len(given))
+            range_fold = RangeFold(spark, store, database, definitions, changes=False, small_events=small_events)
+            range_fold.apply(0, len(given))
             found = store.query("SELECT ingress_sequence, code FROM tidelock_tables.error_rows").to_pylist()
         assert {row["ingress_sequence"]: row["code"] for row in found} == wanted
 
@@ -209,7 +209,7 @@ def test_a_type_that_is_not_there_is_refused_with_the_stream_and_those_there_are
 ) -> None:
     definitions = parse_definitions({"streams": {"s": stream(None, "julian")}}, eventtime_types=None)
     with closing(Store(database, SCHEMA, "fold")) as store, pytest.raises(SettingsError) as raised:
-        Folder(spark, store, database, definitions)
+        RangeFold(spark, store, database, definitions)
     assert raised.value.field == "streams.s.eventtime.type"
     assert 'stream "s" has no event-time type "julian"; available: unixtimestamp_s' in raised.value.message
 

@@ -17,7 +17,7 @@ from tests.model import Event
 from tests.model.samples import at
 from tidelock.definitions import parse_definitions
 from tidelock.errors import NotFound, SettingsError
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.store import Store
 from tidelock.model import CONTROL
 from tidelock.postgres.database import Database
@@ -314,7 +314,7 @@ def test_a_calculated_column_of_a_type_that_makes_no_sense_is_told_at_the_start(
     for column, type_ in [("label", "string"), ("fine", r"9 exact decimals.*decimal\(37,16\)")]:
         toml = {"streams": {"rows": stream}, "windows": {"w": window({"total": f"sum({column})"})}}
         with pytest.raises(SettingsError, match=rf"windows\.w\.select\.total.*{type_}"):
-            Folder(spark, store, database, parse_definitions(toml))
+            RangeFold(spark, store, database, parse_definitions(toml))
     store.close()
 
 
@@ -344,7 +344,7 @@ def test_a_fold_is_warmed_up_before_there_are_tables(spark: Spark, database: Dat
     windows = {"w": window(eventtime={}), "timed": window(), "counts": window(window={"count": 2})}
     definitions = parse_definitions({"streams": {"rows": STREAM | {"ordered": True}}, "windows": windows})
     store = Store(database, SCHEMA, "fold")
-    Folder(spark, store, database, definitions).warm_up()
+    RangeFold(spark, store, database, definitions).warm_up()
     store.close()
 
 

@@ -133,7 +133,7 @@ def advance(spark: Spark, folding: Folding, range_: tuple[int, int], reader: Rea
     """Fold a range as this reader does."""
     small_events, count = reader
     # Where there is one, windows are for executors, as on a cluster; else they come to the driver, in parts.
-    folding.folder = folding.reader(small_events, gathers=count > 1, part_events=50)
+    folding.range_fold = folding.reader(small_events, gathers=count > 1, part_events=50)
     with partitions(spark, count):
         folding.advance([range_])
 

@@ -110,7 +110,7 @@ def run(
     write_ledger(database, packed.events, packed.ends)
     begin_evaluation(database)
     with Folding(spark, database, toml) as folding:
-        folding.store.execute(write_catalog_sql(1, parse_definitions(toml), folding.folder.tables.values()))
+        folding.store.execute(write_catalog_sql(1, parse_definitions(toml), folding.range_fold.tables.values()))
         folding.store.commit()
         reader = Reader(database, chance, monkeypatch)
         for range_, by in zip(way.ranges(packed, chance), cycle(way.readers), strict=False):

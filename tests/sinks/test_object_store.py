@@ -83,7 +83,7 @@ async def test_a_lake_in_an_object_store_is_loaded_proven_repaired_and_folded(s3
     pictures = []
     for elsewhere in (None, ranges):
         with Folding(s3, database, PLAIN, small_events=0) as folding:
-            folding.folder._source._elsewhere = elsewhere
+            folding.range_fold._source._elsewhere = elsewhere
             pictures.append(folding.fold([(0, 19)]))
     assert pictures[0] == pictures[1]
     assert ranges.asked == [True]

@@ -62,7 +62,7 @@ async def test_the_tables_and_changes_are_the_same(
     pictures = []
     for elsewhere in (None, lake):
         with Folding(spark, database, toml, small_events=0) as folding:
-            folding.folder._source._elsewhere = elsewhere
+            folding.range_fold._source._elsewhere = elsewhere
             pictures.append(folding.fold([(0, 60), (60, 90)]))
     from_ledger, from_lake = pictures
     assert from_lake == from_ledger
@@ -76,7 +76,7 @@ def distrusts_a_lake_that_is_not_whole(spark: Spark, database: Database, store: 
     def ask(lo: int, hi: int) -> bool:
         found = Counting(LakeRanges(spark, store.settings, database, 90, small_events=0))
         with Folding(spark, database, PLAIN, small_events=0) as folding:
-            folding.folder._source._elsewhere = found
+            folding.range_fold._source._elsewhere = found
             folding.fold([(lo, hi)])
         return found.asked == [True]
 

@@ -56,7 +56,7 @@ async def test_a_lake_behind_a_url_is_loaded_proven_repaired_and_folded(
     pictures = []
     for elsewhere in (None, lake):
         with Folding(spark, database, PLAIN, small_events=0) as folding:
-            folding.folder._source._elsewhere = elsewhere
+            folding.range_fold._source._elsewhere = elsewhere
             pictures.append(folding.fold([(0, 19)]))
     assert pictures[0] == pictures[1]
     assert lake.asked == [True]

@@ -114,7 +114,7 @@ def test_what_triggers_on_every_kind_of_table_told_is_found_again(
         with databases() as database:
             write_ledger(database, packed.events, packed.ends)
             with Folding(spark, database, toml) as folding:
-                folding.store.execute(write_catalog_sql(1, parse_definitions(toml), folding.folder.tables.values()))
+                folding.store.execute(write_catalog_sql(1, parse_definitions(toml), folding.range_fold.tables.values()))
                 folding.store.commit()
                 folding.advance(packed.cut(lambda: True))
             told = Told(packed.events, toml)

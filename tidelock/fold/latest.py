@@ -24,7 +24,7 @@ from tidelock.definitions import Stream
 from tidelock.errors import SettingsError
 from tidelock.fold.formulas import ALLOWED, NUMERIC, Formula, FormulaRefused, read_formula
 from tidelock.fold.kernel.latest import VALUE, LatestTable
-from tidelock.fold.streams import WHOLE, Reading, Slots, by_stream, readings
+from tidelock.fold.streams import WHOLE, Slots, StreamSql, by_stream, sql_of_streams
 from tidelock.sections import Section
 from tidelock.spark import casts
 from tidelock.tables import UNDECLARED, Table, latest_table
@@ -74,9 +74,11 @@ class LatestSteps:
     """The steps of all keyed streams together."""
 
     def __init__(self, slots: Slots, calculated: Mapping[str, Mapping[str, Calculation]]) -> None:
-        self._readings = {name: reading for name, reading in readings(slots).items() if reading.stream.key}
+        self._streams = {
+            name: stream_sql for name, stream_sql in sql_of_streams(slots).items() if stream_sql.stream.key
+        }
         self.latest = {
-            name: _latest(reading, slots, calculated.get(name, {})) for name, reading in self._readings.items()
+            name: _latest(stream_sql, slots, calculated.get(name, {})) for name, stream_sql in self._streams.items()
         }
         self.width = max((len(latest.values) for latest in self.latest.values()), default=0)
 
@@ -87,7 +89,7 @@ class LatestSteps:
 
     def prepared(self) -> list[str]:
         """The key of an event's row, and the row."""
-        keys = {name: reading.joined(reading.stream.key) for name, reading in self._readings.items()}
+        keys = {name: stream_sql.joined(stream_sql.stream.key) for name, stream_sql in self._streams.items()}
         return [f"{by_stream(keys, 'STRING')} AS `$key`", *(self._value(number) for number in range(self.width))]
 
     def kernel(self) -> tuple[LatestTable, ...]:
@@ -103,12 +105,12 @@ class LatestSteps:
         return f"{by_stream(texts, 'STRING')} AS {VALUE.format(number=number)}"
 
 
-def row_columns(reading: Reading, slots: Slots) -> dict[str, str]:
+def row_columns(stream_sql: StreamSql, slots: Slots) -> dict[str, str]:
     """SQL of a stream's table columns of an event, except calculated ones."""
-    stream = reading.stream
+    stream = stream_sql.stream
     if stream.columns:
-        return {name: reading.typed(name) for name in stream.columns}
-    values = {table_column(name): reading.typed(name) for name in stream.key}
+        return {name: stream_sql.typed(name) for name in stream.columns}
+    values = {table_column(name): stream_sql.typed(name) for name in stream.key}
     values |= {name: name for name in UNDECLARED if name != "data"}
     return values | {"data": slots.slot(stream.name, WHOLE)}
 
@@ -131,10 +133,10 @@ def compile_calculations(
     return found
 
 
-def _latest(reading: Reading, slots: Slots, calculated: Mapping[str, Calculation]) -> Latest:
-    table = latest_table(reading.stream, {name: calculation.type for name, calculation in calculated.items()})
-    values = row_columns(reading, slots) | {name: calculation.sql for name, calculation in calculated.items()}
-    return Latest(reading.stream, table, tuple((type_, values[name]) for name, type_ in table.columns.items()))
+def _latest(stream_sql: StreamSql, slots: Slots, calculated: Mapping[str, Calculation]) -> Latest:
+    table = latest_table(stream_sql.stream, {name: calculation.type for name, calculation in calculated.items()})
+    values = row_columns(stream_sql, slots) | {name: calculation.sql for name, calculation in calculated.items()}
+    return Latest(stream_sql.stream, table, tuple((type_, values[name]) for name, type_ in table.columns.items()))
 
 
 def _error(section: Section, name: str, text: str, stream: Stream, reason: str) -> SettingsError:

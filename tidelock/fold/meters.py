@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tidelock.definitions import Definitions, Meter
 from tidelock.fold.kernel.counters import Meters
 from tidelock.fold.kernel.entries import SLOT
-from tidelock.fold.streams import QUANTITY_TEXT, Reading, Slots, by_stream, readings
+from tidelock.fold.streams import QUANTITY_TEXT, Slots, StreamSql, by_stream, sql_of_streams
 from tidelock.spark import casts
 from tidelock.where.sql import SPARK, where_sql
 
@@ -54,7 +54,7 @@ class MeterSteps:
 
     def prepared(self) -> list[str]:
         """The event as counted by its stream's meters, slot by slot; null for a meter that does not count it."""
-        known = readings(self._slots)
+        known = sql_of_streams(self._slots)
         columns = []
         for slot in range(self.width):
             made = {
@@ -73,16 +73,16 @@ def missing_quantity(meter: Meter) -> str:
     return f'"{meter.value}" is missing, or no number below 10^19 with at most nine decimals'
 
 
-def _entry(number: int, meter: Meter, reading: Reading) -> dict[str, str]:
+def _entry(number: int, meter: Meter, stream_sql: StreamSql) -> dict[str, str]:
     """An event as a meter counts it, as SQL."""
-    counts = "TRUE" if meter.where is None else f"COALESCE({where_sql(meter.where, SPARK, reading.as_type)}, FALSE)"
-    if meter.value == "quantity" and meter.value not in reading.stream.columns:
+    counts = "TRUE" if meter.where is None else f"COALESCE({where_sql(meter.where, SPARK, stream_sql.as_type)}, FALSE)"
+    if meter.value == "quantity" and meter.value not in stream_sql.stream.columns:
         quantity = QUANTITY_TEXT
     else:
-        quantity = f"CAST({reading.quantity(meter.value)} AS STRING)"
+        quantity = f"CAST({stream_sql.quantity(meter.value)} AS STRING)"
     return {
         "meter": f"IF({counts}, {number}, NULL)",
         "period_start": casts.period_start(meter.period, "occurred_at"),
         "quantity": quantity,
-        "group_key": reading.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)",
+        "group_key": stream_sql.joined(meter.group_by) if meter.group_by else "CAST(NULL AS STRING)",
     }

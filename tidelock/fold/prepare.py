@@ -18,7 +18,7 @@ from tidelock.fold.meters import MeterSteps
 from tidelock.fold.source import Source
 from tidelock.fold.streams import Slots, objection_sql
 from tidelock.fold.timing import Timing
-from tidelock.fold.windows.carried import Carrying
+from tidelock.fold.windows.projection import ProjectionSteps
 from tidelock.spark.configuration import SHUFFLE_PARTITIONS, grows_with_cluster
 from tidelock.spark.runtime import Spark
 
@@ -43,14 +43,14 @@ class Preparation:
         meters: MeterSteps,
         latest: LatestSteps,
         timing: Timing,
-        carried: Carrying,
+        projection: ProjectionSteps,
     ) -> None:
         self._spark = spark
         self._source = source
         self._timing = timing
         self._streams = list(slots.streams)
         rows = latest.prepared() if latest.latest else []
-        columns = [*meters.prepared(), *timing.prepared(), *rows, *carried.prepared()]
+        columns = [*meters.prepared(), *timing.prepared(), *rows, *projection.prepared()]
         self._sql = f"""
             SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
                 deleted, {objection_sql(slots)} AS objection, {", ".join(columns)}

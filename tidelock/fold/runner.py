@@ -17,7 +17,7 @@ import psycopg
 from tidelock.definitions import Definitions
 from tidelock.errors import Unreachable
 from tidelock.fold.closing import Closings, closed_definitions
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.ranges import Pace, Range, ledger_end, next_range
 from tidelock.fold.redefine.catalog import (
     Catalog,
@@ -96,7 +96,7 @@ class Runner(Reader):
         #: the one that listens, and holds the leases
         self._connection: psycopg.Connection[Any] | None = None
         self._catalog: Catalog | None = None
-        self._folder: Folder | None = None
+        self._range_fold: RangeFold | None = None
         self._shadow: Shadow | None = None
         #: what must be folded before it is proposed
         self._shadow_goal = 0
@@ -155,7 +155,7 @@ class Runner(Reader):
     def leave(self) -> None:
         self._store.rollback()
         self._drop_shadow()
-        self._folder = None
+        self._range_fold = None
 
     def failed(self, error: Exception) -> Failure:
         failure = failure_of(error)
@@ -191,7 +191,7 @@ class Runner(Reader):
     def _warm_up(self) -> None:
         """Before the lease: a fold that has it should be warm."""
         if not self._warm:
-            Folder(self._spark, self._store, self._database, self._wanted).warm_up()
+            RangeFold(self._spark, self._store, self._database, self._wanted).warm_up()
             self._warm = True
 
     def _look_once(self) -> None:
@@ -220,20 +220,20 @@ class Runner(Reader):
 
     def _begin(self, before: Catalog | None) -> Catalog:
         """Tables of a ledger that was never folded: the definitions need no event."""
-        folder = Folder(self._spark, self._store, self._database, self._wanted)
+        range_fold = RangeFold(self._spark, self._store, self._database, self._wanted)
         present = ALWAYS if before is None else before.tables
-        for statement in (*drop(present, folder.tables), *reshape(present, folder.tables)):
+        for statement in (*drop(present, range_fold.tables), *reshape(present, range_fold.tables)):
             self._store.execute(statement)
         version = 1 if before is None else before.version + 1
-        self._store.execute(write_catalog_sql(version, self._wanted, folder.tables.values()))
+        self._store.execute(write_catalog_sql(version, self._wanted, range_fold.tables.values()))
         for statement in Closings(self._store, self._wanted, due=True).looked():
             self._store.execute(statement)
         self._store.commit()
-        return Catalog(version, self._wanted, unit_hashes(self._wanted), folder.tables)
+        return Catalog(version, self._wanted, unit_hashes(self._wanted), range_fold.tables)
 
     def _adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._folder = Folder(self._spark, self._store, self._database, catalog.definitions)
+        self._range_fold = RangeFold(self._spark, self._store, self._database, catalog.definitions)
 
     def _propose(self, catalog: Catalog) -> None:
         """Prepare the change to the definitions of the settings, if they differ from those of the tables."""
@@ -271,7 +271,7 @@ class Runner(Reader):
 
     def _step(self, through: int | None) -> bool:
         """Fold the next range; False: there was nothing to do."""
-        assert self._folder is not None
+        assert self._range_fold is not None
         # First, because no transaction of ours should stay open that long.
         worked = self._step_shadow() if self._shadow is not None else False
         found = next_range(self._store, self.position, self._pace.events, through)
@@ -287,18 +287,18 @@ class Runner(Reader):
 
     def _apply(self, found: Range) -> bool:
         """Whether it was applied; not if told to stop on the way."""
-        assert self._folder is not None
+        assert self._range_fold is not None
         if found.control is None:
             started = time.monotonic()
-            self._folder.fold(found.lo, found.hi)
+            self._range_fold.apply(found.lo, found.hi)
             took_s = time.monotonic() - started
             log.debug("folded %d to %d in %.3f s", found.lo + 1, found.hi, took_s)
         elif found.control.get("type") == "definition":
             return self._swap(found)
-        elif foreign := self._folder.foreign(found):
+        elif foreign := self._range_fold.foreign(found):
             return self._state_foreign(found, foreign)
         else:
-            self._folder.control(found)
+            self._range_fold.control(found)
         return True
 
     def _state_foreign(self, found: Range, names: Sequence[str]) -> bool:
@@ -306,7 +306,7 @@ class Runner(Reader):
 
         A statement is what the definitions in the event make of the ledger up to it: they are folded beside the tables
         first. Only a ledger whose tables are made again from its first event has such closes."""
-        assert self._folder is not None
+        assert self._range_fold is not None
         assert found.control is not None
         self._store.rollback()
         definitions = closed_definitions(found.control, names)
@@ -319,7 +319,7 @@ class Runner(Reader):
                     return False
                 shadow.step(self._shadow_pace.events, found.lo)
                 self._shadow_pace.succeeded()
-            self._folder.control(found, shadow.stated(found))
+            self._range_fold.control(found, shadow.stated(found))
             shadow.store.rollback()
             for statement in STATED.drop():
                 self._store.execute(statement)
@@ -349,7 +349,7 @@ class Runner(Reader):
     def _swap(self, found: Range) -> bool:
         """The event alone decides which definitions apply from here on; the settings only proposed it."""
         assert self._catalog is not None
-        assert self._folder is not None
+        assert self._range_fold is not None
         assert found.control is not None
         self._drop_shadow()
         # The transaction that found the event must not stay open while the shadow is built.
@@ -368,7 +368,7 @@ class Runner(Reader):
                 log.info("rebuilt through sequence %d of %d", shadow.position, found.lo)
             shadow.pass_by(found)
             shadow.store.close()
-            catalog = swap(self._store, self._catalog, shadow, found, self._folder)
+            catalog = swap(self._store, self._catalog, shadow, found, self._range_fold)
         finally:
             shadow.close()
         self.position = found.hi

@@ -2,8 +2,8 @@
 over them.
 
 Postgres extracts the members of `data` from the JSON as strings, because Spark's JSON functions convert numbers through
-doubles. Streams share these slots, so a range is as wide as its widest stream, not as all of them together. A reading
-is the columns of one stream, in Spark's SQL or another dialect with the same casts.
+doubles. Streams share these slots, so a range is as wide as its widest stream, not as all of them together. A
+`StreamSql` has the columns of one stream, in Spark's SQL or another dialect with the same casts.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ class Casts(Protocol):
     def json_array(self, texts: Sequence[str]) -> str: ...
 
 
-class Reading:
-    """One stream's columns, by the names that definitions use."""
+class StreamSql:
+    """One stream's columns as SQL, by the names that definitions use."""
 
     def __init__(self, stream: Stream, slots: Slots, dialect: Dialect = SPARK, casts: Casts = casts) -> None:
         self.stream = stream
@@ -309,19 +309,22 @@ class Reading:
         return column not in self.stream.columns and column not in ENVELOPE
 
 
-def readings(slots: Slots) -> dict[str, Reading]:
-    return {name: Reading(stream, slots) for name, stream in slots.streams.items()}
+def sql_of_streams(slots: Slots) -> dict[str, StreamSql]:
+    """Every stream's columns, in Spark's SQL."""
+    return {name: StreamSql(stream, slots) for name, stream in slots.streams.items()}
 
 
 def decoded_sql(slots: Slots) -> str:
     """The events of a range with their declared columns, in their types."""
-    columns = [column for reading in readings(slots).values() for column in reading.decoded()]
+    columns = [column for stream_sql in sql_of_streams(slots).values() for column in stream_sql.decoded()]
     return f"SELECT {', '.join(['*', *columns])} FROM events"
 
 
 def objection_sql(slots: Slots) -> str:
     """What is wrong with an event's columns."""
-    objections = {name: objection for name, reading in readings(slots).items() if (objection := reading.objection())}
+    objections = {
+        name: objection for name, stream_sql in sql_of_streams(slots).items() if (objection := stream_sql.objection())
+    }
     return by_stream(objections, "STRING")
 
 

@@ -26,12 +26,12 @@ from tidelock.fold.source import single_partition
 from tidelock.fold.streams import (
     AHEAD_MAX_NS,
     VALUE_CHARACTERS_MAX,
-    Reading,
     Slots,
+    StreamSql,
     by_stream,
     decoded_sql,
     no_instant,
-    readings,
+    sql_of_streams,
     sql_text,
     time_member,
 )
@@ -104,7 +104,11 @@ class Timing:
         return TimeFaults(timed, tuple(objections))
 
     def _instant_sql(self) -> str:
-        own = {name: self._of_event(reading) for name, reading in readings(self._slots).items() if name in self._own}
+        own = {
+            name: self._of_event(stream_sql)
+            for name, stream_sql in sql_of_streams(self._slots).items()
+            if name in self._own
+        }
         others: dict[str, list[str]] = {}
         for name, stream in self._slots.timed.items():
             others.setdefault(self._of_message(stream), []).append(name)
@@ -113,9 +117,9 @@ class Timing:
 
     def _value_sql(self, faulty: str) -> str:
         """The value in place of the time; null in the other events. Objections to columns come first."""
-        own = {name: reading for name, reading in readings(self._slots).items() if name in self._own}
-        misfit = by_stream({name: reading.no_time() for name, reading in own.items()}, "BOOLEAN")
-        value = by_stream({name: reading.time_value() for name, reading in own.items()}, "STRING")
+        own = {name: stream_sql for name, stream_sql in sql_of_streams(self._slots).items() if name in self._own}
+        misfit = by_stream({name: stream_sql.no_time() for name, stream_sql in own.items()}, "BOOLEAN")
+        value = by_stream({name: stream_sql.time_value() for name, stream_sql in own.items()}, "STRING")
         cut = f"substr({_TEXT}, 1, {VALUE_CHARACTERS_MAX + 1})"
         arrived = [name for name, stream in self._slots.timed.items() if time_member(stream) is None]
         if arrived:
@@ -126,17 +130,17 @@ class Timing:
             f"WHEN {faulty} THEN CASE WHEN message_stream IS NULL THEN {value} ELSE {cut} END END"
         )
 
-    def _of_event(self, reading: Reading) -> str:
+    def _of_event(self, stream_sql: StreamSql) -> str:
         """The instant in an event's own column, if valid; otherwise the event has an objection anyway."""
-        stream = reading.stream
+        stream = stream_sql.stream
         assert stream.eventtime is not None
         column, kind = stream.eventtime.column, stream.eventtime.type
         if kind is None:
             return "occurred_at"
         parser = stream_parser(stream.name, kind, self._types)
         if isinstance(parser, BuiltIn):
-            return parser.sql(reading.source(column), stream.columns.get(column), reading.typed(column))
-        return self._plug(kind, reading.source(column), "stream", stream)
+            return parser.sql(stream_sql.source(column), stream.columns.get(column), stream_sql.typed(column))
+        return self._plug(kind, stream_sql.source(column), "stream", stream)
 
     def _of_message(self, stream: Stream) -> str:
         assert stream.eventtime is not None

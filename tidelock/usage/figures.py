@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tidelock.definitions import Definitions, Meter, Stream
 from tidelock.fold.meters import missing_quantity
-from tidelock.fold.streams import VALUE_CHARACTERS_MAX, Reading, no_instant, slots_of, sql_text
+from tidelock.fold.streams import VALUE_CHARACTERS_MAX, StreamSql, no_instant, slots_of, sql_text
 from tidelock.periods import period_end
 from tidelock.usage import casts
 from tidelock.usage.casts import average
@@ -75,10 +75,10 @@ class Counted:
         streams = {self.stream.name: self.stream}
         # Event time decides windows; a meter only uses occurred_at.
         slots = replace(slots_of(Definitions(streams, {meter.name: meter})), timed={})
-        reading = Reading(self.stream, slots, POSTGRES, casts)
-        decoded = ", ".join(["*", *reading.decoded()])
-        matches = "TRUE" if meter.where is None else where_sql(meter.where, POSTGRES, reading.as_type)
-        group = f"{reading.joined(meter.group_by)}" if meter.group_by else "NULL::text"
+        columns = StreamSql(self.stream, slots, POSTGRES, casts)
+        decoded = ", ".join(["*", *columns.decoded()])
+        matches = "TRUE" if meter.where is None else where_sql(meter.where, POSTGRES, columns.as_type)
+        group = f"{columns.joined(meter.group_by)}" if meter.group_by else "NULL::text"
         return f"""
             SELECT ingress_sequence, occurred_at, aside, CASE WHEN aside IS NULL THEN quantity END AS quantity,
                 CASE WHEN objection IS NULL THEN group_key END AS group_key,
@@ -89,9 +89,9 @@ class Counted:
                 SELECT *, CASE WHEN objection IS NOT NULL THEN 'error' WHEN deleted THEN 'deleted'
                     WHEN NOT matches THEN 'filtered' {self._missing_sql()} END AS aside
                 FROM (
-                    SELECT ingress_sequence, occurred_at, deleted, {reading.objection() or "NULL::text"} AS objection,
-                        {reading.time_value() if self._times() else "NULL::text"} AS time_value,
-                        coalesce({matches}, FALSE) AS matches, {reading.quantity(meter.value)} AS quantity,
+                    SELECT ingress_sequence, occurred_at, deleted, {columns.objection() or "NULL::text"} AS objection,
+                        {columns.time_value() if self._times() else "NULL::text"} AS time_value,
+                        coalesce({matches}, FALSE) AS matches, {columns.quantity(meter.value)} AS quantity,
                         ({group}) COLLATE "C" AS group_key
                     FROM (
                         SELECT {decoded}

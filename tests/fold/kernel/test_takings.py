@@ -17,7 +17,7 @@ from tidelock.columns import BIGINT
 from tidelock.definitions import parse_definitions
 from tidelock.fold.kernel.outputs import Output, outputs_of
 from tidelock.fold.kernel.panes import windows_of
-from tidelock.fold.kernel.takings import Carried, Taking, collections_of, outputs_take, take, together
+from tidelock.fold.kernel.takings import Projection, Taking, collections_of, outputs_take, take, together
 from tidelock.fold.kernel.watermarks import advanced
 from tidelock.tables import GROUP, KEY
 
@@ -26,7 +26,7 @@ SELECT = {
     "rows": "count(*)", "some": "count(q)", "total": "sum(q)", "mean": "avg(q)", "low": "min(q)", "high": "max(q)",
     "one": "first(q)", "other": "last(q)", "kinds": "unique_count(q)", "middle": "p50(q)", "most": "p99(q)",
 }  # fmt: skip
-CARRIED = Carried(
+PROJECTION = Projection(
     {
         "s": {
             ("group", "g"): "g",
@@ -89,11 +89,11 @@ def _text(number: int | None) -> str | None:
 
 
 def taken(output: Output, slices: list[pa.Table]) -> Taking:
-    events = [outputs_take(each, CARRIED) for each in slices]
+    events = [outputs_take(each, PROJECTION) for each in slices]
     collections = together([collections_of(each) for each in events])
     own = collections.filter(pa.compute.equal(collections["stream"], "s"))
     judgements = advanced(own, {}, output.late_tolerance_ns).judgements
-    takings = [take(output, each, judgements, CARRIED) for each in events]
+    takings = [take(output, each, judgements, PROJECTION) for each in events]
     return Taking(*(pa.concat_tables([getattr(each, name) for each in takings]) for name in Taking.__slots__))
 
 

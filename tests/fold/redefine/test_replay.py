@@ -32,7 +32,7 @@ from tests.ledgers import write_ledger
 from tidelock.definitions import parse_definitions
 from tidelock.errors import SettingsError
 from tidelock.fold import runner as runner_module
-from tidelock.fold.folder import Folder
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.redefine import replay as replaying
 from tidelock.fold.redefine.proposals import definition_event
 from tidelock.fold.redefine.shadow import Plan, Shadow, ShadowGone
@@ -291,14 +291,14 @@ def test_first_definitions_that_nothing_can_be_folded_by_give_way_to_others(
     stop = threading.Event()
     runner(spark, database, BASE, tell=lambda _: stop.set()).run(stop)
     write_ledger(database, ledger())
-    fold = Folder.fold
+    fold = RangeFold.apply
 
-    def failing(self: Folder, lo: int, hi: int) -> int:
+    def failing(self: RangeFold, lo: int, hi: int) -> int:
         if "things" in self.tables:
             raise RuntimeError("a defect")
         return fold(self, lo, hi)
 
-    monkeypatch.setattr(Folder, "fold", failing)
+    monkeypatch.setattr(RangeFold, "apply", failing)
     monkeypatch.setattr(runner_module.Runner, "pause_max_s", 0)
     with pytest.raises(RuntimeError, match="a defect"):
         fold_all(spark, database, BASE)

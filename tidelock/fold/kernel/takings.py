@@ -25,7 +25,7 @@ from tidelock.fold.kernel.watermarks import judged
 from tidelock.fold.keys import joined, json_strings, number_strings
 from tidelock.tables import KEY
 
-#: what outputs use of an event besides the carried columns
+#: what outputs use of an event besides its projection
 ENVELOPE = ("ingress_sequence", "source_timestamp", "tenant_id", "stream", "event_time")
 #: the code of an error row of a window: a value it cannot sum or represent
 OUT_OF_RANGE = "value_out_of_range"
@@ -49,7 +49,7 @@ Need = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Projection:
     """The columns of a range that outputs need: stream -> need -> column."""
 
     places: Mapping[str, Mapping[Need, str]]
@@ -111,10 +111,10 @@ class Taking:
     rows: pa.Table
 
 
-def outputs_take(events: pa.Table, carried: Carried) -> pa.Table:
+def outputs_take(events: pa.Table, projection: Projection) -> pa.Table:
     """The events of a prepared range that outputs take."""
     wanted = pc.and_(pc.is_null(events["objection"]), pc.invert(events["deleted"]))
-    found = events.select([*ENVELOPE, *carried.names])
+    found = events.select([*ENVELOPE, *projection.names])
     return found if pc.all(wanted).as_py() else found.filter(wanted)
 
 
@@ -132,7 +132,7 @@ def together(collections: Sequence[pa.Table]) -> pa.Table:
     )
 
 
-def take(output: Output, events: pa.Table, judgements: pa.Table, carried: Carried) -> Taking:
+def take(output: Output, events: pa.Table, judgements: pa.Table, projection: Projection) -> Taking:
     """What an output takes from events."""
     rows = events if _only(events, output.stream) else events.filter(pc.equal(events["stream"], output.stream))
     if not output.by_event_time:
@@ -140,28 +140,28 @@ def take(output: Output, events: pa.Table, judgements: pa.Table, carried: Carrie
     elif rows["event_time"].null_count:
         rows = rows.filter(pc.is_valid(rows["event_time"]))
     rows, late = judged(rows.combine_chunks(), judgements)
-    found = _entries(output, rows, carried)
+    found = _entries(output, rows, projection)
     found = found if output.singly else pieces_of(output, found)
-    return Taking(late.select(_LATE), _errors(output, rows, carried), found)
+    return Taking(late.select(_LATE), _errors(output, rows, projection), found)
 
 
 def _only(events: pa.Table, stream: str) -> bool:
     return pc.all(pc.equal(events["stream"], stream)).as_py() is True
 
 
-def _entries(output: Output, rows: pa.Table, carried: Carried) -> pa.Table:
+def _entries(output: Output, rows: pa.Table, projection: Projection) -> pa.Table:
     """Rows with their groups and states, or the columns of ordered output."""
     found = {name: column(rows, name) for name in ENVELOPE if name != "stream"}
     window = output.window
     if window is None:
         own = ("ingress_sequence", "position", "event_time")
         cells = {name: type_ for name, type_ in output.table.columns.items() if name not in own}
-        return pa.table(found | {name: carried.cell(output, name, type_, rows) for name, type_ in cells.items()})
+        return pa.table(found | {name: projection.cell(output, name, type_, rows) for name, type_ in cells.items()})
     for number, name in enumerate(window.group_by):
-        found[f"group_{number}"] = carried.texts(output, name, rows)
+        found[f"group_{number}"] = projection.texts(output, name, rows)
     found |= initial(
         tuple(window.select.values()),
-        lambda aggregate: carried.values(output, aggregate, rows),
+        lambda aggregate: projection.values(output, aggregate, rows),
         found["event_time"],
         found["ingress_sequence"],
     )
@@ -170,13 +170,13 @@ def _entries(output: Output, rows: pa.Table, carried: Carried) -> pa.Table:
     return with_group(output, entries) if isinstance(window.frame, Count) else entries
 
 
-def _errors(output: Output, rows: pa.Table, carried: Carried) -> pa.Table:
+def _errors(output: Output, rows: pa.Table, projection: Projection) -> pa.Table:
     """One error row per event with a value that an aggregate ignores; it names the first such aggregate."""
     aggregates = [] if output.window is None else list(output.window.select.values())
     found = [
         (misfit_message(aggregate), pc.fill_null(misfits, False).to_numpy(False))
         for aggregate in aggregates
-        if aggregate.column is not None and (misfits := carried.misfits(output, aggregate, rows)) is not None
+        if aggregate.column is not None and (misfits := projection.misfits(output, aggregate, rows)) is not None
     ]
     wrong = np.flatnonzero(np.logical_or.reduce([flags for _, flags in found])) if found else np.zeros(0, np.int64)
     if not len(wrong):

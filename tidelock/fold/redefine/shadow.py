@@ -14,9 +14,9 @@ from tidelock.columns import STRING
 from tidelock.definitions import Definitions
 from tidelock.errors import TidelockError
 from tidelock.fold import statements
-from tidelock.fold.folder import Folder
 from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.kernel.takings import OUT_OF_RANGE
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.ranges import Range, next_range
 from tidelock.fold.source import RangeReader
 from tidelock.fold.store import Log, Store
@@ -134,10 +134,10 @@ class Shadow:
         self.place = place
         self.store = Store(database, place.schema, f"{place.cursors}{plan.name}", log)
         try:
-            self._folder = Folder(
+            self._range_fold = RangeFold(
                 spark, self.store, database, plan.subset(), changes=log is not None, elsewhere=elsewhere
             )
-            self.tables: Mapping[str, Table] = self._folder.tables
+            self.tables: Mapping[str, Table] = self._range_fold.tables
             #: everything up to here is in its tables
             self.position = self._prepare()
         except BaseException:
@@ -151,26 +151,26 @@ class Shadow:
             self.store.rollback()
             return None
         if found.control is None:
-            self._folder.fold(found.lo, found.hi)
+            self._range_fold.apply(found.lo, found.hi)
         else:
-            self._folder.control(found)
+            self._range_fold.control(found)
         self.position = found.hi
         return found
 
     def stated(self, event: Range) -> Iterator[Outcome]:
         """What a close states of its meters, for the statements that are read. It must have come to that event."""
-        return self._folder.stated(event, SCHEMA)
+        return self._range_fold.stated(event, SCHEMA)
 
     def step_within(self, sequence: int) -> None:
         """Fold what a commit has through a sequence, which may lie amid it. Nothing can follow."""
         if self.position < sequence:
-            self._folder.fold(self.position, sequence)
+            self._range_fold.apply(self.position, sequence)
             self.position = sequence
 
     def pass_by(self, event: Range) -> None:
         """Fold the control event at which it takes over: windows by arrival may end there. Raises CursorMoved."""
         if self.plan.units and self.position == event.lo:
-            self._folder.control(event)
+            self._range_fold.control(event)
             self.position = event.hi
 
     def complete(self, through: int) -> bool:

@@ -14,9 +14,9 @@ from tidelock.arrow import arrow_type
 from tidelock.definitions import Definitions
 from tidelock.fold import statements
 from tidelock.fold.closing import Closings
-from tidelock.fold.folder import Folder
 from tidelock.fold.kernel.outcomes import Outcome, chained, row_schema
 from tidelock.fold.kernel.outputs import outputs_of
+from tidelock.fold.rangefold import RangeFold
 from tidelock.fold.ranges import Range
 from tidelock.fold.redefine.catalog import Catalog, unit_hashes, write_catalog_sql
 from tidelock.fold.redefine.shadow import Shadow, scopes
@@ -29,10 +29,10 @@ from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, SCHEMA, 
 _LOCK_S = 2
 
 
-def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Folder) -> Catalog:
+def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, range_fold: RangeFold) -> Catalog:
     """Give the tables the rows of the shadow, which must be complete through the control event. Raises CursorMoved.
 
-    The folder of the previous definitions computes the effect of the event on unchanged windows.
+    `range_fold` has the previous definitions: it computes the effect of the event on unchanged windows.
     """
     definitions = shadow.plan.definitions
     built = shadow.tables
@@ -42,7 +42,7 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, folder: Fold
     assert shadow.complete(at.hi), "a shadow that is behind or ahead would lose events or count them twice"
     store.move(at.lo, at.hi)
     unchanged = set(catalog.definitions.windows) - set(shadow.plan.names("windows"))
-    passed = list(folder.controlled(at, unchanged))
+    passed = list(range_fold.controlled(at, unchanged))
     found = differences(store, shadow, catalog.tables, at.source_timestamp)
     # From here on readers of tables that change shape wait: the long work is done.
     store.execute(f"SET LOCAL lock_timeout = '{_LOCK_S}s'")

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from tidelock.arrow import read_table, written_table
 from tidelock.fold.kernel.outputs import Output
-from tidelock.fold.kernel.takings import Carried, Taking, collections_of, outputs_take, take, together
+from tidelock.fold.kernel.takings import Projection, Taking, collections_of, outputs_take, take, together
 from tidelock.fold.store import Observe, unobserved
 from tidelock.fold.windows.steps import HereRows
 
@@ -42,7 +42,7 @@ _PARTS = tuple(Taking.__slots__)
 
 def run(
     parts: Iterable[DataFrame],
-    carried: Carried,
+    projection: Projection,
     work: Callable[[Read], _Made],
     *,
     gathers: bool,
@@ -54,7 +54,7 @@ def run(
     read: that begins afterwards.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="slices")
-    following = _begun(thread, iter(parts), partial(Gathered if gathers else Slices, carried=carried))
+    following = _begun(thread, iter(parts), partial(Gathered if gathers else Slices, projection=projection))
     coming = next(following, None)
     try:
         while coming is not None:
@@ -86,11 +86,11 @@ def _begun(
 class Gathered:
     """A part of a range at the driver."""
 
-    def __init__(self, prepared: DataFrame, carried: Carried) -> None:
+    def __init__(self, prepared: DataFrame, projection: Projection) -> None:
         found = prepared.toArrow()
         #: events with objections, or without a usable time
-        self.wrong: Sequence[pa.Table] = [_wrong(found, carried)]
-        self._rows = HereRows(found, carried)
+        self.wrong: Sequence[pa.Table] = [_wrong(found, projection)]
+        self._rows = HereRows(found, projection)
 
     def collections(self) -> pa.Table:
         return self._rows.collections()
@@ -105,9 +105,9 @@ class Gathered:
 class Slices:
     """A part of a range, cut into slices by Spark. Columns wait there for the second pass until it is closed."""
 
-    def __init__(self, prepared: DataFrame, carried: Carried) -> None:
-        self._carried = carried
-        self._kept = prepared.mapInArrow(_Cut(carried), _SPARK_CUT).persist()
+    def __init__(self, prepared: DataFrame, projection: Projection) -> None:
+        self._projection = projection
+        self._kept = prepared.mapInArrow(_Cut(projection), _SPARK_CUT).persist()
         told = self._kept.select(*_TOLD).toArrow()
         found = [read_table(data) for data in told["collections"]]
         self._collections = together(found) if found else None
@@ -118,7 +118,7 @@ class Slices:
         return pa.table({"stream": pa.array([], pa.string())}) if self._collections is None else self._collections
 
     def take(self, judged: Sequence[tuple[Output, pa.Table]]) -> Sequence[Taking]:
-        found = self._kept.select("events").mapInArrow(_Take(tuple(judged), self._carried), _SPARK_TAKEN).toArrow()
+        found = self._kept.select("events").mapInArrow(_Take(tuple(judged), self._projection), _SPARK_TAKEN).toArrow()
         parts: dict[tuple[int, str], list[pa.Table]] = defaultdict(list)
         outputs, names = found["output"].to_pylist(), found["part"].to_pylist()
         for number, part, data in zip(outputs, names, found["data"], strict=True):
@@ -133,12 +133,12 @@ class Slices:
 class _Cut:
     """The first pass: what outputs need of a slice, as columns, and its summary."""
 
-    carried: Carried
+    projection: Projection
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for prepared in _together(batches):
-            events = outputs_take(prepared, self.carried)
-            parts = [collections_of(events), _wrong(prepared, self.carried), events]
+            events = outputs_take(prepared, self.projection)
+            parts = [collections_of(events), _wrong(prepared, self.projection), events]
             yield pa.RecordBatch.from_arrays(
                 [pa.array([written_table(part)], pa.binary()) for part in parts], schema=_CUT
             )
@@ -149,7 +149,7 @@ class _Take:
     """The second pass: what each output takes of a slice."""
 
     judged: tuple[tuple[Output, pa.Table], ...]
-    carried: Carried
+    projection: Projection
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events = [read_table(data) for batch in batches for data in batch.column(0)]
@@ -157,16 +157,16 @@ class _Take:
             return
         slice_ = pa.concat_tables(events)
         for number, (output, judgements) in enumerate(self.judged):
-            taking = take(output, slice_, judgements, self.carried)
+            taking = take(output, slice_, judgements, self.projection)
             for part in _PARTS:
                 rows = getattr(taking, part)
                 for start in range(0, max(rows.num_rows, 1), _ROWS):
                     yield _batch(number, part, rows.slice(start, _ROWS))
 
 
-def _wrong(prepared: pa.Table, carried: Carried) -> pa.Table:
+def _wrong(prepared: pa.Table, projection: Projection) -> pa.Table:
     wrong = pc.or_(pc.is_valid(prepared["objection"]), pc.is_valid(prepared["time_fault"]))
-    return prepared.select([name for name in prepared.column_names if name not in carried.names]).filter(wrong)
+    return prepared.select([name for name in prepared.column_names if name not in projection.names]).filter(wrong)
 
 
 def _batch(number: int, part: str, rows: pa.Table) -> pa.RecordBatch:

@@ -24,7 +24,7 @@ from tidelock.fold.kernel.reorder import (
     ordered_rows,
     released_and_held,
 )
-from tidelock.fold.kernel.takings import Carried, Taking, collections_of, late_rows, outputs_take, take
+from tidelock.fold.kernel.takings import Projection, Taking, collections_of, late_rows, outputs_take, take
 from tidelock.fold.kernel.watermarks import Progress, Standing, advanced, arrived, reached
 from tidelock.fold.statements import Due
 from tidelock.fold.store import Store
@@ -50,15 +50,15 @@ class Rows(Protocol):
 class HereRows:
     """A small range, at the driver."""
 
-    def __init__(self, prepared: pa.Table, carried: Carried) -> None:
-        self._events = outputs_take(prepared, carried).combine_chunks()
-        self._carried = carried
+    def __init__(self, prepared: pa.Table, projection: Projection) -> None:
+        self._events = outputs_take(prepared, projection).combine_chunks()
+        self._projection = projection
 
     def collections(self) -> pa.Table:
         return collections_of(self._events)
 
     def take(self, judged: Sequence[tuple[Output, pa.Table]]) -> Sequence[Taking]:
-        return [take(output, self._events, judgements, self._carried) for output, judgements in judged]
+        return [take(output, self._events, judgements, self._projection) for output, judgements in judged]
 
 
 class WindowSteps:

@@ -1,4 +1,4 @@
-"""The folder: applies one range of the ledger to the tables, exactly once.
+"""The fold of a range: applies one range of the ledger to the tables, exactly once.
 
 The steps are the same for small and large ranges, which differ in who reads the range and in how many partitions.
 """
@@ -32,12 +32,12 @@ from tidelock.fold.prepare import EVENT, FAULTS, Preparation
 from tidelock.fold.ranges import Range, cuts
 from tidelock.fold.source import SMALL_EVENTS, RangeReader, Source
 from tidelock.fold.store import Store
-from tidelock.fold.streams import readings, slots_of, sql_text
+from tidelock.fold.streams import slots_of, sql_of_streams, sql_text
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows import slices
-from tidelock.fold.windows.carried import Carrying
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
+from tidelock.fold.windows.projection import ProjectionSteps
 from tidelock.fold.windows.steps import HereRows, Waiting, WindowSteps
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
@@ -53,8 +53,8 @@ _ORDERED_EVENTS, _WINDOW_EVENTS = 150_000, 500_000
 Prepared: TypeAlias = Callable[[], DataFrame]
 
 
-class Folder:
-    """The fold of some definitions into the tables of one store."""
+class RangeFold:
+    """Folds ranges, and control events, by some definitions into the tables of one store."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Folder:
         self._changes = changes
         slots = slots_of(definitions)
         calculated = {
-            name: compile_calculations(spark.session, reading.stream, reading.typed)
-            for name, reading in readings(slots).items()
-            if reading.stream.calculated
+            name: compile_calculations(spark.session, stream_sql.stream, stream_sql.typed)
+            for name, stream_sql in sql_of_streams(slots).items()
+            if stream_sql.stream.calculated
         }
         #: rows stored by the last range
         self._stored = _MANY_ROWS
@@ -94,8 +94,8 @@ class Folder:
         self._timing = Timing(spark.session, slots)
         types = {name: {c: found.type for c, found in of.items()} for name, of in calculated.items()}
         outputs = outputs_of(definitions, types)
-        carrying = Carrying(outputs, slots, calculated)
-        self._carried = carrying.kernel()
+        projecting = ProjectionSteps(outputs, slots, calculated)
+        self._projection = projecting.kernel()
         self._windows = WindowSteps(store, outputs)
         singly = any(output.singly for output in outputs)
         self._part_events = part_events or (_ORDERED_EVENTS if singly else _WINDOW_EVENTS)
@@ -104,12 +104,18 @@ class Folder:
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
         self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
         self._preparation = Preparation(
-            spark, self._source, slots, meters=self._meters, latest=self._latest, timing=self._timing, carried=carrying
+            spark,
+            self._source,
+            slots,
+            meters=self._meters,
+            latest=self._latest,
+            timing=self._timing,
+            projection=projecting,
         )
         #: every table of these definitions
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 
-    def fold(self, lo: int, hi: int) -> int:
+    def apply(self, lo: int, hi: int) -> int:
         """Apply the events above `lo` through `hi`; returns the number of stored rows. Raises CursorMoved."""
         try:
             small = self._source.small(lo, hi)
@@ -175,7 +181,7 @@ class Folder:
             outcomes += count(entries(events, meters), meters, kept, changes=changes)
         outcomes += [keep(events, latest, kept, changes=changes) for latest in self._latest.kernel()]
         if self._windows.outputs:
-            outcomes += self._windows.outcomes(lo, hi, HereRows(events, self._carried), list(outcomes))
+            outcomes += self._windows.outcomes(lo, hi, HereRows(events, self._projection), list(outcomes))
         return outcomes
 
     def _spread(self, lo: int, hi: int) -> Generator[Outcome, None, None]:
@@ -196,7 +202,7 @@ class Folder:
         A part goes on from what the one before has stored, as the next range would.
         """
         streams = {*self._others, *(output.stream for output in self._windows.outputs)}
-        columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._carried.names])
+        columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._projection.names])
         bounds = list(pairwise([lo, *cuts(self._store, lo, hi, self._part_events)]))
         parts = (self._part(prepared, (lo, hi), part) for part in bounds)
         events = (part.where(_in(sorted(streams))).select(*columns) for part in parts)
@@ -209,7 +215,7 @@ class Folder:
             return [*outcomes, *self._windows.part(*next(following), read, [*told, *outcomes], waiting)]
 
         observe = self._store.observe
-        with closing(slices.run(events, self._carried, folded, gathers=self._gathers, observe=observe)) as found:
+        with closing(slices.run(events, self._projection, folded, gathers=self._gathers, observe=observe)) as found:
             for outcomes in found:
                 yield from outcomes
         yield from self._windows.held(waiting)

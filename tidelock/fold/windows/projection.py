@@ -1,4 +1,4 @@
-"""Carried columns: what outputs need of an event, in its type, as columns of the prepared range.
+"""The projection: what outputs need of an event, in its type, as columns of the prepared range.
 
 Streams share them, type by type: a range is as wide as its widest stream, not as all of them together.
 """
@@ -12,16 +12,16 @@ from functools import partial
 from tidelock.columns import AMOUNT, DOUBLE, STRING, TIMESTAMP, ColumnType
 from tidelock.definitions.windows import Aggregate
 from tidelock.fold.kernel.outputs import Output
-from tidelock.fold.kernel.takings import Carried, Need, operand
+from tidelock.fold.kernel.takings import Need, Projection, operand
 from tidelock.fold.latest import Calculation, row_columns
-from tidelock.fold.streams import QUANTITY_TEXT, Reading, Slots, by_stream, readings
+from tidelock.fold.streams import QUANTITY_TEXT, Slots, StreamSql, by_stream, sql_of_streams
 from tidelock.spark import casts
 
 _BOOLEAN = ColumnType("boolean")
 
 
-class Carrying:
-    """Builds the carried columns of some outputs."""
+class ProjectionSteps:
+    """Builds the projection of some outputs."""
 
     def __init__(
         self, outputs: Sequence[Output], slots: Slots, calculated: Mapping[str, Mapping[str, Calculation]]
@@ -31,40 +31,40 @@ class Carrying:
         self._places: dict[str, dict[Need, str]] = {}
         #: column -> Spark's type, and SQL by stream
         self._columns: dict[str, tuple[str, dict[str, str]]] = {}
-        known = readings(slots)
+        known = sql_of_streams(slots)
         for output in outputs:
-            reading = known[output.stream]
-            for need, type_, sql in self._needed(output, reading):
+            stream_sql = known[output.stream]
+            for need, type_, sql in self._needed(output, stream_sql):
                 self._place(output.stream, need, *_transported(type_, sql))
 
     def prepared(self) -> list[str]:
         return [f"{by_stream(sqls, type_)} AS {name}" for name, (type_, sqls) in self._columns.items()]
 
-    def kernel(self) -> Carried:
+    def kernel(self) -> Projection:
         """Their description for the kernel."""
-        return Carried(self._places, tuple(self._columns))
+        return Projection(self._places, tuple(self._columns))
 
-    def _needed(self, output: Output, reading: Reading) -> Iterator[tuple[Need, ColumnType, str]]:
+    def _needed(self, output: Output, stream_sql: StreamSql) -> Iterator[tuple[Need, ColumnType, str]]:
         if output.window is None:
             types = output.table.columns
-            for name, sql in row_columns(reading, self._slots).items():
+            for name, sql in row_columns(stream_sql, self._slots).items():
                 yield ("row", name), types[name], sql
             return
         for name in output.window.group_by:
-            yield ("group", name), STRING, self._text(output, reading, name)
+            yield ("group", name), STRING, self._text(output, stream_sql, name)
         for aggregate in output.window.select.values():
             if aggregate.column is not None:
-                yield from self._operand(output, reading, aggregate)
+                yield from self._operand(output, stream_sql, aggregate)
 
     def _operand(
-        self, output: Output, reading: Reading, aggregate: Aggregate
+        self, output: Output, stream_sql: StreamSql, aggregate: Aggregate
     ) -> Iterator[tuple[Need, ColumnType, str]]:
         kind, name = need = operand(aggregate)
         type_ = output.types.get(name)
         if kind == "text" and type_ is None:
-            yield need, STRING, reading.json(name)
+            yield need, STRING, stream_sql.json(name)
             return
-        value = self._value(reading, name)
+        value = self._value(stream_sql, name)
         match kind:
             case "amount":
                 sql = value if _is_quantity(value) else _let(value, partial(casts.quantity, type_))
@@ -81,17 +81,17 @@ class Carrying:
                 # Java before 19 formats some differently: the kernel counts them by their bits.
                 yield need, DOUBLE, value
             case "text":
-                yield need, STRING, self._text(output, reading, name)
+                yield need, STRING, self._text(output, stream_sql, name)
             case _:
                 yield need, type_ or STRING, value
 
-    def _value(self, reading: Reading, name: str) -> str:
-        calculation = self._calculated.get(reading.stream.name, {}).get(name)
-        return reading.typed(name) if calculation is None else calculation.sql
+    def _value(self, stream_sql: StreamSql, name: str) -> str:
+        calculation = self._calculated.get(stream_sql.stream.name, {}).get(name)
+        return stream_sql.typed(name) if calculation is None else calculation.sql
 
-    def _text(self, output: Output, reading: Reading, name: str) -> str:
+    def _text(self, output: Output, stream_sql: StreamSql, name: str) -> str:
         """The string of a group column, for instants their nanoseconds, from which the value can be recovered."""
-        type_, value = output.types.get(name, STRING), self._value(reading, name)
+        type_, value = output.types.get(name, STRING), self._value(stream_sql, name)
         if type_ == TIMESTAMP:
             return f"CAST({value} AS STRING)"
         return _let(value, partial(casts.canonical, type_))
@@ -100,7 +100,7 @@ class Carrying:
         places = self._places.setdefault(stream, {})
         if need in places:
             return
-        prefix = f"carried_{re.sub(r'[^a-z0-9]+', '_', type_.lower()).strip('_')}_"
+        prefix = f"projected_{re.sub(r'[^a-z0-9]+', '_', type_.lower()).strip('_')}_"
         name = f"{prefix}{sum(place.startswith(prefix) for place in places.values())}"
         places[need] = name
         self._columns.setdefault(name, (type_, {}))[1][stream] = sql
