@@ -154,6 +154,13 @@ class RangeFold:
         outputs = [output for output in self._windows.outputs if names is None or output.name in names]
         return control_outcomes(self._store, outputs, event.source_timestamp, event.control or {})
 
+    def warm_up(self) -> None:
+        """Run every step over nothing, since there may be no tables yet: the first run in a JVM takes long, no event
+        should wait for it, and it finds definitions that cannot work.
+        """
+        self._here(0, 0)
+        self._store.rollback()
+
     def _due(self, control: Mapping[str, Any] | None = None) -> Iterator[str]:
         """Statements that store when something is due: of the tables that are read, where anything may be."""
         outputs = self._windows.outputs
@@ -161,13 +168,6 @@ class RangeFold:
         if read and waits_for_time(outputs):
             yield write_due_sql(self._store.schema, outputs)
         yield from self._closings.due(control)
-
-    def warm_up(self) -> None:
-        """Run every step over nothing, since there may be no tables yet: the first run in a JVM takes long, no event
-        should wait for it, and it finds definitions that cannot work.
-        """
-        self._here(0, 0)
-        self._store.rollback()
 
     def _here(self, lo: int, hi: int) -> list[Outcome]:
         """A small range: Spark prepares it, everything else happens here."""
