@@ -1,4 +1,4 @@
-"""The source: a range of the ledger as a view of Spark."""
+"""The source: a range of the ledger as a DataFrame, read through the driver if it is small, else by tasks of Spark."""
 
 from __future__ import annotations
 
