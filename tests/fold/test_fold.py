@@ -310,7 +310,7 @@ def test_a_range_is_applied_once(spark: Spark, database: Database) -> None:
     ends = write_ledger(database, alone({"quantity": Decimal(1)}, {"quantity": Decimal(2)}))
     with Folding(spark, database, {"meters": {"s": {}}}) as folding:
         before = folding.fold([(0, ends[0])])
-        with pytest.raises(CursorMoved, match="no longer at 0"):
+        with pytest.raises(CursorMoved, match="moved the cursor fold from 0"):
             folding.range_fold.apply(0, ends[0])
         assert folding.picture() == before
         after = folding.fold([(ends[0], ends[1])])
