@@ -64,7 +64,7 @@ async def _record(sequencer: Sequencer, *data: str) -> None:
 def check(items: list[Json]) -> None:
     assert [item["data"] for item in items] == [{"n": 1}, None, {"n": 3}]
     assert items[1]["error"]["code"] == "unreadable"
-    assert "more than 400 characters" in items[1]["error"]["message"]
+    assert "longer than 400 characters" in items[1]["error"]["message"]
     assert "error" not in items[0]
     assert "error" not in items[2]
 

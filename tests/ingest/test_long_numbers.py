@@ -72,7 +72,7 @@ def judged(body: bytes, media_type: str = JSON) -> list[Event | Rejected]:
 
 def problem(event: Event | Rejected) -> tuple[str, str | None]:
     assert isinstance(event, Rejected)
-    assert "more than 400 characters" in event.error.message
+    assert "longer than 400 characters" in event.error.message
     return event.error.code, event.error.field
 
 

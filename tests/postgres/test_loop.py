@@ -313,6 +313,24 @@ def test_one_that_is_never_idle_notices_that_its_lease_is_lost(database: Databas
         until(lambda: reader.begun == 4)
 
 
+async def test_one_on_the_event_loop_ends_when_it_is_cancelled_amid_a_statement_whose_connection_is_lost() -> None:
+    begun = asyncio.Event()
+
+    async def turn() -> Turn:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise psycopg.OperationalError("the connection is lost") from None
+        return IDLE
+
+    task = asyncio.create_task(AsyncReaderLoop(turn, what="copies", poll_s=0.01).run())
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task], timeout=HANG_S)
+    assert task.cancelled()
+
+
 async def test_one_on_the_event_loop_notices_a_lost_connection_while_it_waits(database: Database) -> None:
     prepare(database)
     async with copying_beside(database, poll_s=600):

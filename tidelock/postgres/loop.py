@@ -312,6 +312,10 @@ class AsyncReaderLoop:
                     turn = await self._turn()
                     self._course.turned(turn, self._clock())
         except Exception as error:
+            # psycopg, cancelled in a statement, waits for the statement's end: a connection that is lost meanwhile
+            # raises its own error in place of the cancellation.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from error
             await self._failed(error)
 
     async def _failed(self, error: Exception) -> None:
