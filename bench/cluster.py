@@ -1,7 +1,8 @@
 """`bench cluster`: one backlog folded by one worker and by more, on a cluster and in one JVM, and who worked how long.
 
-On a ledger that is thrown away. A worker has one core. Where the time goes is told twice: by the step that the driver
-was in, and by the processor time of every process that took part, because on one machine they share its cores.
+On a ledger that is thrown away. A worker has one core, or less: with a quota workers are what is scarce, as on a real
+cluster, and not the cores that they share with the driver and Postgres. Where the time goes is told twice: by the step
+that the driver was in, and by the processor time of every process that took part.
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ class Folded:
 class _Machine:
     """What is measured on: a backlog, and who works on it."""
 
-    def __init__(self, settings: Settings, backlog: Backlog, say: Say) -> None:
+    def __init__(self, settings: Settings, backlog: Backlog, say: Say, quota: float | None) -> None:
+        """`quota`: what each worker of a cluster may have of a processor while the fold is timed."""
         self._settings = settings
         self._backlog = backlog
         self._say = say
+        self._quota = quota
 
     def fold(self, master: str, workers: int, cluster: Cluster | None = None) -> Folded:
         """Fold everything by a Spark of its own that has folded some of it before."""
@@ -86,37 +89,55 @@ class _Machine:
             given = (spark, self._backlog, definitions(live=True))
             runs.warm(*given, _WARM_EVENTS)
             executors = (lambda: cluster.executors) if cluster else tuple
+            if cluster is not None:
+                cluster.limit(self._quota)
             run = runs.fold(*given, self._settings.fold.range_events_max, executors=executors)
+            if cluster is not None:
+                cluster.limit(None)
         self._backlog.folded()
         name = "a cluster" if cluster else master
         self._say(f"  {name}, workers: {workers}: {self._backlog.events / run.seconds:,.0f} ev/s")
         return Folded(master if cluster is None else "cluster", workers, run)
 
 
-def measure(settings: Settings, workers: Sequence[int], events: int, say: Say, *, place: Path | None) -> list[Figures]:
-    """Figures for each number of workers, in one JVM and on a cluster; all on a Postgres of their own in `place`."""
+def measure(
+    settings: Settings,
+    workers: Sequence[int],
+    events: int,
+    say: Say,
+    *,
+    place: Path | None,
+    quota: float | None = None,
+) -> list[Figures]:
+    """Figures for each number of workers, in one JVM and on a cluster; all on a Postgres of their own in `place`.
+
+    With a quota, only on a cluster: a single JVM is the driver too.
+    """
     with _scratch_ledger(settings, place) as (own, database):
         say(f"filling a ledger: {events:,} events of {_CUSTOMERS:,} customers")
-        machine = _Machine(own, Backlog(database, events, _CUSTOMERS, own.partition_events), say)
-        found = [machine.fold(f"local[{count}]", count) for count in workers]
-        with Cluster(own.data, 0, own.spark.java) as cluster:
+        machine = _Machine(own, Backlog(database, events, _CUSTOMERS, own.partition_events), say, quota)
+        alone = [machine.fold(f"local[{count}]", count) for count in workers] if quota is None else []
+        together = []
+        with Cluster(own.data, 0, own.spark.java, limited=quota is not None) as cluster:
             for count in workers:
                 while len(cluster.workers) < count:
                     cluster.start_worker()
                 cluster.wait(count)
-                found.append(machine.fold(cluster.master, count, cluster))
-        half = len(workers)
+                together.append(machine.fold(cluster.master, count, cluster))
         return [
-            folded.figures(events) | scaling(first, folded)
-            for first, some in ((found[0], found[:half]), (found[half], found[half:]))
+            folded.figures(events) | scaling(some[0], folded, quota or 1.0)
+            for some in (alone, together)
             for folded in some
         ]
 
 
-def scaling(first: Folded, folded: Folded) -> Figures:
-    """How much sooner than the first, and how much sooner it could be: only what executors do can be shared out."""
+def scaling(first: Folded, folded: Folded, quota: float = 1.0) -> Figures:
+    """How much sooner than the first, and how much sooner it could be: only what executors do can be shared out.
+
+    `quota`: of a processor, what each had for it.
+    """
     worked = first.run.processor_s
-    shared = (worked["executors"] or worked["jvm"]) + worked["workers"]
+    shared = ((worked["executors"] or worked["jvm"]) + worked["workers"]) / quota
     rest = max(first.run.seconds - shared, 0.0)
     least = rest + shared * first.workers / folded.workers
     return {

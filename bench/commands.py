@@ -156,6 +156,16 @@ _LATENCY_ROWS = {
     "jvmMb": "memory of the JVM: first quarter, MB",
     "jvmLastMb": "    last quarter",
 }
+_CORRECTIONS_ROWS = {
+    "plainSeconds": "fold of the events, s",
+    "oneSeconds": "one correction of their counter, s",
+    "manySeconds": "all corrections, of this counter, s",
+    "driverPeakMb": "    peak of the Python driver's memory, MB",
+    "jvmPeakMb": "    peak of the JVM's memory, MB",
+    "countersSeconds": "all corrections, each of a counter of its own, s",
+    "countersDriverPeakMb": "    peak of the Python driver's memory, MB",
+    "countersJvmPeakMb": "    peak of the JVM's memory, MB",
+}
 _WEBHOOKS_ROWS = {
     "bareRequestsPerSecond": "signed requests from a bare loop of the same client (the limit), requests/s",
     "bareCpuMicroseconds": "    processor time of each, µs",
@@ -242,6 +252,31 @@ def closing(
         return
     terminal.show_table(
         ["", f"{counters:,} counters#"], [[text, f"{figures[name]:,}"] for name, text in _CLOSING_ROWS.items()]
+    )
+
+
+@app.command()
+def corrections(
+    events: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="Events of one counter.")] = 1_000_000,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Corrections of one range.")] = 10_000,
+    config: Config = None,
+    data: Place = None,
+    json: Json = False,
+) -> None:
+    """Measure ranges with corrections: of one counter, and of as many counters.
+
+    Runs a Spark and a Postgres of its own in a scratch directory.
+
+    [dim]python -m bench corrections --events 1000000[/]
+    """
+    from bench.corrections import measure
+
+    figures = measure(scratch_settings(config), events, count, terminal.say, place=data)
+    if json:
+        terminal.write_json(figures)
+        return
+    terminal.show_table(
+        ["", f"{events:,} events#"], [[text, f"{figures[name]:,}"] for name, text in _CORRECTIONS_ROWS.items()]
     )
 
 
@@ -477,6 +512,10 @@ def stores(events: Events = 2_000_000, config: Config = None, data: Place = None
 def cluster(
     events: Events = 2_000_000,
     workers: Annotated[str, typer.Option(help="Workers of one core each, by commas; measured in turn.")] = "1,2",
+    quota: Annotated[
+        float | None,
+        typer.Option(min=0.05, max=1.0, help="What each worker may have of its core. Only on Linux, as root."),
+    ] = None,
     config: Config = None,
     data: Place = None,
     json: Json = False,
@@ -490,11 +529,12 @@ def cluster(
     from bench.cluster import measure
 
     counts = numbers(workers, "workers", 1)
-    figures = measure(scratch_settings(config), counts, events, terminal.say, place=data)
+    figures = measure(scratch_settings(config), counts, events, terminal.say, place=data, quota=quota)
     if json:
         terminal.write_json(*figures)
         return
-    kinds = [f"local[{count}]" for count in counts] + [f"cluster of {count}" for count in counts]
+    kinds = [f"local[{count}]" for count in counts] if quota is None else []
+    kinds += [f"cluster of {count}" for count in counts]
     terminal.show_table(
         ["", *(f"{kind}#" for kind in kinds)],
         [[text, *(shown(figure[name]) for figure in figures)] for name, text in _CLUSTER_ROWS.items()],

@@ -146,9 +146,10 @@ class _Bench:
             event = admission.admit(wire)  # type: ignore[arg-type]  # all are events
             assert isinstance(event, Event)
             number, now = head + offset, time.time_ns()
-            event_rows.append(
-                rows.event_row(number, commit_id, now, now, event.occurred_at or 0, tail=rows.event_tail(event))
-            )
+            tail = rows.event_tail(event)
+            digest = rows.tail_digest(tail)
+            row, _ = rows.event_row(number, commit_id, now, now, event.occurred_at or 0, tail=tail, tail_digest=digest)
+            event_rows.append(row)
             identity_rows.append(rows.identity_row(event.digests[0], number, event.content_hash, event.key_source))
         return (
             b"".join((rows.COPY_START, *event_rows, rows.COPY_END)),

@@ -38,7 +38,14 @@ def tail(number: int) -> bytes:
     customer = b"cus_%d" % (number % 10_000)
     key = os.urandom(32).hex().encode()[:43]
     texts = [field(b"acme"), field(b"api_calls"), field(customer), null, null, field(b"upsert"), null, field(data)]
-    return b"".join([*texts, null, null, null, field(b"sdk"), field(key), field(b"d"), field(os.urandom(32))])
+    since = [null] * 4
+    return b"".join([*texts, null, null, null, field(b"sdk"), field(key), field(b"d"), field(os.urandom(32)), *since])
+
+
+def row(number: int, commit_id: int) -> bytes:
+    end = tail(number)
+    digest = rows.tail_digest(end)
+    return rows.event_row(number, commit_id, number, number, number * 1_000_000, tail=end, tail_digest=digest)[0]
 
 
 def copy(connection: psycopg.Connection, statement: str, encoded: list[bytes]) -> None:
@@ -50,10 +57,10 @@ def run(connection: psycopg.Connection, way: str, first: int) -> float:
     batches = []
     for start in range(first, first + BATCH * BATCHES, BATCH):
         numbers = range(start, start + BATCH)
-        events = [rows.event_row(n, start, n, n, n * 1_000_000, tail=tail(n)) for n in numbers]
+        events = [row(n, start) for n in numbers]
         digests = [os.urandom(16) for _ in numbers]
         identities = [rows.identity_row(d, n, bytes(32), "derived") for d, n in zip(digests, numbers, strict=True)]
-        one = [(21).to_bytes(2, "big") + e[2:] + field(d) for e, d in zip(events, digests, strict=True)]
+        one = [(26).to_bytes(2, "big") + e[2:] + field(d) for e, d in zip(events, digests, strict=True)]
         batches.append((events, identities, one))
     started = time.perf_counter()
     for events, identities, one in batches:

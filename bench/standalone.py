@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import tidelock
 from bench.memory import descendants
+from bench.quotas import Quota
 from tidelock.errors import Unreachable
 from tidelock.spark.java import java_home
 from tidelock.spark.jvm import SPARK_HOME
@@ -38,9 +39,12 @@ CONF = {
 class Cluster:
     """`spark-class` is all that the package has of a cluster's scripts, and all it takes."""
 
-    def __init__(self, place: Path, workers: int, java: Path | None = None) -> None:
-        """What it says goes to `cluster.log` in `place`. Raises Unreachable where it does not start."""
+    def __init__(self, place: Path, workers: int, java: Path | None = None, *, limited: bool = False) -> None:
+        """What it says goes to `cluster.log` in `place`; `limited`: workers can have quotas. Raises Unreachable if it
+        does not start."""
         self._place = place
+        self._limited = limited
+        self._quotas: list[Quota] = []
         self._java = java_home(java, place)
         port, self._page = _free_port(), _free_port()
         self.master = f"spark://{_HOST}:{port}"
@@ -72,7 +76,16 @@ class Cluster:
     def start_worker(self) -> None:
         place = self._place / f"work-{len(self._processes)}"
         address = ("--host", _HOST, "--webui-port", 0, "-c", 1, "-m", "1g", "-d", place)
+        quota = Quota(f"worker-{len(self._processes)}") if self._limited else None
+        self._quotas += [quota] if quota is not None else []
         self._processes.append(self._run(f"{_DEPLOY}.worker.Worker", *address, self.master))
+        if quota is not None:
+            quota.add(self._processes[-1].pid)
+
+    def limit(self, cores: float | None) -> None:
+        """Let each worker with its executor have so much of a processor."""
+        for quota in self._quotas:
+            quota.limit(cores)
 
     def wait(self, workers: int) -> None:
         """Until the master knows so many workers."""
@@ -89,6 +102,8 @@ class Cluster:
         raise Unreachable(f"a cluster with {workers} workers did not start within {_START_S:.0f} s: {said}")
 
     def close(self) -> None:
+        # Otherwise their end would take as much longer.
+        self.limit(None)
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
@@ -97,6 +112,8 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for quota in self._quotas:
+            quota.close()
 
     def __enter__(self) -> Cluster:
         return self

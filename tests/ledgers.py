@@ -13,7 +13,7 @@ _MODEL_COLUMNS = [field.name for field in fields(Event)]
 _EVENT_COLUMNS = (
     "ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
     "resource_id, row_key, op, quantity, data, causality_key, correlation_id, causation_id, source, idempotency_key, "
-    "content_hash"
+    "target, target_sequence, reason, batch_id, content_hash"
 )
 _COMMIT_COLUMNS = "commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest"
 
@@ -50,9 +50,14 @@ def write_ledger(
                         (
                             e.ingress_sequence, number, e.source_timestamp, e.received_at, e.occurred_at, e.tenant_id,
                             e.stream, e.customer_ref, e.resource_id, e.row_key, e.op, e.quantity, e.data,
-                            e.causality_key, e.correlation_id, e.causation_id, e.source, e.idempotency_key, b"\0" * 32,
+                            e.causality_key, e.correlation_id, e.causation_id, e.source, e.idempotency_key,
+                            e.target, e.target_sequence, e.reason, e.batch_id, b"\0" * 32,
                         )
                     )  # fmt: skip
+        with cursor.copy(b"COPY corrections (target_sequence, ingress_sequence) FROM STDIN") as copy:
+            for event in events:
+                if event.target_sequence is not None:
+                    copy.write_row((event.target_sequence, event.ingress_sequence))
         with cursor.copy(f"COPY commits ({_COMMIT_COLUMNS}) FROM STDIN".encode()) as copy:
             for number, commit in enumerate(commits, start=commit_id):
                 opening, closing = commit[0], commit[-1]

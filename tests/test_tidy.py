@@ -29,7 +29,7 @@ TOP = {"client", "reference", "__main__"}
 #: pages for one and for all, named like their addresses; what delivers; the frame of pages, and frames of Spark
 ONE_AND_ALL = {"event", "delivery", "frame"}
 #: what the API answers and what the client makes of it: one thing, and the client needs nothing of the server's
-ON_BOTH_SIDES = {"ExplainedEvent", "Explanation", "Part", "Usage"}
+ON_BOTH_SIDES = {"Corrections", "ExplainedEvent", "Explanation", "Part", "Usage"}
 #: arguments that a reader can tell apart by their place
 ARGUMENTS_MAX = 5
 #: functions of others that take as many as there are: formats, packed structs, strategies, words of a command
@@ -188,7 +188,7 @@ def test_no_two_modules_differ_by_an_ending() -> None:
     nothing_found([f"{one} and {many}" for one, many in pairs if many in stems and one not in ONE_AND_ALL])
 
 
-def test_a_class_name_stands_for_one_thing() -> None:
+def test_a_class_name_means_one_thing() -> None:
     found: dict[str, list[str]] = {}
     for own, path in NAMED.items():
         for node in ast.walk(parsed(path)):
@@ -224,7 +224,7 @@ def called(call: ast.Call) -> str:
     return function.attr if isinstance(function, ast.Attribute) else ""
 
 
-def test_nothing_points_at_what_stands_beside_the_project() -> None:
+def test_nothing_points_at_anything_outside_the_project() -> None:
     command = ["git", "ls-files", "-co", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     forbidden = re.compile(r"\.\./" + r"shared|/" + r"work/")

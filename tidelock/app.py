@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import uvloop
 
+from tidelock.api.comparing import Comparing
 from tidelock.api.health import fold_probe, reader_probe, tail_probe, triggers_probe
 from tidelock.api.server import Parts, make_app
 from tidelock.api.verification import Verifying
@@ -57,6 +58,8 @@ from tidelock.usage.closing import decide_due
 from tidelock.views.hub import Hub
 
 if TYPE_CHECKING:
+    from tidelock.definitions import Definitions
+    from tidelock.fold.redefine.comparison import Comparison
     from tidelock.fold.redefine.recomputation import Recomputation
     from tidelock.spark.runtime import Spark
 
@@ -141,6 +144,8 @@ async def open_server(
         site, verifying = Site(settings), Verifying(ledger.database, settings.anchor_path)
         stack.push_async_callback(site.close)
         stack.push_async_callback(verifying.close)
+        comparing = Comparing(ledger.database, settings)
+        stack.push_async_callback(comparing.close)
         parts = Parts(
             settings=settings,
             intake=ledger.intake,
@@ -154,6 +159,7 @@ async def open_server(
             database=ledger.database,
             triggers=workers,
             verifying=verifying,
+            comparing=comparing,
             gate=open_gate(settings),
             probes=probes,
         )
@@ -348,6 +354,30 @@ def counters_as_of(
         ) as schema,
     ):
         yield schema
+
+
+@contextmanager
+def meters_compared(
+    settings: Settings,
+    database: Database,
+    wanted: Definitions,
+    *,
+    metric: str | None = None,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    progress: Callable[[int, int], None],
+) -> Iterator[Comparison | None]:
+    """The counters by other definitions beside those that there are, to be read in the block; None if told to stop."""
+    from tidelock.fold.redefine import comparison
+
+    events_max = settings.fold.range_events_max
+    with (
+        started_spark(settings, tell) as spark,
+        comparison.compared(
+            spark, database, wanted, metric=metric, range_events_max=events_max, stop=stop, progress=progress
+        ) as found,
+    ):
+        yield found
 
 
 @contextmanager

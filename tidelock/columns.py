@@ -54,6 +54,7 @@ class ColumnType:
 STRING = ColumnType("string")
 BIGINT = ColumnType("bigint")
 TIMESTAMP = ColumnType("timestamp")
+BOOLEAN = ColumnType("boolean")
 DOUBLE = ColumnType("double")
 #: of quantities and their sums
 AMOUNT = ColumnType("decimal", 38, 9)

@@ -17,6 +17,7 @@
         ├── NotFound           no such thing                       HTTP 404
         ├── NotAcceptable      no content type that the client accepts       HTTP 406, in `graphql.http`
         ├── Exists             the name is taken                   HTTP 409
+        ├── AlreadyRunning     there can be one at a time          HTTP 409
         ├── ResumeExpired      what came next has expired HTTP 410 resume_expired
         ├── PayloadTooLarge    over a limit                        HTTP 413
         │   └── SnapshotTooLarge  the snapshot has too many rows  snapshot_too_large
@@ -140,6 +141,13 @@ class Exists(RequestError):
     """The name is already in use."""
 
     code = "exists"
+    http_status = 409
+
+
+class AlreadyRunning(RequestError):
+    """One at a time: wait until the other finishes, or stop it."""
+
+    code = "already_running"
     http_status = 409
 
 

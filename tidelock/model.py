@@ -10,8 +10,10 @@ from typing import Literal
 import msgspec
 
 KeySource = Literal["client", "derived", "none"]
-Op = Literal["upsert", "delete"]
+Op = Literal["upsert", "delete", "void", "amend"]
 
+#: What corrects an earlier event instead of reporting a new one.
+CORRECTIONS: tuple[Op, ...] = ("void", "amend")
 #: Tenant and stream of control events; producers cannot use it.
 CONTROL = "_tidelock"
 DEFAULT_TENANT = "default"
@@ -48,6 +50,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     content_hash: bytes
     #: when an earlier system received it; None: it is received now
     received_at: int | None = None
+    #: key of the event that it corrects: a void or an amendment has one, nothing else
+    target: str | None = None
+    #: the target's identity
+    target_digest: bytes | None = None
+    #: its stream has a key by the current definition: such a stream is corrected by its next upsert
+    in_keyed_stream: bool = False
+    reason: str | None = None
+    batch_id: str | None = None
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +97,11 @@ class Recorded(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     idempotency_key: str | None
     key_source: KeySource
     source: str | None
+    #: key and sequence of the event that it corrects
+    target: str | None
+    target_sequence: int | None
+    reason: str | None
+    batch_id: str | None
     #: present only if its data has a number too long for readers: `data` is then null, or its text in exports
     error: Unreadable | msgspec.UnsetType = msgspec.UNSET
 

@@ -115,6 +115,11 @@ def unknown_key(key: str, word: str, known: Iterable[str], place: str) -> Settin
     return SettingsError(f"{key} is not a known key in {place}{hint}", field=key)
 
 
+def number_of(count: int, noun: str) -> str:
+    """A number of things as a person writes it: 1 row, 2,000 rows."""
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def shown(value: object) -> str:
     """A value as an error message has it: as TOML writes it, and not too long."""
     match value:

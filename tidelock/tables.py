@@ -6,7 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidelock.columns import AMOUNT, BIGINT, DOUBLE, STRING, TIMESTAMP, ColumnType, parse_column_type, table_column
+from tidelock.columns import (
+    AMOUNT,
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    STRING,
+    TIMESTAMP,
+    ColumnType,
+    parse_column_type,
+    table_column,
+)
 from tidelock.definitions import Count, Definitions, Session, Stream, Window
 from tidelock.definitions.windows import PERCENTILES, Aggregate
 
@@ -31,6 +41,10 @@ _COUNTER = {"metric": STRING, "customer_ref": STRING, "period_start": TIMESTAMP}
 _ADJUSTED = {"last_at": TIMESTAMP, "adj_sum": AMOUNT, "adj_count": BIGINT, "adj_max": AMOUNT, "adj_min": AMOUNT}
 #: what came for a counter after it was closed may be its last; what was only late never is
 _CLOSED = {"closed_last": AMOUNT, "closed_last_at": TIMESTAMP}
+#: since a correction `adj_max`, `adj_min` and the last beside the value are those of all that the total covers
+_PARTED = {"parted": BOOLEAN}
+#: the index of ordered output; no other table has one like it
+_POSITION = ("tenant_id", "position")
 #: columns of a keyed stream's table next to its key if none are declared: what the producer sent
 UNDECLARED = {
     "customer_ref": STRING,
@@ -67,6 +81,11 @@ class Table:
         return "ingress_sequence" if self.name == "late_rows" else None
 
     @property
+    def numbered(self) -> bool:
+        """Whether it is ordered output: its rows are found by their sequences, and no text is indexed."""
+        return _POSITION in self.indexes
+
+    @property
     def keyed(self) -> bool:
         """Whether rows are found by their keys: those that wait for their time are found by that."""
         return not (self.internal and self.appended)
@@ -88,14 +107,14 @@ class Table:
         return form | {"internal": True} if self.internal else form
 
 
-COUNTERS = Table("counters", {**_COUNTER, **_AGGREGATES}, tuple(_COUNTER), {**_ADJUSTED, **_CLOSED})
-#: the same while no meter was ever closed
+COUNTERS = Table("counters", {**_COUNTER, **_AGGREGATES}, tuple(_COUNTER), {**_ADJUSTED, **_CLOSED, **_PARTED})
+#: the same while no meter was ever closed and nothing was corrected
 OPEN_COUNTERS = replace(COUNTERS, state=_ADJUSTED)
 COUNTER_GROUPS = Table(
     "counter_groups",
     {**_COUNTER, "group_key": STRING, **_AGGREGATES},
     (*_COUNTER, "group_key"),
-    {**_ADJUSTED, "adj_last": AMOUNT, "adj_last_at": TIMESTAMP},
+    {**_ADJUSTED, "adj_last": AMOUNT, "adj_last_at": TIMESTAMP, **_PARTED},
 )
 ADJUSTMENTS = Table(
     "adjustments",
@@ -129,6 +148,13 @@ CLOSED_METERS = Table(
     "meters$closed",
     {"metric": STRING, "closed_sequence": BIGINT, "through": TIMESTAMP},
     ("metric", "closed_sequence"),
+    internal=True,
+)
+#: the texts that counters and groups of `unique_count` have seen
+DISTINCT = Table(
+    "meters$distinct",
+    {"metric": STRING, "in_value": ColumnType("boolean"), "in_total": ColumnType("boolean")},
+    ("metric",),
     internal=True,
 )
 ERROR_ROWS = Table(
@@ -168,6 +194,7 @@ ALWAYS = {
         LATE_ROWS,
         WATERMARKS,
         CLOSED_METERS,
+        DISTINCT,
     )
 }
 
@@ -186,8 +213,7 @@ def ordered_table(stream: Stream) -> Table:
     """The rows of a stream in the order of their time."""
     own = {"ingress_sequence": BIGINT, "position": BIGINT, "event_time": TIMESTAMP}
     columns = own | dict(latest_table(stream, {}).columns)
-    indexes = (("tenant_id", "position"),)
-    return Table(f"{stream.name}_ordered", columns, ("ingress_sequence",), indexes=indexes, appended=True)
+    return Table(f"{stream.name}_ordered", columns, ("ingress_sequence",), indexes=(_POSITION,), appended=True)
 
 
 def window_table(window: Window, types: Mapping[str, ColumnType]) -> Table:

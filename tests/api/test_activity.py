@@ -39,7 +39,7 @@ async def verified(client: httpx.AsyncClient, **headers: str) -> dict[str, Any]:
     return state
 
 
-async def test_definitions_in_force_are_told_with_their_tables(client: httpx.AsyncClient) -> None:
+async def test_definitions_in_force_are_reported_with_their_tables(client: httpx.AsyncClient) -> None:
     told = (await client.get("/admin/definitions")).json()
     assert told["version"] is None, "nothing was folded here"
     assert told["meters"]["api_calls"]["period"] == "day"

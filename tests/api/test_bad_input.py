@@ -87,7 +87,7 @@ def error_of(response: httpx.Response, status: int, code: str) -> Json:
         ([], "invalid_event", None),
     ],
 )
-async def test_a_bad_event_is_told_by_field_and_leaves_its_neighbours_alone(
+async def test_a_bad_event_is_reported_by_field_and_leaves_its_neighbours_alone(
     client: httpx.AsyncClient, tenant: str, event: object, code: str, field: str | None
 ) -> None:
     good = {"tenantId": tenant, "stream": "s"}
@@ -189,7 +189,7 @@ async def test_a_declared_size_over_the_limit_is_refused_before_the_body_is_sent
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
-async def test_what_is_no_http_is_answered_in_the_same_form(server: Serving) -> None:
+async def test_what_is_not_http_is_answered_in_the_same_form(server: Serving) -> None:
     for request in (
         b"\0\1\2\3\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",

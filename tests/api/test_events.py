@@ -89,7 +89,7 @@ async def test_pages_put_together_are_the_list(client: httpx.AsyncClient, tenant
     assert found == (recorded if order == "asc" else recorded[::-1])
 
 
-async def test_a_page_has_a_hundred_items_unless_told_otherwise(client: httpx.AsyncClient, tenant: str) -> None:
+async def test_a_page_has_a_hundred_items_by_default(client: httpx.AsyncClient, tenant: str) -> None:
     await record(client, tenant, *({"data": number} for number in range(101)))
     page = (await client.get("/admin/events", params={"tenantId": tenant})).json()
     assert len(page["items"]) == 100
@@ -122,7 +122,7 @@ async def pages(client: httpx.AsyncClient, path: str, **parameters: Any) -> list
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-async def test_a_page_ends_where_its_bytes_do_and_the_next_one_goes_on(
+async def test_a_page_ends_where_its_bytes_do_and_the_next_one_continues(
     narrow: httpx.AsyncClient, tenant: str, order: str
 ) -> None:
     sizes = [900, 900, 900, 5000, 1, 1, 900, 5000, 5000]
@@ -206,7 +206,7 @@ async def test_a_plus_that_became_a_space_is_understood(client: httpx.AsyncClien
         assert sequences(response.json()["items"]) == recorded[1:], response.text
 
 
-async def test_a_cursor_goes_on_in_its_own_order(client: httpx.AsyncClient, tenant: str) -> None:
+async def test_a_cursor_continues_in_its_own_order(client: httpx.AsyncClient, tenant: str) -> None:
     recorded = await record(client, tenant, {}, {}, {})
     first = (await client.get("/admin/events", params={"tenantId": tenant, "limit": 1, "order": "desc"})).json()
     rest = await client.get("/admin/events", params={"tenantId": tenant, "cursor": first["next"]})

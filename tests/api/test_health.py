@@ -36,7 +36,7 @@ async def sample(client: httpx.AsyncClient, name: str, **labels: str) -> float:
     return sum(found)
 
 
-async def test_health_tells_where_the_ledger_stands(start: Start) -> None:
+async def test_health_shows_where_the_ledger_is(start: Start) -> None:
     async with start() as server, httpx.AsyncClient(base_url=server.url) as client:
         empty = {"head": {"ingressSequence": 0, "sourceTimestamp": "0"}, "readers": []}
         assert (await client.get("/healthz")).json() == {"status": "ok"}
@@ -48,7 +48,7 @@ async def test_health_tells_where_the_ledger_stands(start: Start) -> None:
         assert (await client.get("/readyz")).json()["head"] == head
 
 
-async def test_the_fold_is_told_of_once_it_has_run(start: Start) -> None:
+async def test_the_fold_is_reported_once_it_has_run(start: Start) -> None:
     async with (
         start() as server,
         httpx.AsyncClient(base_url=server.url) as client,
@@ -205,7 +205,7 @@ async def test_a_list_that_takes_long_holds_up_no_other_answer(start: Start) -> 
         assert [(await each).status_code for each in lists] == [200, 200, 200]
 
 
-async def test_a_ledger_that_hangs_is_told_in_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_ledger_that_hangs_is_reported_in_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelock.postgres.pool._ANSWER_S", 0.3)
     async with (
         start() as server,
@@ -249,7 +249,7 @@ async def test_stopping_answers_what_was_taken_and_takes_nothing_more(start: Sta
     await asyncio.wait_for(stopping, HANG_S)
 
 
-async def test_a_port_that_is_taken_is_told_before_anything_is_started(start: Start) -> None:
+async def test_a_port_that_is_taken_is_reported_before_anything_is_started(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SettingsError, match="choose another") as error:
         async with start(port=taken.getsockname()[1]):
             pass

@@ -49,7 +49,7 @@ async def test_an_accepted_event_has_every_field_of_its_verdict_and_comes_back_a
         "tenantId": tenant, "stream": "api_calls", "customerRef": "cus_1", "resourceId": None,
         "ts": "2026-01-31T23:59:59.5Z", "quantity": "1.50", "data": {"region": "eu", "b": 1.0, "a": None},
         "op": "upsert", "causalityKey": "run-42", "correlationId": "c-1", "causationId": None, "idempotencyKey": None,
-        "source": "sdk",
+        "source": "sdk", "reason": "as agreed", "batchId": "b-1",
     }  # fmt: skip
     (verdict,) = (await post(client, {"events": [event]}, "application/json"))["results"]
     assert set(verdict) == {
@@ -69,6 +69,8 @@ async def test_an_accepted_event_has_every_field_of_its_verdict_and_comes_back_a
         "keySource": "derived",
         "receivedAt": verdict["receivedAt"],
         "sourceTimestamp": verdict["sourceTimestamp"],
+        "target": None,
+        "targetSequence": None,
     }
 
 
@@ -242,6 +244,40 @@ async def test_the_idempotency_key_of_a_request_is_that_of_its_only_event(
     assert len(await recorded(client, tenant)) == 3
     (result,) = (await post(client, event, **{"idempotency-key": "x" * 1025}))["results"]
     assert (result["error"]["code"], result["error"]["field"]) == ("invalid_event", "idempotencyKey")
+
+
+async def test_corrections_come_in_every_form_and_are_found_by_their_batch(
+    client: httpx.AsyncClient, tenant: str
+) -> None:
+    events = [{"tenantId": tenant, "stream": "s", "idempotencyKey": f"k{n}", "quantity": n} for n in range(5)]
+    await post(client, events)
+    void = {"tenantId": tenant, "stream": "s", "op": "void", "batchId": "fix", "reason": "so"}
+    lines = "\n".join(json.dumps(void | {"target": f"k{n}"}) for n in (0, 0, 9))
+    cloud = {"specversion": "1.0", "source": "/fixes", "id": "1", "type": "s", "tenantid": tenant}
+    cloud |= {"op": "amend", "target": "k1", "quantity": "7", "reason": "so", "batchid": "fix"}
+    headers = {f"ce-{name}": str(value) for name, value in (cloud | {"id": "2", "target": "k2"}).items()}
+    found = [
+        await post(client, lines.encode(), "application/x-ndjson"),
+        await post(client, void | {"target": "k3"}),
+        await post(client, {"events": [void | {"target": "k4"}]}),
+        await post(client, cloud, "application/cloudevents+json"),
+        await post(client, b"", **headers),
+        await post(client, [cloud | {"id": "3", "op": "void"}], "application/cloudevents-batch+json"),
+    ]
+    assert [[result["status"] for result in answer["results"]] for answer in found] == [
+        ["accepted", "duplicate", "rejected"], ["accepted"], ["accepted"], ["accepted"], ["accepted"], ["rejected"]
+    ]  # fmt: skip
+    assert found[0]["results"][2]["error"]["code"] == "unknown_target"
+    error = found[5]["results"][0]["error"]
+    assert (error["code"], error["field"]) == ("invalid_event", "quantity")
+    query = {"tenantId": tenant, "batchId": "fix"}
+    items = (await client.get("/admin/events", params=query)).json()["items"]
+    assert [(item["op"], item["target"], item["quantity"], item["reason"]) for item in items] == [
+        ("void", "k0", None, "so"), ("void", "k3", None, "so"), ("void", "k4", None, "so"),
+        ("amend", "k1", "7", "so"), ("amend", "k2", "7", "so"),
+    ]  # fmt: skip
+    originals = {item["idempotencyKey"]: item["ingressSequence"] for item in await recorded(client, tenant)}
+    assert [item["targetSequence"] for item in items] == [originals[item["target"]] for item in items]
 
 
 async def test_a_batch_of_cloudevents_is_taken_event_by_event(client: httpx.AsyncClient, tenant: str) -> None:

@@ -13,7 +13,8 @@ from tidelock.http.problems import install_problems
 
 Json = dict[str, Any]
 
-PATHS = {"/v1/periods", "/v1/periods/close", "/v1/statements",
+PATHS = {"/v1/periods", "/v1/periods/close", "/v1/statements", "/v1/meters/try",
+    "/v1/meters/diff", "/v1/batches", "/v1/batches/preview", "/v1/batches/revert",
     "/v1/events", "/admin/events", "/v1/causality/{key}", "/v1/usage", "/v1/counters", "/v1/adjustments", "/v1/late",
     "/v1/errors", "/v1/tables/{table}", "/graphql", "/healthz", "/readyz", "/admin/event-health", "/metrics",
     "/v1/explain",
@@ -32,8 +33,8 @@ async def test_every_route_is_described_with_its_errors(client: httpx.AsyncClien
     assert set(ingest["responses"]) == {"200", "400", "401", "403", "413", "415", "429", "503"}
     listed = document["paths"]["/admin/events"]["get"]
     assert [parameter["name"] for parameter in listed["parameters"]] == [
-        "tenantId", "stream", "customerRef", "causalityKey", "correlationId", "source", "from", "to", "after", "before",
-        "order", "limit", "cursor",
+        "tenantId", "stream", "customerRef", "causalityKey", "correlationId", "source", "batchId", "targetSequence",
+        "from", "to", "after", "before", "order", "limit", "cursor",
     ]  # fmt: skip
     for path, name, meant in (
         ("/v1/usage", "window", "Length of a period"), ("/v1/late", "window", "Only this window"),
@@ -87,7 +88,16 @@ async def test_what_the_framework_validates_has_the_same_form() -> None:
 
 
 #: what is written to, or needs parameters
-NOT_READ = {"/v1/events", "/v1/usage", "/v1/explain", "/v1/periods/close", "/graphql"}
+NOT_READ = {
+    "/v1/batches/preview",
+    "/v1/batches/revert",
+    "/v1/events",
+    "/v1/usage",
+    "/v1/explain",
+    "/v1/meters/try",
+    "/v1/periods/close",
+    "/graphql",
+}
 
 
 @pytest.mark.parametrize("path", sorted(path for path in PATHS - NOT_READ if "{" not in path))

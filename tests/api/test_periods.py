@@ -157,6 +157,8 @@ async def test_a_closed_value_does_not_move_and_its_statement_says_by_how_much_t
 
     (row,) = (await get(api, "/v1/periods", metric="calls"))["items"]
     assert (row["closedThrough"], row["closedSequence"], row["open"]) == ("2026-04-01T00:00:00Z", sequence, [])
+    march = {"periodStart": "2026-03-01T00:00:00Z", "periodEnd": "2026-04-01T00:00:00Z", "counters": 2}
+    assert row["closed"] == [march], "also counters that began after the close"
     assert (await get(api, "/v1/statements", period="2026-02"))["items"] == []
     tables = await get(api, "/v1/tables/statements", where='{"customer_ref": {"_eq": "c"}, "metric": {"_eq": "calls"}}')
     assert [each["value"] for each in tables["items"]] == ["12"]
@@ -271,9 +273,7 @@ async def _closed(api: httpx.AsyncClient, metric: str, through: str | None = Non
         await asyncio.sleep(0.05)
 
 
-async def test_a_close_starts_the_invoice_run_of_whoever_has_a_trigger_on_statements(
-    api: httpx.AsyncClient, ledger: Ledger
-) -> None:
+async def test_a_close_starts_an_invoice_run_by_a_trigger_on_statements(api: httpx.AsyncClient, ledger: Ledger) -> None:
     secret = "whsec_" + "c2VjcmV0" * 4
     given = {"name": "invoices", "table": "statements", "match": {"metric": {"_eq": "invoiced"}}, "secrets": [secret]}
     async with receiving() as receiver:
@@ -322,6 +322,23 @@ async def test_an_instant_that_ends_nothing_closes_what_ends_before_it(api: http
     assert await close(api, "2026-03-10T07:00:00Z", metric="daily") is not None
     (found,) = (await get(api, "/v1/periods", metric="daily"))["items"]
     assert found["closedThrough"] == "2026-03-10T00:00:00Z"
+
+
+async def test_a_maximum_of_nothing_counted_on_time_has_no_adjustment_but_a_total(
+    api: httpx.AsyncClient, ledger: Ledger
+) -> None:
+    await record(api, call("2026-03-02T00:00:00Z", 4, "eve"))
+    sequence = await close(api, "2026-03-11T00:00:00Z", metric="daily")
+    await record(api, call("2026-03-02T01:00:00Z", 6, "eve"))
+    await ledger.fold()
+    asked = {"metric": "daily", "customerRef": "eve"}
+    for more in ({}, {"asOf": sequence + 1}):
+        (usage,) = (await get(api, "/v1/usage", **asked, **more))["items"]
+        assert (usage["value"], usage["adjustment"], usage["total"], usage["watermark"]) == (None, None, "6", None)
+    first, second = (await get(api, "/v1/adjustments", **asked))["items"]
+    assert [(each["amount"], each["reason"]) for each in (first, second)] == [("4", "closed"), ("2", "closed")]
+    (stated,) = (await get(api, "/v1/statements", **asked))["items"]
+    assert (stated["value"], stated["total"], stated["adjustmentSince"], stated["restated"]) == (None, "4", "2", "0")
 
 
 async def test_a_key_closes_periods_of_its_own_tenant_with_the_scope_for_it(

@@ -150,7 +150,7 @@ async def test_pages_put_together_are_the_table_in_order_of_tenant_and_key(
     assert list(items[0]) == ["tenant_id", "source", "ingress_sequence", "code", "message"]
 
 
-async def test_a_list_goes_on_behind_rows_that_are_gone_or_new(
+async def test_a_list_continues_after_rows_that_are_gone_or_new(
     client: httpx.AsyncClient, connection: folded.Connection, tenant: str
 ) -> None:
     for n in (1, 3, 5):

@@ -82,7 +82,7 @@ async def test_filters_are_those_of_the_lists(server: Serving, client: httpx.Asy
         ("?limit=1", "limit"),
     ],
 )
-async def test_wrong_parameters_are_told_before_the_handshake(server: Serving, query: str, field: str) -> None:
+async def test_wrong_parameters_are_reported_before_the_handshake(server: Serving, query: str, field: str) -> None:
     with pytest.raises(websockets.InvalidStatus) as refused:
         await tail_of(server, query)
     assert refused.value.response.status_code == 400
@@ -110,7 +110,7 @@ async def test_compression_is_not_negotiated(server: Serving) -> None:
         assert tail.protocol.extensions == []
 
 
-async def test_more_clients_than_allowed_are_told_to_come_back(start: Start) -> None:
+async def test_more_clients_than_allowed_are_asked_to_come_back(start: Start) -> None:
     async with (
         start(ws_connections_max=1, retry_after_s=3) as server,
         httpx.AsyncClient(base_url=server.url) as client,

@@ -123,7 +123,7 @@ async def test_a_key_that_may_not_read_is_refused_in_the_first_frame_too(keyed: 
         assert await closing(tail) == 4401
 
 
-async def test_who_shows_no_key_in_time_is_sent_away(keyed: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_shows_no_key_in_time_is_sent_away(keyed: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelock.api.events._INTRODUCTION_S", 0.3)
     started = time.monotonic()
     async with tail_of(keyed) as tail:
@@ -131,7 +131,7 @@ async def test_who_shows_no_key_in_time_is_sent_away(keyed: Serving, monkeypatch
     assert time.monotonic() - started >= 0.3
 
 
-async def test_who_has_shown_no_key_takes_no_place_from_those_who_have(keyed: Serving) -> None:
+async def test_a_client_that_has_shown_no_key_takes_no_place_from_those_who_have(keyed: Serving) -> None:
     key = await make_key(keyed, "t", ["read"])
     async with tail_of(keyed) as stranger:
         with pytest.raises(websockets.InvalidStatus) as refused:
@@ -142,7 +142,7 @@ async def test_who_has_shown_no_key_takes_no_place_from_those_who_have(keyed: Se
             assert await closing(stranger) == 1013
 
 
-async def test_wrong_parameters_are_told_before_the_handshake_with_keys_too(keyed: Serving) -> None:
+async def test_wrong_parameters_are_reported_before_the_handshake_with_keys_too(keyed: Serving) -> None:
     with pytest.raises(websockets.InvalidStatus) as refused:
         await tail_of(keyed, "?after=x")
     assert refused.value.response.status_code == 400

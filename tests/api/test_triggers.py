@@ -84,7 +84,7 @@ async def test_secrets_that_are_given_are_never_answered(client: httpx.AsyncClie
     assert "whsec_" not in changed.text
 
 
-async def test_changing_secrets_alone_is_no_event(server: Serving, client: httpx.AsyncClient) -> None:
+async def test_changing_secrets_alone_is_not_an_event(server: Serving, client: httpx.AsyncClient) -> None:
     await made(client, "rotated")
     assert (await client.patch("/v1/triggers/rotated", json={"secret": "whsec_" + "C" * 32})).status_code == 200
     assert (await client.patch("/v1/triggers/rotated", json={"enabled": True})).status_code == 200
@@ -145,7 +145,7 @@ async def test_bodies_that_are_no_json_are_refused(client: httpx.AsyncClient) ->
         assert (await client.request(method, f"/v1/triggers/nobody{path}")).status_code == 404
 
 
-async def test_every_attempt_is_told_with_what_was_answered(server: Serving, client: httpx.AsyncClient) -> None:
+async def test_every_attempt_is_reported_with_what_was_answered(server: Serving, client: httpx.AsyncClient) -> None:
     database = server.ledger.database
     told = (create_trigger(database, "attempted", HOOK), "attempted")
     await rows(database, "UPDATE triggers SET enabled = false WHERE name = 'attempted' RETURNING id")
@@ -232,7 +232,7 @@ async def test_triggers_are_their_tenants_own(start: Start) -> None:
             assert [item["name"] for item in [*page["items"], *rest.json()["items"]]] == names
 
 
-async def test_health_tells_of_triggers_from_the_first_one_on(start: Start) -> None:
+async def test_health_reports_triggers_from_the_first_one_on(start: Start) -> None:
     async with start(definitions=DEFINITIONS) as server, httpx.AsyncClient(base_url=server.url) as client:
         readers = (await client.get("/admin/event-health")).json()["readers"]
         assert "triggers" not in [reader["name"] for reader in readers]

@@ -81,7 +81,7 @@ async def test_late_rows_are_a_list_of_their_own(start: Start) -> None:
         assert (await client.get("/v1/late?stream=x")).json()["error"]["field"] == "stream"
 
 
-async def test_health_tells_how_far_each_window_of_each_tenant_is(
+async def test_health_shows_how_far_each_window_of_each_tenant_is(
     opened: tuple[Serving, httpx.AsyncClient, folded.Connection],
 ) -> None:
     _, client, connection = opened
@@ -118,7 +118,7 @@ async def test_a_window_by_arrival_is_as_far_as_the_fold(
     assert found["watermark"] == at
 
 
-async def test_no_more_windows_are_told_of_than_allowed_and_that_is_told(
+async def test_no_more_windows_are_told_of_than_allowed_and_that_is_reported(
     opened: tuple[Serving, httpx.AsyncClient, folded.Connection],
 ) -> None:
     _, client, connection = opened
@@ -189,7 +189,7 @@ async def test_metrics_have_each_window_of_each_tenant(
             await asyncio.sleep(0.01)
 
 
-def test_status_tells_of_windows_and_how_long_readers_have_waited(database: Database) -> None:
+def test_status_reports_windows_and_how_long_readers_have_waited(database: Database) -> None:
     async def prepare() -> None:
         async with await database.connect() as connection:
             await connection.execute("INSERT INTO cursors VALUES ('fold', 1)")

@@ -16,7 +16,9 @@ from tidelock.usage.closing import WantedClose, close_periods
 pytestmark = pytest.mark.check
 
 
-def test_every_counter_is_stated_and_told(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_counter_is_stated_and_recorded_as_a_change(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def closed() -> int | None:
         async with sequencing(database) as sequencer:
             return await close_periods(sequencer, WantedClose(parse_rfc3339("2026-04-01T00:00:00Z")))

@@ -22,7 +22,11 @@ def test_only_what_executors_do_can_be_shared_out() -> None:
     assert scaling(one, one) == {"speedup": 1.0, "speedupMost": 1.0}
 
 
-def test_the_phases_and_the_cores_are_told() -> None:
+def test_workers_that_have_half_a_core_need_twice_the_time() -> None:
+    assert scaling(folded(1, 20.0, 8.0), folded(2, 12.0, 9.0), 0.5) == {"speedup": 1.67, "speedupMost": 1.67}
+
+
+def test_the_phases_and_the_cores_are_reported() -> None:
     figures = folded(2, 8.0, 9.0).figures(1_000)
     assert (figures["sparkSeconds"], figures["driverSeconds"], figures["postgresSeconds"]) == (5.0, 1.0, 0.5)
     assert (figures["eventsPerSecond"], figures["coresBusy"]) == (125, 1.5)

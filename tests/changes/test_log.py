@@ -106,7 +106,7 @@ def encoded(places: list[tuple[int, str]], rows_max: int) -> list[segments.Segme
     return segments.encode(pa.Table.from_pylist(changes, segments.change_schema(OTHERS.columns)), rows_max)
 
 
-def test_a_look_tells_how_far_the_fold_is(connection: Connection, fold: Folding) -> None:
+def test_a_look_shows_how_far_the_fold_is(connection: Connection, fold: Folding) -> None:
     assert read_state(connection) == ((fold.sequence, fold.time), 1, 0)
     prune(connection, 0)
     assert read_state(connection).pruned == fold.time
@@ -132,7 +132,7 @@ def test_pages_have_everything_of_some_tables_between_two_places(connection: Con
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_reader_whom_pruning_overtakes_is_told_so(connection: Connection, fold: Folding, seed: int) -> None:
+def test_a_reader_that_pruning_overtakes_gets_an_error(connection: Connection, fold: Folding, seed: int) -> None:
     chance = random.Random(seed)
     tables = chance.choice([["things"], ["others"], ["things", "others"]])
     after = chance.choice([0, *fold.times])

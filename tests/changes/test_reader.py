@@ -106,7 +106,7 @@ def test_changes_come_by_source_timestamp_table_key_and_tenant(ranges: Connectio
     assert list(read_changes(ranges, after=0)) == IN_ORDER
 
 
-def test_a_reader_goes_on_behind_a_source_timestamp_and_stops_with_one(ranges: Connection) -> None:
+def test_a_reader_continues_after_a_source_timestamp_and_stops_with_one(ranges: Connection) -> None:
     for after, through in product([0, 9, 10, 11, 15, 20, 21, 29, 30, 99], [None, 10, 20, 25, 30]):
         found = list(read_changes(ranges, after=after, through=through))
         assert found == [each for each in IN_ORDER if after < each.source_timestamp <= (through or 99)]
@@ -174,7 +174,7 @@ def test_lanes_are_read_as_if_they_were_one(connection: Connection, monkeypatch:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_reader_whom_pruning_overtakes_is_told_so(
+def test_a_reader_that_pruning_overtakes_gets_an_error(
     connection: Connection, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -197,7 +197,7 @@ def test_a_reader_whom_pruning_overtakes_is_told_so(
         assert found == whole
 
 
-def test_what_is_older_than_the_retention_goes_and_whoever_needs_it_is_told(connection: Connection) -> None:
+def test_what_is_older_than_the_retention_goes_and_whoever_needs_it_is_reported(connection: Connection) -> None:
     for last_sequence, age in ((3, "3d"), (5, "2d"), (9, "1h")):
         write(connection, last_sequence, *RANGES[last_sequence], age=age)
         commit(connection, last_sequence, last_sequence, max(each.source_timestamp for each in RANGES[last_sequence]))

@@ -196,7 +196,7 @@ def test_nothing_has_no_segments() -> None:
     assert encode(change_schema(COLUMNS).empty_table()) == []
 
 
-def test_a_segment_tells_its_times() -> None:
+def test_a_segment_gives_its_times() -> None:
     segments = encode(numbers(*((key, None, "1") for key in "abcde")), 2)
     assert [(each.rows, each.first_source_timestamp, each.last_source_timestamp) for each in segments] == [
         (2, 0, 1), (2, 2, 3), (1, 4, 4),

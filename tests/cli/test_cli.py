@@ -123,7 +123,7 @@ def test_a_database_that_does_not_answer_exits_with_three() -> None:
 
 
 @pytest.mark.parametrize("command", [["migrate"], ["import", "a.jsonl"], ["up", "--port", "0"]])
-def test_a_database_user_that_may_not_make_the_ledger_is_told_so(
+def test_a_database_user_that_may_not_create_the_ledger_gets_an_error(
     empty_database: Database, command: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
@@ -158,6 +158,15 @@ def test_tail_shows_the_last_events_in_ledger_order(database: Database) -> None:
     assert run(database, "tail", "-n", 0).stdout == ""
 
 
+def test_tail_says_which_event_a_correction_corrects_and_why(database: Database) -> None:
+    first = {"stream": "calls", "customerRef": "ada", "quantity": "2", "idempotencyKey": "first"}
+    amendment = {"op": "amend", "stream": "calls", "target": "first", "quantity": "3", "idempotencyKey": "second"}
+    fill(database, first, amendment, {"op": "void", "stream": "calls", "target": "second", "reason": "sent twice"})
+    lines = [line.rstrip() for line in run(database, "tail").stdout.splitlines()]
+    assert re.fullmatch(r" +2  \S+ +calls  ada  amend of 1  3", lines[1])
+    assert re.fullmatch(r" +3  \S+ +calls  ada  void of 2  sent twice", lines[2])
+
+
 def test_what_a_terminal_would_take_for_a_command_is_shown_instead(database: Database) -> None:
     fill(database, {"stream": "s\x1b[2J", "customerRef": "\x1b]0;title\x07", "causalityKey": "run\x9b\u202e"})
     for shown in (run(database, "tail").stdout, run(database, "trace", "run\x9b\u202e").stdout):
@@ -166,7 +175,7 @@ def test_what_a_terminal_would_take_for_a_command_is_shown_instead(database: Dat
         assert r"\x1b]0;title" in shown
 
 
-def test_tail_goes_on_behind_a_sequence(database: Database) -> None:
+def test_tail_continues_after_a_sequence(database: Database) -> None:
     fill(database, *CAUSED, *({} for _ in range(10)))
     assert [line["ingressSequence"] for line in json_lines(run(database, "tail", "--after", 2, "--json"))] == [
         *range(3, 16)
@@ -196,7 +205,7 @@ def test_a_parent_outside_the_trace_is_named(database: Database) -> None:
     assert "caused by 1" in run(database, "trace", "run").stdout
 
 
-def test_status_tells_where_the_ledger_stands(database: Database) -> None:
+def test_status_shows_where_the_ledger_is(database: Database) -> None:
     fill(database, *CAUSED)
     (found,) = json_lines(run(database, "status", "--json"))
     assert (found["head"]["ingressSequence"], found["head"]["commitId"]) == (5, 5)
@@ -246,7 +255,8 @@ def test_verify_passes_an_untouched_ledger_and_names_the_first_difference_of_ano
     assert changed.exit_code == 1
     checks = {check["name"]: check["ok"] for check in json.loads(changed.stdout)["checks"]}
     assert checks == {
-        "chain": False, "density": True, "order": True, "content": False, "identities": True, "anchor": True,
+        "chain": False, "density": True, "order": True, "content": False, "identities": True, "corrections": True,
+        "anchor": True,
     }  # fmt: skip
     assert "first difference: sequence 3: its columns do not match its content hash" in changed.stderr
     assert "DIFFERS" in run(database, "verify").stdout
@@ -329,7 +339,7 @@ def test_up_serves_refuses_a_second_one_lets_others_read_and_stops_cleanly(tmp_p
     assert not (data / "postgres" / "postmaster.pid").exists()
 
 
-def test_a_start_is_told_to_programs_as_one_object_a_line(tmp_path: Path) -> None:
+def test_a_start_is_reported_to_programs_as_one_object_a_line(tmp_path: Path) -> None:
     running = process("up", "--port", 0, "--json", cwd=tmp_path)
     try:
         assert running.stdout is not None
@@ -348,7 +358,7 @@ def test_a_start_is_told_to_programs_as_one_object_a_line(tmp_path: Path) -> Non
         running.communicate()
 
 
-def test_bench_measures_a_scratch_ledger_where_and_as_it_is_told(tmp_path: Path) -> None:
+def test_bench_measures_a_scratch_ledger_where_and_as_asked(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         'streams_open = false\nanchor = "kept.jsonl"\n[postgres]\nmax_wal_size = "1GB"\n'
     )

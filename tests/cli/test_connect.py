@@ -83,7 +83,7 @@ def recorded(database: Database) -> list[tuple[Any, ...]]:
     return events(database, "row_key, op, data::text, occurred_at / 1000000")
 
 
-def test_it_follows_ends_with_a_signal_and_goes_on(database: Database, materialize: StandIn, tmp_path: Path) -> None:
+def test_it_follows_ends_with_a_signal_and_continues(database: Database, materialize: StandIn, tmp_path: Path) -> None:
     snapshot = materialize.now
     connector = started(materialize, database, tmp_path, "--json")
     until(lambda: len(recorded(database)) == 3, connector)
@@ -113,7 +113,7 @@ def test_it_follows_ends_with_a_signal_and_goes_on(database: Database, materiali
     out, said = again.communicate(timeout=30)
     assert again.returncode == 0, said
     assert re.search(r"into stream \"trades\", after [0-9]+ \(20", said), said
-    assert "1 changes recorded, 0 of them deletes" in out
+    assert "1 change recorded, 0 deletes among them" in out
     assert verify(database, Path("none"), lambda *_: None).report.ok
 
 
@@ -160,14 +160,14 @@ def latest(database: Database) -> dict[str, str]:
     return {key: json.loads(row[2])["symbol"] for key, row in found.items() if row[1] == "upsert"}
 
 
-def test_wrong_credentials_are_told_without_the_password(database: Database, materialize: StandIn) -> None:
+def test_wrong_credentials_are_reported_without_the_password(database: Database, materialize: StandIn) -> None:
     said = refusal(database, "--from", materialize.url(password="wr0ng"), "--view", "trades")
     assert "rejects this login; check user, password and database" in said
     assert "wr0ng" not in said
     assert events(database) == []
 
 
-def test_a_server_that_is_not_there_is_told(database: Database, materialize: StandIn) -> None:
+def test_a_server_that_is_not_there_is_reported(database: Database, materialize: StandIn) -> None:
     url = materialize.url()
     materialize.stop()
     said = refusal(database, "--from", url, "--view", "trades", exit_code=3)
@@ -175,12 +175,14 @@ def test_a_server_that_is_not_there_is_told(database: Database, materialize: Sta
     assert "secret" not in said
 
 
-def test_a_view_that_is_not_there_is_told_with_what_could_be_meant(database: Database, materialize: StandIn) -> None:
+def test_a_view_that_is_not_there_is_reported_with_what_could_be_meant(
+    database: Database, materialize: StandIn
+) -> None:
     said = refusal(database, "--from", materialize.url(), "--view", "tradez", "--stream", "trades")
     assert "has no tradez: unknown catalog item 'tradez'; did you mean trades?" in said
 
 
-def test_a_user_without_rights_is_told_which(database: Database, materialize: StandIn) -> None:
+def test_a_user_without_rights_is_shown_which(database: Database, materialize: StandIn) -> None:
     materialize.forbidden.add("trades")
     said = refusal(database, "--from", materialize.url(), "--view", "trades")
     assert "permission denied" in said
@@ -210,7 +212,7 @@ def test_a_stream_that_is_not_declared_is_refused_with_its_declaration(
         ('key = "trade_id"\n', "", 'stream "trades" needs a key and columns'),
     ],
 )
-def test_a_stream_that_does_not_fit_is_told_what_to_change(
+def test_a_stream_that_does_not_fit_is_shown_what_to_change(
     database: Database, materialize: StandIn, config: Path, old: str, new: str, told: str
 ) -> None:
     config.write_text(CONFIG.replace(old, new))
@@ -228,7 +230,7 @@ def test_a_stream_that_does_not_fit_is_told_what_to_change(
         (["--from", "postgresql://x", "--view", "a..b"], "not a valid view name"),
     ],
 )
-def test_wrong_use_is_told(database: Database, arguments: list[str], told: str) -> None:
+def test_wrong_use_is_reported(database: Database, arguments: list[str], told: str) -> None:
     assert told in refusal(database, *arguments)
 
 

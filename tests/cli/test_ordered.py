@@ -157,7 +157,7 @@ def test_a_line_is_a_row_or_a_watermark(made: Database) -> None:
     assert second.split() == ["watermark", format_instant(9)]
 
 
-def test_tenants_are_told_apart(made: Database) -> None:
+def test_tenants_are_distinguished(made: Database) -> None:
     ours, theirs = Output(made), Output(made, tenant="acme")
     ours.release(*FIRST)
     theirs.release(1500, [(1, 13)], 6)
@@ -211,13 +211,13 @@ def test_before_the_fold_has_run_there_is_nothing(database: Database, tmp_path: 
         (["--ordered", "trades", "--after", "-1"], "--after is a source timestamp"),
     ],
 )
-def test_wrong_use_is_told(made: Database, arguments: list[str], said: str) -> None:
+def test_wrong_use_is_reported(made: Database, arguments: list[str], said: str) -> None:
     result = run(made, "tail", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
 
 
-def test_another_definition_is_told_of_and_not_taken_for_rows_released(made: Database) -> None:
+def test_another_definition_is_reported_and_not_taken_for_rows_released(made: Database) -> None:
     output = Output(made)
     output.release(*FIRST)
     with made.connect_sync() as connection:

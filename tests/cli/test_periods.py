@@ -81,7 +81,7 @@ def test_a_dry_run_of_an_import_tells_events_of_closed_periods_from_late_ones(le
         {"metric": "daily", "reason": "closed", "count": 1},
     ]
     shown = run(ledger, "import", file, "--dry-run", *_with_meters(tmp_path)).stdout
-    assert "2 adjustments of calls: their periods are closed" in shown
+    assert "2 adjustments of calls: for closed periods" in shown
     assert "lateness" not in shown
 
 

@@ -96,7 +96,7 @@ def explained(database: Database) -> Database:
     return database
 
 
-def test_explain_tells_people_why_and_shows_the_events(explained: Database) -> None:
+def test_explain_says_why_and_shows_the_events(explained: Database) -> None:
     found = run(explained, "explain", "calls", "c", "--period", "2026-03-31")
     assert found.exit_code == 0, found.stderr
     lines = found.stdout.splitlines()
@@ -193,7 +193,7 @@ def test_changes_are_chosen_by_number_time_and_tenant(changed: Database, flags: 
     assert [each["sourceTimestamp"] for each in found] == times
 
 
-def test_all_changes_that_are_kept_are_printed_unless_told_otherwise(changed: Database) -> None:
+def test_all_changes_that_are_kept_are_printed_by_default(changed: Database) -> None:
     def row(price: int) -> dict[str, Any]:
         return {"id": 7, "price": Decimal(price), "at": None}
 
@@ -214,7 +214,7 @@ def test_changes_from_before_a_column_had_another_type_are_shown_as_they_were(ch
     assert found["new"] == {"tenant_id": "default", **row}
 
 
-def test_changes_that_are_not_kept_any_more_are_told_of(changed: Database) -> None:
+def test_changes_that_are_not_kept_any_more_are_reported(changed: Database) -> None:
     with psycopg.connect(changed.url, autocommit=True) as connection:
         connection.execute("UPDATE changes_pruned SET source_timestamp = 15")
     failed = run(changed, "changes", "trades", "--after", "10")
@@ -233,7 +233,7 @@ def test_a_table_that_there_is_not_is_named_with_those_there_are(changed: Databa
     assert json_lines(run(changed, "changes", "counters", "--json")) == []
 
 
-def test_status_tells_how_far_the_fold_is(database: Database) -> None:
+def test_status_shows_how_far_the_fold_is(database: Database) -> None:
     fill(database, {}, {}, {})
     with database.connect_sync() as connection:
         connection.execute("INSERT INTO cursors VALUES ('fold', 1)")

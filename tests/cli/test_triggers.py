@@ -67,7 +67,7 @@ def test_a_trigger_is_made_shown_switched_and_ended(database: Database, config: 
     assert [action for (action,) in found] == ["set", "set", "set", "delete"]
 
 
-def test_wrong_use_is_told(database: Database, config: Path) -> None:
+def test_wrong_use_is_reported(database: Database, config: Path) -> None:
     create(database, config)
     words = ["--table", "trades", "--webhook", "https://example.com/", "--config", config]
     for name, match, told_ in (("big", BIG, "already"), ("new", "{", "JSON"), ("new", '{"x": {}}', "no column")):

@@ -108,6 +108,38 @@ def test_events_are_sent_in_order_with_a_verdict_each(server: Restarted) -> None
     assert recorded[0]["occurredAt"] == "2026-01-31T23:59:59Z"
 
 
+async def test_an_event_is_voided_or_amended_by_its_key_and_only_once(server: Restarted) -> None:
+    sent = {"stream": "client_fixes", "customerRef": "a", "quantity": 1, "data": {"x": 1}}
+    with Client(server.url) as client:
+        first, second = client.send([sent, sent])
+        assert first.idempotency_key is not None
+        assert second.idempotency_key is not None
+        void = client.void("client_fixes", first.idempotency_key, reason="sent twice")
+        amended = client.amend("client_fixes", second.idempotency_key, quantity=Decimal("2.5"), batch_id="fix")
+        again = client.void("client_fixes", first.idempotency_key)
+        refused = client.amend("client_fixes", first.idempotency_key, data={"x": 2})
+    async with AsyncClient(server.url) as client:
+        assert amended.idempotency_key is not None
+        other = await client.amend("client_fixes", amended.idempotency_key, data={"x": 2})
+        assert other.idempotency_key is not None
+        gone = await client.void("client_fixes", other.idempotency_key)
+    assert [verdict.status for verdict in (void, amended, again, refused, other, gone)] == [
+        "accepted", "accepted", "duplicate", "rejected", "accepted", "accepted"
+    ]  # fmt: skip
+    assert refused.error is not None
+    assert refused.error["code"] == "invalid_target"
+    async with httpx.AsyncClient() as reader:
+        recorded = (await reader.get(f"{server.url}/admin/events?stream=client_fixes")).json()["items"]
+        found = (await reader.get(f"{server.url}/admin/events?batchId=fix")).json()["items"]
+    assert [(event["op"], event["quantity"], event["data"], event["reason"]) for event in recorded[2:]] == [
+        ("void", None, None, "sent twice"),
+        ("amend", "2.5", {"x": 1}, None),
+        ("amend", "2.5", {"x": 2}, None),
+        ("void", None, None, None),
+    ]
+    assert [event["targetSequence"] for event in found] == [second.ingress_sequence]
+
+
 def test_a_time_without_a_zone_is_refused_before_it_is_sent(server: Restarted) -> None:
     with Client(server.url) as client, pytest.raises(ValueError, match="no time zone"):
         client.send([{"stream": "s", "ts": datetime(2026, 1, 1)}])

@@ -17,13 +17,18 @@ _PLAIN = (
     "value", "adjustment", "total", "watermark", "closedSequence",
     "throughSequence", "filtered", "deleted", "pending", "agrees", "next",
 )  # fmt: skip
-_TOLD = ("occurredAt", "part", "adjustedReason", "counted", "change", "total", "group", "code", "message")
+_TOLD = (
+    "occurredAt", "part", "adjustedReason", "counted", "change", "total", "group", "code", "message", "corrects",
+    "correctedBy", "countedText",
+)  # fmt: skip
+_CORRECTIONS = {"voids": 0, "amendments": 0, "adjusted": 0, "uncounted": 0}
 
 
 async def test_the_data_of_an_explained_event_has_every_digit_that_was_sent() -> None:
     item = {"ingressSequence": 1, **dict.fromkeys(_TOLD), "data": "DATA"}
     errors = {"count": 0, "codes": {}}
-    whole = {**dict.fromkeys(_PLAIN), "folded": _PART, "adjusted": _PART, "errors": errors, "items": [item]}
+    parts = {"folded": _PART, "adjusted": _PART, "withdrawn": _PART, "corrections": _CORRECTIONS}
+    whole = {**dict.fromkeys(_PLAIN), **parts, "errors": errors, "items": [item]}
     answer = says(whole)
     answer = says(answer.text.replace('"DATA"', '{"amount": 1234567890123456.789, "price": 1.10, "count": 3}'))
 

@@ -44,7 +44,7 @@ async def followed(url: str, count: int, *, tries: int = 3) -> list[Update]:
 
 
 @pytest.mark.parametrize("code", ["slow_subscriber", "unavailable", "closed", "internal_error", "overloaded"])
-async def test_a_subscription_that_the_server_ends_goes_on_where_it_was(code: str) -> None:
+async def test_a_subscription_that_the_server_ends_continues_where_it_was(code: str) -> None:
     answers = [says(_SHAPE), streams(change(1), change(2), error(code)), streams(change(2), change(3))]
     async with scripted(answers) as (url, asked):
         found = await followed(url, 3)
@@ -52,7 +52,7 @@ async def test_a_subscription_that_the_server_ends_goes_on_where_it_was(code: st
     assert [request["variables"]["after"] for request in asked[1:]] == [None, "2"]
 
 
-async def test_a_subscription_that_cannot_go_on_says_why() -> None:
+async def test_a_subscription_that_cannot_continue_says_why() -> None:
     answers = [says(_SHAPE), streams(change(1), error("resume_expired")), streams(change(9), error("forbidden"))]
     async with scripted(answers) as (url, asked):
         found = await followed(url, 3)
@@ -73,7 +73,7 @@ async def test_a_subscription_waits_for_a_server_that_is_busy_at_first(busy: Ans
             await followed(url, 1, tries=2)
 
 
-async def test_a_subscription_that_is_refused_is_told_the_reason_and_not_of_a_missing_table() -> None:
+async def test_a_refused_subscription_gets_the_reason_and_nothing_about_a_missing_table() -> None:
     unknown = {"error": {"code": "unauthorized", "message": "this key is not known"}}
     for answer, told in (
         (says(unknown, 401), "this key is not known"),

@@ -80,10 +80,18 @@ def running_demo(jars: Path, place: Path) -> Iterator[Demo]:
     assert "Stopped." in said.read_text()
 
 
+def _closed(demo: Demo) -> list[tuple[str, str]]:
+    """Meters and starts of closed periods."""
+    meters = demo.items("/v1/periods", tenantId="acme")
+    return [(meter["metric"], each["periodStart"]) for meter in meters for each in meter["closed"]]
+
+
 def pages(demo: Demo) -> dict[str, str]:
     """The address of every page, by its name."""
     sequence = demo.items("/admin/events", stream="trades", limit=1)[0]["ingressSequence"]
     letter = demo.items("/v1/triggers/order_filled/deliveries", status="dead")[0]["eventId"]
+    metric, start = until(lambda: _closed(demo), "a period is closed")[0]
+    closed = {"metric": metric, "period": start, "tenantId": "acme"}
     return {
         "overview": "/",
         "events": "/events",
@@ -92,6 +100,8 @@ def pages(demo: Demo) -> dict[str, str]:
         "counters": "/counters",
         "customer": "/counters/customer?" + urlencode({"customerRef": "cus_1", "tenantId": "default"}),
         "explain": "/counters/explain?" + urlencode({"metric": "api_calls", "customerRef": "cus_1"}),
+        "periods": "/counters/periods?" + urlencode({"tenantId": "acme"}),
+        "period": "/counters/period?" + urlencode(closed),
         "windows": "/windows",
         "tables": "/tables?" + urlencode({"table": "trades", "where": '{"quantity": {"_gte": 100}}'}),
         "subscriptions": "/subscriptions?" + urlencode({"table": "orders", "where": '{"quantity": {"_gte": 300}}'}),
@@ -99,6 +109,7 @@ def pages(demo: Demo) -> dict[str, str]:
         "trigger": "/triggers/order_filled",
         "delivery": f"/triggers/order_filled/{letter}",
         "new-trigger": "/triggers/+new",
+        "meters": "/meters",
         "definitions": "/streams",
         "verify": "/verify",
     }

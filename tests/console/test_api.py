@@ -48,7 +48,7 @@ def sessions() -> Sessions:
     return Sessions(sessions_max=2, lifetime_s=60)
 
 
-async def test_who_has_signed_out_asks_without_a_key(sessions: Sessions) -> None:
+async def test_a_client_that_has_signed_out_asks_without_a_key(sessions: Sessions) -> None:
     token = sessions.open("k")
     api = Api(key_told, lambda: sessions.key(token, renew=False))
     assert await api.get("/") == "Bearer k"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,6 +26,7 @@ from tidelock.definitions import parse_definitions
 from tidelock.fold.store import Store
 from tidelock.ledger.apikeys import create_key
 from tidelock.postgres.database import Database
+from tidelock.settings.groups import SparkSettings
 from tidelock.tables import SCHEMA, tables_of
 
 DEFINITIONS = parse_definitions(
@@ -66,10 +68,11 @@ class FoldingBehind(Folding):
 
 
 @pytest.fixture(scope="module")
-def console(databases: Databases, threaded: Threaded) -> Iterator[Console]:
+def console(databases: Databases, threaded: Threaded, jars: Path) -> Iterator[Console]:
+    spark = SparkSettings(master="local[2]", driver_memory=1 << 30, jars=jars / "jars")
     with (
         databases() as database,
-        threaded(database_url=database.url, definitions=DEFINITIONS, key_cache_s=0) as url,
+        threaded(database_url=database.url, definitions=DEFINITIONS, key_cache_s=0, spark=spark) as url,
         httpx.Client(base_url=url) as api,
         closing(Store(database, SCHEMA, "fold")) as store,
     ):
@@ -362,13 +365,60 @@ def test_a_closed_period_is_marked_and_has_a_page_to_export(page: Page, console:
     assert "closed,2026-03-01T00:00:00Z,2026-03-02T00:00:00Z,12,12,2,9,1,0" in text
     page.get_by_role("link", name="All periods").click()
     expect(page.get_by_role("heading", name="Open periods")).to_be_visible()
+    expect(page.get_by_role("heading", name="Closed periods")).to_be_visible()
+    expect(page.get_by_role("link", name="1 Mar 2026")).to_have_attribute("href", re.compile("period=2026-03-01"))
     page.get_by_label("Tenant").fill("another")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("of tenant another")).to_be_visible()
     expect(page.get_by_text("Nothing is open.")).to_be_visible()
 
 
-def test_headings_that_sort_stand_on_one_line(page: Page) -> None:
+def _batched(console: Console, batch: str) -> list[int]:
+    """Three events of a batch, one of them amended by another batch, and one without a key; a counter of them."""
+    at, customer = "2026-04-01T10:00:00Z", batch
+    of = {"stream": "api_calls", "customerRef": customer, "batchId": batch}
+    made = console.send(
+        *({**of, "ts": at, "quantity": n, "idempotencyKey": f"{batch} {n}"} for n in (1, 2, 4)),
+        {**of, "quantity": 8},
+        {"stream": "api_calls", "op": "amend", "target": f"{batch} 4", "quantity": 3, "reason": "was too much"},
+    )
+
+    async def folded_through() -> None:
+        async with await console.database.connect() as connection:
+            await folded.counter(connection, "default", "api_calls", customer, "2026-04-01T00:00:00Z", value="6")
+            await connection.execute("UPDATE cursors SET sequence = %s WHERE name = 'fold'", [made[-1]])
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(asyncio.run, folded_through()).result()
+    return made
+
+
+def test_a_batch_is_found_previewed_and_reverted(page: Page, console: Console) -> None:
+    first, *_, nameless, _ = _batched(console, "wrong file & more")
+    opened(page, "/events")
+    page.get_by_label("Batch").fill("wrong file & more")
+    expect(page.locator(".tl-table tbody tr")).to_have_count(4)
+    page.get_by_role("link", name="Batches").click()
+    page.wait_for_url("**/events/batches")
+    page.locator(".tl-table tbody tr", has_text="wrong file & more").click()
+    expect(page.locator(".tl-code pre")).to_have_text("tidelock revert 'wrong file & more' --tenant default --preview")
+    expect(page.locator(".tl-stat", has_text="Would be voided")).to_contain_text("2")
+    expect(page.locator(".tl-stat", has_text="Would stay")).to_contain_text("2")
+    counter = page.locator(".tl-table tbody tr", has_text="api_calls")
+    expect(counter.locator(".tl-td-number").nth(0)).to_have_text("6")
+    expect(counter.locator(".tl-td-number").nth(1)).to_have_text("3")
+    expect(page.locator(".tl-table tbody tr", has_text="no key")).to_contain_text(f"{nameless:,}")
+    page.get_by_role("button", name="Revert this batch").click()
+    page.get_by_role("button", name="Revert", exact=True).click()
+    expect(page.get_by_text("the fold has come to")).to_be_visible()
+    opened(page, f"/events/{first}")
+    correction = page.locator("section", has_text="It was corrected by")
+    expect(correction).to_contain_text("revert of batch wrong file & more")
+    correction.get_by_role("link").click()
+    expect(page.locator("section", has_text="This event corrects")).to_contain_text(f"sequence {first:,}")
+
+
+def test_headings_that_sort_are_on_one_line(page: Page) -> None:
     opened(page, "/tables?table=counters")
     expect(page.locator(".tl-table thead th").first).to_be_visible()
     page.locator(".tl-table thead th", has_text="customer_ref").click()
@@ -380,6 +430,38 @@ def test_headings_that_sort_stand_on_one_line(page: Page) -> None:
     })""")
     assert len(tops) > 10
     assert len(set(tops)) == 1, tops
+
+
+def test_other_meters_are_tried_on_an_event_and_compared(page: Page, console: Console) -> None:
+    with console.database.connect_sync() as connection:
+        # A real fold stands at the end of a commit.
+        connection.execute(
+            "UPDATE cursors SET sequence = (SELECT ingress_sequence FROM ledger_head) WHERE name = 'fold'"
+        )
+    opened(page, "/meters")
+    definitions = page.get_by_label("Definitions", exact=True)
+    definitions.fill('[meters.api_calls]\naggregation = "median"')
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_text('"median" is not allowed')).to_be_visible()
+    definitions.fill('[meters.api_calls]\nperiod = "month"\n[meters.api_calls.where]\nquantity = { _gt = 2 }')
+    tried = page.locator(".tl-panel", has_text="One event")
+    tried.get_by_role("button", name="Try").click()
+    expect(tried).to_contain_text("It would be accepted")
+    expect(tried.locator("tbody tr")).to_contain_text(["the meter's filter leaves it out"])
+    page.get_by_label("Event", exact=True).fill("{")
+    tried.get_by_role("button", name="Try").click()
+    expect(tried).to_contain_text("the event is not JSON")
+
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    compared = page.locator(".tl-panel", has_text="All events")
+    expect(compared.locator(".tl-verify-title")).to_have_text(re.compile("counters would differ"), timeout=60_000)
+    expect(compared.locator("tbody tr").first).to_contain_text(re.compile("big.*-1,234,567.5"))
+    with page.expect_download() as download:
+        compared.get_by_role("button", name="CSV").click()
+    lines = download.value.path().read_text().splitlines()
+    assert lines[0].startswith("tenantId,metric,customerRef,")
+    assert [line.split(",")[2] for line in lines[1:4]] == ["big"] * 3
 
 
 def test_on_a_phone_the_menu_is_at_the_bottom(page: Page) -> None:
@@ -399,7 +481,7 @@ def test_the_ledger_is_checked_and_a_difference_named(page: Page, console: Conso
     page.get_by_role("button", name="Check now").click()
     title = page.locator(".tl-verify-title")
     expect(title).to_have_text("The ledger is what was recorded", timeout=60_000)
-    expect(page.locator(".tl-check .tl-good")).to_have_count(6)
+    expect(page.locator(".tl-check .tl-good")).to_have_count(7)
     with console.database.connect_sync() as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("UPDATE events SET customer_ref = 'forged' WHERE ingress_sequence = 5")
@@ -431,6 +513,9 @@ def test_with_keys_one_is_asked_for_and_its_tenant_followed(
     expect(page.locator(".tl-empty-title")).to_contain_text("There is no event")
     opened(page, "/verify")
     expect(page.locator(".tl-empty-title")).to_have_text("This needs another key")
+    opened(page, "/meters")
+    expect(page.locator(".tl-empty-title")).to_have_text("This needs another key")
+    expect(page.get_by_label("Definitions", exact=True)).to_have_count(0)
     page.get_by_label("Sign out").click()
     page.wait_for_url("**/login")
     page.goto("/")

@@ -35,7 +35,7 @@ def recorded(sequence: int, arrived: int, data: Any) -> dict[str, Any]:
         ({}, {"column": "occurred_at"}, 1769903999.5),
     ],
 )
-def test_an_event_tells_its_time_where_its_stream_says(
+def test_an_event_gives_its_time_where_its_stream_says(
     data: Any, eventtime: dict[str, str], seconds: float | None
 ) -> None:
     found = time_of(recorded(1, START, data), eventtime)

@@ -102,7 +102,7 @@ def test_a_form_never_changes_a_filter(where: Json) -> None:
     assert built is None or _meaning(built.where(TYPES)) == _meaning(where)
 
 
-def test_what_is_not_filled_in_is_told_apart_from_what_is_wrong() -> None:
+def test_what_is_not_filled_in_is_distinguished_from_what_is_wrong() -> None:
     with pytest.raises(Unfilled, match="lot needs a value"):
         Built([FormCondition("lot")]).where(TYPES)
     for column, value in (("lot", "many"), ("price", "1e"), ("open", "perhaps")):

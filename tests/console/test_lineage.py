@@ -109,7 +109,7 @@ def test_a_graph_has_a_lane_for_each_stream_and_leads_to_its_events() -> None:
     assert "<orders>" not in drawn
 
 
-def test_what_needs_somebody_is_told_with_what_to_do() -> None:
+def test_what_needs_somebody_is_reported_with_what_to_do() -> None:
     behind = {"name": "fold", "lagSeconds": 90.0, "lagSequences": 1200}
     (slow,) = attention.of_readers([behind])
     assert (slow.tone, slow.title) == ("bad", "fold is behind: 1,200 events, 90 s")

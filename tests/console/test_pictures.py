@@ -67,7 +67,7 @@ def watched(demo: Demo, browser: Browser) -> Iterator[Watched]:
     assert not seen.abroad, "nothing leaves this machine"
 
 
-def test_the_demo_moves_for_several_tenants_and_tells_its_receiver(demo: Demo) -> None:
+def test_the_demo_moves_for_several_tenants_and_calls_its_receiver(demo: Demo) -> None:
     assert until(lambda: demo.items("/v1/tables/orders"), "orders are there")
     assert {row["tenant_id"] for row in demo.items("/v1/counters", limit=1000)} > {"default"}
     assert until(lambda: demo.items("/v1/triggers/order_filled/deliveries", status="delivered"), "it is told")

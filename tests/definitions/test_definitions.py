@@ -224,7 +224,7 @@ def test_a_stream_without_table_and_a_meter_may_have_any_name(name: str) -> None
     assert definitions.known_stream(name)
 
 
-def test_a_window_may_be_called_as_a_stream_that_is_no_table() -> None:
+def test_a_window_may_be_called_as_a_stream_that_is_not_a_table() -> None:
     assert parse('[streams.w]\n[meters.w]\n[windows.w]\nstream = "w"\nwindow = {count = 1}\nselect = {n = "count(*)"}')
 
 

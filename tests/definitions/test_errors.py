@@ -103,13 +103,14 @@ def test_a_mistake_in_a_stream_is_named(text: str, key: str, said: list[str]) ->
     ("text", "key", "said"),
     [
         ("agregation = 1", ".agregation", ["[meters.m]", "did you mean aggregation?"]),
-        ('aggregation = "median"', ".aggregation", ['"median"', "sum count max min last avg"]),
+        ('aggregation = "median"', ".aggregation", ['"median"', "sum count max min last avg unique_count"]),
         ('period = "year"', ".period", ['"year"', "hour day week month"]),
         ('lateness = "soon"', ".lateness", ['"soon"', "ns us ms s m h d"]),
         ("lateness = 48", ".lateness", ["48", "duration"]),
         ('value = "amount"', ".value", ['stream "trades"', '"amount"', "trade_id, symbol, quantity", "customer_ref"]),
         ('value = "data.amount"', ".value", ['"data.amount"']),
         ('value = "symbol"', ".value", ["string", "numeric columns: trade_id, quantity, rate"]),
+        ('aggregation = "unique_count"\nvalue = "raw"', ".value", ["json", "one text form"]),
         ('group_by = ["symbol", "region"]', ".group_by", ['"region"', "symbol"]),
         ('group_by = ["raw"]', ".group_by", ["json"]),
         ("where = 5", ".where", ["a table such as"]),
@@ -263,7 +264,7 @@ def test_what_must_be_a_table_is_one(kind: str) -> None:
     check({kind: {"x": 5}}, f"{kind}.x", "a table")
 
 
-def test_a_lateness_of_all_meters_that_is_no_duration_is_named() -> None:
+def test_a_lateness_of_all_meters_that_is_not_a_duration_is_named() -> None:
     check({"meters": {"lateness": 5}}, "meters.lateness", "duration")
 
 
@@ -273,7 +274,7 @@ def test_the_columns_an_ordered_table_has_of_its_own_are_not_declared() -> None:
     )
 
 
-def test_a_stream_whose_name_is_no_bare_key_is_shown_quoted() -> None:
+def test_a_stream_whose_name_is_not_a_bare_key_is_shown_quoted() -> None:
     check({"streams": {"a.b": {"kee": 1}}}, 'streams."a.b".kee', "key")
 
 
@@ -308,7 +309,7 @@ def test_a_meter_s_name_is_short_enough_for_the_key_of_every_counter() -> None:
 
 
 @pytest.mark.parametrize("place", ["value", "group_by", "where"])
-def test_a_path_with_a_nul_in_it_is_refused_wherever_it_stands(place: str) -> None:
+def test_a_path_with_a_nul_in_it_is_refused_wherever_it_is(place: str) -> None:
     path = "data.a\0b"
     given = {"value": path, "group_by": [path], "where": {path: {"_eq": "x"}}}[place]
     meter = {"aggregation": "sum", "period": "day", place: given}

@@ -144,6 +144,6 @@ def test_the_last_of_repeated_members_counts() -> None:
     assert row_key(keyed(id="int"), {}, b'{"id":1,"id":2}') == "2"
 
 
-def test_streams_of_one_name_but_other_columns_are_told_apart() -> None:
+def test_streams_of_one_name_but_other_columns_are_distinguished() -> None:
     assert row_key(keyed(id="string"), {}, b'{"id":"07"}') == "07"
     assert row_key(keyed(id="int"), {}, b'{"id":"07"}') == "7"

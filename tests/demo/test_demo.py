@@ -47,7 +47,7 @@ def test_commands_to_copy_are_whole_in_a_narrow_terminal() -> None:
     assert max(map(len, words)) <= 80, "the others fit"
 
 
-async def test_a_feed_without_a_key_says_so_once_and_goes_on_when_none_is_needed(
+async def test_a_feed_without_a_key_says_so_once_and_continues_when_none_is_needed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     refused = says({"error": {"code": "unauthorized", "message": "this needs an API key", "field": None}}, 401)
@@ -58,7 +58,7 @@ async def test_a_feed_without_a_key_says_so_once_and_goes_on_when_none_is_needed
     assert capsys.readouterr().err.count("this needs an API key") == 1
 
 
-def test_a_turn_that_is_no_duration_is_refused(tmp_path: Path) -> None:
+def test_a_turn_that_is_not_a_duration_is_refused(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["demo", "--turn", "soon", "--data", str(tmp_path / "new")])
     assert ran.exit_code == 2
     assert "--turn soon: it must be a whole number with its unit" in ran.stderr

@@ -32,7 +32,7 @@ def anchored(database: Database, anchor: Path) -> None:
     asyncio.run(Anchor(database, anchor, 1).close())
 
 
-def test_a_restored_ledger_is_proven_and_goes_on_and_what_it_lost_is_told(
+def test_a_restored_ledger_is_proven_and_continues_and_what_it_lost_is_reported(
     database: Database, empty_database: Database, tmp_path: Path
 ) -> None:
     dump, anchor = tmp_path / "ledger.dump", tmp_path / "anchor.jsonl"

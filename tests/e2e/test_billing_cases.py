@@ -1,4 +1,4 @@
-"""The worked examples of billing, through the API: events and closes are posted one by one, tables are read back."""
+"""The worked examples of billing, through the API: events, closes and corrections are posted one by one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ async def _take(client: httpx.AsyncClient, number: int, step: Mapping[str, Any])
         answer = await client.post("/v1/periods/close", json=asked)
         assert answer.status_code == 200, answer.text
         return int(answer.json()["ingressSequence"])
-    sent = {**step, "stream": metric(number), "idempotencyKey": f"{number}/{step['idempotencyKey']}"}
+    keys = {name: f"{number}/{step[name]}" for name in ("idempotencyKey", "target") if name in step}
+    sent = {**step, **keys, "stream": metric(number)}
     (result,) = (await client.post("/v1/events", json=sent)).json()["results"]
     assert result["status"] == "accepted", result
     return int(result["ingressSequence"])

@@ -155,11 +155,28 @@ def use(stack: Stack, call: Callable[..., Any], models: Any, tenant: str) -> Non
     assert found.to_dict() == posted.to_dict()
     assert len(posted.to_dict()["data"]["counters"]) == 3
 
+    tried = call(
+        "try_event", gives="Tried", body=models.TryRequest.from_dict({"event": {**events[0], "quantity": "x"}})
+    )
+    assert tried.error.code == "invalid_quantity"
+    batch = models.Event.from_dict({**events[0], "customerRef": "e", "batchId": tenant})
+    call("record_events", gives="Answer", body=batch)
+    stack.until_caught_up()
+    assert [found.events for found in call("list_batches", gives="Batches", tenant_id=tenant, cursor="").items] == [1]
+    preview = call("preview_revert", gives="RevertPreview", batch_id=tenant, tenant_id=tenant)
+    assert [(counter.total, counter.total_after) for counter in preview.counters] == [("1.5", "0")]
+    revert = models.RevertRequest.from_dict({"batchId": tenant, "tenantId": tenant})
+    assert call("revert_batch", gives="RevertAnswer", body=revert).voided == 1
+
     health = call("get_event_health", gives="EventHealth", tenant_id=tenant)
     assert {reader.name for reader in health.readers} == {"fold", "triggers", "kafka"}
     assert {window.window for window in health.windows} == {"calls_10s"}
     call("get_activity", gives="Activity", tenant_id=tenant)
     assert "calls_10s" in call("get_definitions", gives="DefinitionsInForce").windows.to_dict()
+    other = models.DiffRequest.from_dict({"definitions": '[meters.calls]\naggregation = "max"\n'})
+    assert call("compare_meters", gives="MeterComparison", status=202, body=other).state == "running"
+    call("get_meter_comparison", gives="MeterComparison")
+    call("stop_meter_comparison", gives="MeterComparison")
     call("start_verification", gives="Verification", status=202)
     call("get_verification", gives="Verification")
     call("stop_verification", gives="Verification")

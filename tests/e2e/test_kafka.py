@@ -37,7 +37,7 @@ consumer.close()
 PAGE = (ROOT / "docs" / "kafka.md").read_text()
 
 
-async def test_health_and_status_tell_how_far_the_mirror_is_and_where(start: Start, stack: Stack) -> None:
+async def test_health_and_status_show_how_far_the_mirror_is_and_where(start: Start, stack: Stack) -> None:
     settings = Settings(kafka=KafkaSettings(brokers=(stack.kafka,), topic_prefix="health."))
     async with start(kafka=settings.kafka) as server, httpx.AsyncClient(base_url=server.url) as client:
         await client.post("/v1/events", json=[{"stream": "a"}, {"stream": "b"}, {"stream": "a"}])

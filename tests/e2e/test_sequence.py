@@ -43,14 +43,14 @@ async def test_status_and_metrics_say_where_numbers_come_from_and_since_when(
             assert "tidelock_skipped_sequences 98.0" in metrics
 
 
-def test_status_tells_of_a_sequence_database_that_is_away(database: Database) -> None:
+def test_status_reports_a_sequence_database_that_is_away(database: Database) -> None:
     shown = run(database, "status", env={"TIDELOCK_EVENT_SEQUENCE_DATABASE_URL": "postgresql://u:pw@127.0.0.1:1/s"})
     assert shown.exit_code == 0, shown.output
     assert "by the ledger; 127.0.0.1:1/s is Cannot connect" in shown.stdout
     assert "pw" not in shown.stdout
 
 
-def test_a_url_of_no_database_is_told_at_the_start_without_its_password(database: Database, tmp_path: Path) -> None:
+def test_a_url_of_no_database_is_reported_at_startup_without_its_password(database: Database, tmp_path: Path) -> None:
     url = "postgresql://u:pw with space@h"
     file = tmp_path / "a.jsonl"
     file.write_text('{"stream":"s"}')

@@ -36,8 +36,8 @@ def test_every_message_of_the_page_is_one_of_the_product() -> None:
 
 
 def test_every_code_of_a_rejected_event_is_explained() -> None:
-    sources = [*(ROOT / "tidelock" / "ingest").glob("*.py"), ROOT / "tidelock" / "ledger" / "commit.py"]
-    refusal = re.compile(r'(?:_Refused|Problem)\(\s*"([a-z_]+)"')
+    sources = [*(ROOT / "tidelock" / "ingest").glob("*.py"), *(ROOT / "tidelock" / "ledger").glob("co*.py")]
+    refusal = re.compile(r'(?:_Refused|Problem|_rejected)\(\s*"([a-z_]+)"')
     given = {code for path in sources for code in refusal.findall(path.read_text())}
     assert len(given) > 5
     explained = set(re.findall(r"^\| `([a-z_]+)` \|", section("Events are rejected"), re.MULTILINE))

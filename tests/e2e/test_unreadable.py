@@ -77,7 +77,7 @@ async def test_lists_give_it_without_its_data_and_its_neighbours_as_they_are(cli
     assert [item["parent"] for item in caused] == [None] * 3
 
 
-async def test_the_live_tail_goes_on_past_it(server: Serving) -> None:
+async def test_the_live_tail_continues_past_it(server: Serving) -> None:
     async with websockets.connect(server.url.replace("http", "ws") + "/ws?after=0") as tail:
         check([json.loads(await asyncio.wait_for(tail.recv(), HANG_S)) for _ in range(3)])
 

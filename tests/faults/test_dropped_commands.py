@@ -111,7 +111,7 @@ def test_an_import_as_a_process_of_its_own_outlives_drops_at_its_start_and_its_e
         assert imported(drop).dropped is not None
 
 
-def test_a_database_that_never_answers_again_is_told_of_after_a_while(
+def test_a_database_that_never_answers_again_is_reported_after_a_while(
     database: Database, rows: Path, tmp_path: Path
 ) -> None:
     with dropping(database, Drop(20, refusals=1 << 30)) as made:

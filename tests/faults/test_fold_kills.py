@@ -405,7 +405,7 @@ def check_changed(server: Folded) -> list[Transition]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_many_kills_while_tables_are_made_anew_and_swapped_change_nothing(server: Folded) -> None:
+def test_many_kills_while_tables_are_rebuilt_and_swapped_change_nothing(server: Folded) -> None:
     """Of the fold, at any moment from when it begins to make tables anew until they are swapped, again and again."""
     victims, kills = Victims({"fold": 1}), kills_of_a_soak(20)
     customer = Customer(server.url, f"{victims.seed}/changing")

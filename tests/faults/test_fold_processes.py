@@ -64,7 +64,7 @@ def folded(database: Database) -> int:
 
 
 @pytest.mark.soak
-def test_a_fold_that_stands_by_takes_over_from_one_that_was_killed(
+def test_a_fold_on_standby_takes_over_from_one_that_was_killed(
     database: Database, fold: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     first = fold("first")

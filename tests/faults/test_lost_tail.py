@@ -122,7 +122,7 @@ async def test_an_accepted_loss_is_recorded_and_nothing_is_issued_twice(
     assert "2 of them belong to commits whose loss was accepted" in said["anchor"]
 
 
-async def test_a_ledger_that_lost_everything_goes_on_above_it_too(settings: Settings, database: Database) -> None:
+async def test_a_ledger_that_lost_everything_continues_above_it_too(settings: Settings, database: Database) -> None:
     await asyncio.to_thread(cut, database, 0)
     with pytest.raises(Difference, match="sequences 1 to 12 are missing"):
         await accept_without_flag(settings)
@@ -173,7 +173,7 @@ async def test_a_gap_that_no_event_accepts_stays_a_difference(settings: Settings
     assert {check.name for check in found.report.checks if not check.ok} >= {"chain", "density", "content", "anchor"}
 
 
-async def test_what_others_write_meanwhile_is_no_lost_tail(
+async def test_what_others_write_meanwhile_is_not_a_lost_tail(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "anchor.jsonl"

@@ -236,7 +236,7 @@ async def test_slow_it_costs_a_commit_its_timeout_and_only_until_the_breaker_ope
     print(f"slow: {counts.failed} commits waited, the longest {counts.seconds_max:.3f} s; {counts.spared} did not ask")
 
 
-async def test_set_back_or_made_anew_it_gives_no_number_twice(database: Database, server: EmbeddedPostgres) -> None:
+async def test_set_back_or_created_again_it_gives_no_number_twice(database: Database, server: EmbeddedPostgres) -> None:
     async with numbered(database, server) as sequencer:
         load = Load(sequencer)
         for statement in (

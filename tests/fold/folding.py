@@ -14,7 +14,7 @@ from tidelock.changes.segments import decode
 from tidelock.definitions import parse_definitions
 from tidelock.fold import statements
 from tidelock.fold.rangefold import RangeFold
-from tidelock.fold.ranges import next_range
+from tidelock.fold.ranges import ledger_end, next_range
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
@@ -100,8 +100,23 @@ class Folding:
             found = next_range(self.store, lo, hi - lo, hi)
             if found is not None and found.control is not None:
                 self.range_fold.control(found)
+                # The others have read what is closed, and no fold has another beside it.
+                self._folders = {known: fold for known, fold in self._folders.items() if fold is self.range_fold}
             else:
                 self.range_fold.apply(lo, hi)
+
+    def catch_up(self, events_max: int = SMALL_EVENTS) -> None:
+        """Fold everything that is recorded, in ranges of at most so many events."""
+        position, end = self.store.position(), ledger_end(self.store)
+        while position < end:
+            found = next_range(self.store, position, events_max)
+            assert found is not None
+            self.store.rollback()
+            if found.control is None:
+                self.range_fold.apply(found.lo, found.hi)
+            else:
+                self.range_fold.control(found)
+            position = found.hi
 
     def picture(self) -> Picture:
         return pictured(self.database, self.range_fold.tables)

@@ -59,7 +59,9 @@ def test_the_cases_of_the_contract(spark: Spark, databases: Databases) -> None:
         check(state, case, after[number], f"case_{number}")
 
 
-def test_tables_statements_and_changes_are_the_models_whoever_folds(spark: Spark, databases: Databases) -> None:
+def test_tables_statements_and_changes_are_the_models_however_they_are_folded(
+    spark: Spark, databases: Databases
+) -> None:
     meters = {
         "calls": METER | {"group_by": "data.region"},
         "most": METER | {"stream": "calls", "aggregation": "max", "period": "day"},

@@ -271,7 +271,7 @@ def test_a_key_of_several_columns_is_a_compact_array(made: Folded) -> None:
     assert errors(state) == [("s", 3, "invalid_column")]
 
 
-def test_a_row_that_does_not_fit_its_columns_is_an_error_row_and_the_pipeline_goes_on(made: Folded) -> None:
+def test_a_row_that_does_not_fit_its_columns_is_an_error_row_and_the_pipeline_continues(made: Folded) -> None:
     state = made(
         recorded(
             trades({"id": 1, "price": "1.00001"}, {"id": "NaN"}, {"id": 2, "day": "2026-02-30"}, {"price": 1}),

@@ -156,7 +156,7 @@ def test_a_fold_through_the_end_outlives_a_connection_dropped_at_any_moment(
     sweep(folded, sample=sample, seed=20261118).check()
 
 
-def test_the_fold_says_once_that_it_waits_for_postgres_and_goes_on_when_it_is_back(
+def test_the_fold_says_once_that_it_waits_for_postgres_and_continues_when_it_is_back(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect, attempts = Database.connect_sync, itertools.count(1)
@@ -294,7 +294,7 @@ def jobs_of(spark: Spark) -> int:
     return int(context._jsc.sc().dagScheduler().numTotalJobs())
 
 
-def test_one_fold_stands_by_while_another_folds(
+def test_one_fold_is_on_standby_while_another_folds(
     spark: Spark, ledger: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.record()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tidelock.definitions import parse_definitions
 from tidelock.fold import statements, store
 from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
 from tidelock.fold.store import Store
 from tidelock.postgres.database import Database
-from tidelock.tables import COUNTERS, KEY, SCHEMA
+from tidelock.tables import COUNTERS, KEY, SCHEMA, ordered_table
 
 pytestmark = pytest.mark.check
 
@@ -21,7 +22,8 @@ def counters(count: int = ROWS) -> pa.Table:
     keys = [f'["calls","{number}","2026-03-01T00:00:00Z"]' for number in range(count)]
     columns = {}
     for field in row_schema(COUNTERS):
-        value = "calls" if pa.types.is_string(field.type) else 1
+        value: str | bool | int = "calls" if pa.types.is_string(field.type) else 1
+        value = True if pa.types.is_boolean(field.type) else value
         columns[field.name] = pa.array(keys if field.name == KEY else [value] * count, field.type)
     return pa.table(columns)
 
@@ -68,9 +70,38 @@ def test_stored_rows_are_looked_up_by_their_keys_even_where_postgres_believes_th
     filled.close()
 
 
-def test_who_writes_many_rows_lets_postgres_count_them(
-    filled: Store, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_ordered_output_are_found_by_their_sequences(database: Database) -> None:
+    definitions = {"streams": {"rows": {"eventtime": {"column": "occurred_at"}, "ordered": True}}}
+    table = ordered_table(parse_definitions(definitions).streams["rows"])
+    keys = pa.table({"tenant_id": ["a", "b", "a"], KEY: ["7", "8", "9"]})
+    numbered = keys.append_column("ingress_sequence", keys[KEY].cast(pa.int64()))
+    rows = pa.table(
+        {
+            field.name: numbered[field.name] if field.name in numbered.column_names else pa.array([1] * 3, pa.int64())
+            for field in row_schema(table)
+            if field.name in numbered.column_names or field.type == pa.int64()
+        }
+    )
+    own = Store(database, SCHEMA, "fold")
+    for statement in (statements.create_table(SCHEMA, table), *statements.create_indexes(SCHEMA, table)):
+        own.execute(statement)
+    own.position()
+    own._ingest(table.name, rows, SCHEMA)
+    own.commit()
+    with database.connect_sync() as connection:
+        connection.execute(statements.CREATE_KEYS.encode())
+        few = statements.select_few(SCHEMA, table, keys.to_pylist())
+        for sql in (statements.select_keys(SCHEMA, table), few):
+            plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {sql}".encode()))
+            assert "Index Scan using rows_ordered_pkey on rows_ordered it" in plan
+    wrong = pa.table({"tenant_id": ["b"], KEY: ["7"]})
+    for wanted in (keys, pa.concat_tables([wrong] * 300)):
+        found = own.rows(table, wanted)["ingress_sequence"].to_pylist()
+        assert found == ([7, 8, 9] if wanted is keys else [])
+    own.close()
+
+
+def test_a_writer_of_many_rows_runs_analyze(filled: Store, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_MANY_ROWS", ROWS)
     filled.move(1, 2)
     filled.write(2, [appended(COUNTERS, counters(2 * ROWS).slice(ROWS))], changes=False)

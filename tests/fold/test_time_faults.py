@@ -38,7 +38,7 @@ PLUGIN = "tests.fold.plugin_times"
 @pytest.mark.parametrize(
     ("type_", "small_events"), [("unixtimestamp_ms", 10**6), ("unixtimestamp_ns", 0), ("rfc3339", 10**6)]
 )
-def test_bad_values_of_every_kind_are_error_rows_and_the_pipeline_goes_on(
+def test_bad_values_of_every_kind_are_error_rows_and_the_pipeline_continues(
     spark: Spark, database: Database, type_: str, small_events: int
 ) -> None:
     names = ("None", "string", "bigint", "double", "timestamp")

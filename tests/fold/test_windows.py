@@ -305,7 +305,7 @@ def test_windows_are_made_of_calculated_columns_too(ledger: Ledger) -> None:
     ]
 
 
-def test_a_calculated_column_of_a_type_that_makes_no_sense_is_told_at_the_start(
+def test_a_calculated_column_of_a_type_that_makes_no_sense_is_reported_at_startup(
     spark: Spark, database: Database
 ) -> None:
     calculated = {"label": "concat(g, '!')", "fine": "CAST(price AS DECIMAL(18,8)) * CAST(price AS DECIMAL(18,8))"}

@@ -57,7 +57,7 @@ async def test_before_the_fold_has_run_declared_tables_are_empty(database: Datab
         assert (await ask("{ kinds { id } }")) == {"kinds": []}
 
 
-async def test_the_schema_is_that_of_the_definitions_of_now(database: Database, connection: folded.Connection) -> None:
+async def test_the_schema_is_that_of_the_current_definitions(database: Database, connection: folded.Connection) -> None:
     async with asking(database, definitions=trades()) as ask:
         declared = await ask.graphql.current()
         assert await ask.graphql.current() is declared
@@ -72,7 +72,7 @@ async def test_the_schema_is_that_of_the_definitions_of_now(database: Database, 
         assert (await ask.refused("{ trades { c } }"))["extensions"]["code"] == "validation_failed"
 
 
-async def test_a_table_that_gets_another_shape_meanwhile_is_asked_anew(
+async def test_a_table_that_gets_another_shape_meanwhile_is_asked_again(
     database: Database, connection: folded.Connection
 ) -> None:
     async with asking(database, definitions=trades()) as ask:
@@ -91,7 +91,7 @@ async def test_a_table_that_gets_another_shape_meanwhile_is_asked_anew(
             await ask.graphql.execute(lost, "t")
 
 
-async def test_a_failure_of_the_database_is_no_change_of_shape(
+async def test_a_failure_of_the_database_is_not_a_change_of_shape(
     database: Database, connection: folded.Connection
 ) -> None:
     async with asking(database, definitions=trades()) as ask:
@@ -102,7 +102,7 @@ async def test_a_failure_of_the_database_is_no_change_of_shape(
         assert await ask("{ counters { metric } }") == {"counters": []}
 
 
-async def test_an_answer_has_at_most_so_many_bytes_but_for_one_row(
+async def test_an_answer_has_a_limited_number_of_bytes_but_at_least_one_row(
     database: Database, connection: folded.Connection
 ) -> None:
     async with asking(database, page_bytes_max=1_024) as ask:
@@ -169,7 +169,7 @@ async def test_introspection_is_answered_beside_rows(database: Database, connect
         ),
     ],
 )
-async def test_who_asks_for_too_much_of_the_schema_is_told_so(database: Database, inside: str) -> None:
+async def test_a_client_that_asks_for_too_much_of_the_schema_gets_an_error(database: Database, inside: str) -> None:
     fragment = "fragment T on __Type { a: ofType { name } b: ofType { name } c: ofType { name } }"
     async with asking(database) as ask:
         error = await ask.refused(f"{{ __schema {{ {inside} }} }} {fragment if '...T' in inside else ''}")

@@ -148,7 +148,7 @@ def test_a_document_has_a_largest_size() -> None:
     assert small.read(Request("{ __typename } " + "#" * 1_000)).fields
 
 
-def test_only_so_many_fields_stand_beside_each_other() -> None:
+def test_the_number_of_fields_side_by_side_is_limited() -> None:
     assert len(read("{" + " ".join(f"a{i}: kinds {{ id }}" for i in range(50)) + "}").fields) == 50
     (error,) = refused("{" + " ".join(f"a{i}: kinds {{ id }}" for i in range(51)) + "}")
     assert error["extensions"] == {"code": "limit_exceeded"}
@@ -186,7 +186,7 @@ def test_a_document_is_parsed_once() -> None:
         "{" + "kinds{i}" * 125 + "}",
     ],
 )
-async def test_what_takes_long_is_done_elsewhere_and_others_go_on(query: str) -> None:
+async def test_what_takes_long_is_done_elsewhere_and_others_continue(query: str) -> None:
     documents = Documents(DOCUMENTS.schema, document_bytes_max=65_536)
     requests = [Request(query + " " * n, size=len(query) + n) for n in range(4)]
     async with _others_go_on():

@@ -119,7 +119,9 @@ async def test_a_query_may_be_in_the_url(client: httpx.AsyncClient) -> None:
         ("query=subscription{counters{operation}}", 406, "not_acceptable"),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_with_a_url_is_told(client: httpx.AsyncClient, url: str, status: int, code: str) -> None:
+async def test_what_is_wrong_with_a_url_is_reported(
+    client: httpx.AsyncClient, url: str, status: int, code: str
+) -> None:
     errors_of(await client.get(f"/graphql?{url}", headers={"accept": RESPONSE}), status, code)
 
 
@@ -134,7 +136,7 @@ async def test_what_is_wrong_with_a_url_is_told(client: httpx.AsyncClient, url: 
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("accept", [JSON, RESPONSE])
-async def test_a_body_that_is_no_request_is_400_whatever_is_accepted(
+async def test_a_body_that_is_not_a_request_is_400_whatever_is_accepted(
     client: httpx.AsyncClient, accept: str, body: bytes, code: str
 ) -> None:
     headers = {"content-type": JSON, "accept": accept}
@@ -166,7 +168,7 @@ async def test_a_body_that_is_no_request_is_400_whatever_is_accepted(
         ("query A { __typename } query B { __typename }", {}, "validation_failed"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_executed_is_told_by_status_or_by_body_alone(
+async def test_what_cannot_be_executed_is_reported_by_status_or_by_body_alone(
     client: httpx.AsyncClient, query: str, variables: Json, code: str
 ) -> None:
     errors_of(await post(client, query, RESPONSE, variables=variables), 400, code)
@@ -234,7 +236,7 @@ async def test_other_methods_are_405(client: httpx.AsyncClient) -> None:
         assert response.status_code == 405
 
 
-async def test_who_hangs_up_leaves_no_trace(
+async def test_a_client_that_hangs_up_leaves_no_trace(
     client: httpx.AsyncClient, server: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, port = server.url.removeprefix("http://").split(":")
@@ -320,7 +322,7 @@ async def test_a_database_that_is_away_is_503_with_retry_after(start: Start) -> 
         assert response.headers["retry-after"]
 
 
-async def test_clients_that_send_a_hash_are_told_to_send_the_document(client: httpx.AsyncClient) -> None:
+async def test_clients_that_send_a_hash_are_asked_to_send_the_document(client: httpx.AsyncClient) -> None:
     """As Apollo's and urql's do, which look for this code or this message."""
     extensions = {"persistedQuery": {"version": 1, "sha256Hash": "ecf4"}}
     for answer in (

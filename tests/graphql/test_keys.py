@@ -45,7 +45,7 @@ def rows(*messages: Any) -> list[tuple[str, str, str]]:
      {"authorization": "Basic eDp5"}, {"key": "Bearer x"}],
     ids=str,
 )  # fmt: skip
-async def test_who_shows_no_good_key_is_not_let_in(keyed: Served, payload: Any) -> None:
+async def test_a_client_that_shows_no_good_key_is_not_let_in(keyed: Served, payload: Any) -> None:
     async with opened(keyed.url) as socket:
         await socket.say("connection_init", payload=payload)
         code, reason = await socket.closing()
@@ -137,7 +137,7 @@ async def test_without_keys_other_peoples_web_pages_are_not_let_in(start: Start,
         assert refused.value.response.status_code == 403
 
 
-async def test_a_tenant_has_so_many_clients_and_no_more(start: Start) -> None:
+async def test_a_tenant_has_a_limited_number_of_clients(start: Start) -> None:
     async with serving(start, live_connections_max=2) as served:
         own, other = [await make_key(served.server, name, ["read"]) for name in ("t", "u")]
         async with (

@@ -270,7 +270,7 @@ async def test_nobody_sees_another_tenants_rows(ask: Asker, connection: folded.C
     assert (await ask(one % ', tenant_id: "default"', "mine"))["kinds_by_pk"] is None
 
 
-async def test_who_sees_all_tenants_may_name_one(ask: Asker, connection: folded.Connection) -> None:
+async def test_a_client_that_sees_all_tenants_may_name_one(ask: Asker, connection: folded.Connection) -> None:
     for tenant in ("all-1", "all-2", "default"):
         await kind(connection, tenant, 77, s=tenant)
     query = '{ kinds(where: {id: {_eq: 77}, tenant_id: {_neq: "all-2"}}) { s } }'

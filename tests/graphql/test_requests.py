@@ -32,7 +32,7 @@ Json = dict[str, Any]
         ("{ kinds(where: {b: {_in: [" + "1 " * 20_000 + "]}}) { id } }", "token"),
     ],
 )  # fmt: skip
-def test_what_is_no_document_is_told_so(query: str, message: str) -> None:
+def test_what_is_not_a_document_is_reported(query: str, message: str) -> None:
     (error,) = refused(query)
     assert error["extensions"] == {"code": "parse_failed"}
     assert message in error["message"]
@@ -80,7 +80,7 @@ def test_what_is_no_document_is_told_so(query: str, message: str) -> None:
         "type Query { a: Int }",
     ],
 )  # fmt: skip
-def test_what_the_schema_does_not_have_is_told_with_its_place(query: str) -> None:
+def test_what_the_schema_does_not_have_is_reported_with_its_position(query: str) -> None:
     for error in refused(query):
         assert error["extensions"] == {"code": "validation_failed"}
         assert error["locations"]
@@ -124,7 +124,7 @@ def test_what_the_schema_does_not_have_is_told_with_its_place(query: str) -> Non
         ("{_not: " * 65 + "{}" + "}" * 65, "invalid_definition"),
     ],
 )  # fmt: skip
-def test_a_filter_that_means_nothing_is_told_with_its_place(filter_: str, code: str) -> None:
+def test_a_filter_that_means_nothing_is_reported_with_its_position(filter_: str, code: str) -> None:
     for field in ("{ kinds(where: %s) { id } }", "subscription { kinds(where: %s) { operation } }"):
         error = refused(field % filter_)[0]
         assert error["extensions"]["code"] == code
@@ -155,7 +155,7 @@ def test_errors_of_filters_name_column_operator_and_position(filter_: Json, fiel
         "x", {"b": {"_eq": [1]}}, {"b": {"_eq": {}}}, {"b": {"_in": [None]}}, {"_and": [5]},
     ],
 )  # fmt: skip
-def test_variables_of_another_type_are_told_with_their_place(filter_: Any) -> None:
+def test_variables_of_another_type_are_reported_with_their_position(filter_: Any) -> None:
     for error in refused("query($w: kinds_bool_exp) { kinds(where: $w) { id } }", {"w": filter_}):
         assert error["extensions"] == {"code": "invalid_variables"}
         assert "$w" in error["message"]
@@ -224,7 +224,7 @@ def test_a_variable_that_is_null_is_not_left_out(query: str, variables: Json) ->
     assert error["extensions"]["code"] == "invalid_definition"
 
 
-def test_clients_that_send_a_hash_are_told_to_send_the_document() -> None:
+def test_clients_that_send_a_hash_are_asked_to_send_the_document() -> None:
     hashed = b'"extensions": {"persistedQuery": {"version": 1, "sha256Hash": "ecf4"}}'
     with pytest.raises(RequestRefused) as raised:
         read_request(b'{"operationName": "All", "variables": {}, %b}' % hashed)
@@ -268,7 +268,7 @@ def test_arguments_have_their_limits(query: str, code: str, field: str) -> None:
         b'{"query": "a", "variables": {"a": ' + b'{"_not":' * 10_000 + b"{}" + b"}" * 10_001 + b"}",
     ],
 )  # fmt: skip
-def test_a_body_that_is_not_json_is_told_so(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_reported(body: bytes) -> None:
     with pytest.raises(InvalidJson):
         read_request(body)
 
@@ -281,7 +281,7 @@ def test_a_body_that_is_not_json_is_told_so(body: bytes) -> None:
         b'{"query": "a", "variables": {"a": 1e9999999999999999999}}',
     ],
 )  # fmt: skip
-def test_a_body_that_is_no_request_is_told_so(body: bytes) -> None:
+def test_a_body_that_is_not_a_request_is_reported(body: bytes) -> None:
     with pytest.raises(RequestError) as raised:
         read_request(body)
     assert raised.value.http_status == 400

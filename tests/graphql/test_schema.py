@@ -47,7 +47,7 @@ def arguments(schema: GraphQLSchema, root: str, field: str) -> Mapping[str, str]
     return {name: str(argument.type) for name, argument in type_.fields[field].args.items()}
 
 
-def test_the_schema_is_valid_and_tells_itself_by_introspection(schema: GraphQLSchema) -> None:
+def test_the_schema_is_valid_and_describes_itself_by_introspection(schema: GraphQLSchema) -> None:
     assert validate_schema(schema) == []
     asked = get_introspection_query(
         specified_by_url=True, directive_is_repeatable=True, schema_description=True, input_value_deprecation=True
@@ -126,7 +126,7 @@ def test_every_column_is_compared_by_every_operator_but_json_only_with_null(sche
         assert fields(schema, comparison) == {**operators, "_is_null": "Boolean"}
 
 
-def test_the_time_of_an_event_stands_beside_the_row_and_nowhere_else(schema: GraphQLSchema) -> None:
+def test_the_time_of_an_event_is_beside_the_row_and_nowhere_else(schema: GraphQLSchema) -> None:
     assert fields(schema, "kinds_update") == {
         "operation": "RowOperation!", "data": "kinds!", "fields": "[String!]!", "ts_timestamp": "String!"
     }  # fmt: skip

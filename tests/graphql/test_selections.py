@@ -73,7 +73,7 @@ def test_names_are_those_that_were_asked_for() -> None:
     }
 
 
-def test_fragments_are_put_in_where_they_stand() -> None:
+def test_fragments_are_put_in_where_they_are_used() -> None:
     query = """
     subscription { kinds { ...U ... on kinds_update { fields } data { i } ...U } }
     fragment U on kinds_update { operation data { ...R id } }
@@ -103,7 +103,7 @@ def test_a_row_of_which_everything_is_skipped_is_empty() -> None:
     assert shown("subscription { kinds { data { id @skip(if: true) } } }") == {"kinds": {"data": {}}}
 
 
-def test_json_stands_on_one_line_whatever_it_was_sent_as() -> None:
+def test_json_is_on_one_line_whatever_it_was_sent_as() -> None:
     row = {**ROW, "j": '{\r\n  "a": "\\n",\n  "b": []\r}'}
     made = selection("subscription { kinds { data { j } } }").encode(event(row))
     assert b"\n" not in made

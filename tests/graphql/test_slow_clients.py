@@ -138,7 +138,7 @@ def p99(ages: list[float]) -> float:
     return sorted(ages)[int(0.99 * len(ages))]
 
 
-async def test_who_reads_nothing_is_sent_away_and_nobody_else_notices(tmp_path: Path) -> None:
+async def test_a_client_that_reads_nothing_is_sent_away_and_nobody_else_notices(tmp_path: Path) -> None:
     found = await stop_reading(tmp_path, clients=20, before_s=0, seconds=0)
     assert found.sent_away >= 20, found
     assert found.peak_mb - found.memory_mb < 60, found
@@ -147,7 +147,7 @@ async def test_who_reads_nothing_is_sent_away_and_nobody_else_notices(tmp_path: 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_200)
-async def test_who_reads_nothing_for_ten_minutes_costs_little(tmp_path: Path) -> None:
+async def test_a_client_that_reads_nothing_for_ten_minutes_costs_little(tmp_path: Path) -> None:
     seconds = 600
     found = await stop_reading(tmp_path, clients=20, before_s=60, seconds=seconds)
     print(found)
@@ -227,7 +227,7 @@ async def test_so_is_that_of_one_who_did_not_answer_pings(tmp_path: Path) -> Non
     assert await hear_the_end(tmp_path, settings) == 4499
 
 
-async def test_one_who_is_slow_is_told_what_became_of_each_row_and_stays(tmp_path: Path) -> None:
+async def test_a_client_that_is_slow_is_shown_what_became_of_each_row_and_stays(tmp_path: Path) -> None:
     """Few keys: however much becomes of them, little waits."""
     settings = 'live_queue_rows_max = 100\nlive_keep_alive = "1h"'
     with server_with(tmp_path, settings) as (server, log):

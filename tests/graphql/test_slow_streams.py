@@ -22,7 +22,7 @@ async def put_rows(served: Served, count: int) -> None:
         await served.put(**row(number))
 
 
-async def test_one_who_reads_nothing_is_cut_off(start: Start) -> None:
+async def test_a_client_that_reads_nothing_is_cut_off(start: Start) -> None:
     async with (
         serving(start, live_keep_alive=1_000_000_000) as served,
         streamed(served.client, WIDE) as events,
@@ -37,7 +37,7 @@ async def test_one_who_reads_nothing_is_cut_off(start: Start) -> None:
         assert not events.response.is_closed
 
 
-async def test_one_for_whom_too_much_waits_is_told(start: Start) -> None:
+async def test_one_for_whom_too_much_waits_is_reported(start: Start) -> None:
     async with serving(start, live_queue_rows_max=5) as served, streamed(served.client, WIDE) as events:
         await served.until("view_subscribers", 1)
         await put_rows(served, 30)
@@ -53,7 +53,7 @@ async def test_one_for_whom_too_much_waits_is_told(start: Start) -> None:
         assert await events.ended()
 
 
-async def test_one_who_reads_slowly_is_not_cut_off(start: Start) -> None:
+async def test_a_client_that_reads_slowly_is_not_cut_off(start: Start) -> None:
     async with serving(start, live_keep_alive=1_000_000_000) as served, streamed(served.client, WIDE) as events:
         putting = asyncio.create_task(put_rows(served, 20))
         read = 0

@@ -44,7 +44,7 @@ async def test_the_browsers_own_client_asks_by_get(served: Served, tenant: str) 
         assert await Events(response).data() == event("INSERT", first, "a", 1, tenant)
 
 
-async def test_one_who_comes_back_goes_on_where_it_was(served: Served, tenant: str) -> None:
+async def test_a_client_that_comes_back_continues_where_it_was(served: Served, tenant: str) -> None:
     _, second = await served.put(tenant, a=1, b=2)
     async with streamed(served.client, FOLLOW, **of(tenant), after=second) as events:
         assert await events.data() == event("INSERT", second, "b", 2, tenant)
@@ -62,13 +62,13 @@ async def test_a_query_is_one_event_and_the_end(served: Served) -> None:
      ('subscription { others(where: {n: {_eq: "x"}}) { operation } }', "invalid_definition"),
      ('subscription { others(after: "x") { operation } }', "invalid_argument")],
 )  # fmt: skip
-async def test_a_bad_document_is_told_by_an_event(served: Served, query: str, code: str) -> None:
+async def test_a_bad_document_is_reported_by_an_event(served: Served, query: str, code: str) -> None:
     async with streamed(served.client, query) as events:
         assert {error["extensions"]["code"] for error in await events.errors()} == {code}
         assert await events.ended()
 
 
-async def test_what_is_no_request_is_told_by_a_status(served: Served) -> None:
+async def test_what_is_not_a_request_is_reported_by_a_status(served: Served) -> None:
     headers = {"accept": "text/event-stream", "content-type": "application/json"}
     response = await served.client.post("/graphql", content=b"{", headers=headers)
     assert response.status_code == 400
@@ -82,7 +82,7 @@ async def test_without_a_key_nothing_is_streamed(start: Start) -> None:
         assert response.status_code == 401
 
 
-async def test_who_hears_nothing_gets_a_comment_now_and_then(start: Start) -> None:
+async def test_a_client_that_hears_nothing_gets_a_comment_now_and_then(start: Start) -> None:
     async with serving(start, live_keep_alive=200_000_000) as served, streamed(served.client, FOLLOW) as events:
         with pytest.raises(TimeoutError):
             await events.next(1)

@@ -135,7 +135,7 @@ async def test_the_scope_of_triggers_is_enough_for_them_and_for_nothing_else(key
             assert (await events.errors())[0]["extensions"]["code"] == "forbidden"
 
 
-async def test_who_only_reads_makes_no_trigger_by_any_way(keyed: Serving) -> None:
+async def test_a_client_that_only_reads_makes_no_trigger_by_any_way(keyed: Serving) -> None:
     key = bearer(await make_key(keyed, "t", ["read"]))
     async with connected(keyed.url, headers=key) as socket:
         await socket.subscribe(CREATE, trigger="unscoped", match=MATCH)

@@ -28,7 +28,9 @@ async def test_the_sub_protocol_is_chosen_among_others(server: Serving) -> None:
         await socket.init()
 
 
-async def test_who_does_not_introduce_itself_is_sent_away(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_introduce_itself_is_sent_away(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tidelock.graphql.websocket._INIT_S", 0.3)
     async with opened(server.url) as socket:
         await socket.say("ping")
@@ -36,7 +38,7 @@ async def test_who_does_not_introduce_itself_is_sent_away(server: Serving, monke
         assert (await socket.closing())[0] == 4408
 
 
-async def test_who_subscribes_before_it_was_let_in_is_sent_away(server: Serving) -> None:
+async def test_a_client_that_subscribes_before_it_was_let_in_is_sent_away(server: Serving) -> None:
     async with opened(server.url) as socket:
         await socket.subscribe(QUERY)
         assert (await socket.closing())[0] == 4401
@@ -58,7 +60,7 @@ async def test_pings_are_answered(server: Serving) -> None:
         assert await socket.silent()
 
 
-async def test_who_hears_nothing_is_pinged(start: Start) -> None:
+async def test_a_client_that_hears_nothing_is_pinged(start: Start) -> None:
     async with start(live_keep_alive=200_000_000) as server, connected(server.url) as socket:
         for _ in range(3):
             assert json.loads(await socket.connection.recv()) == {"type": "ping"}

@@ -62,7 +62,7 @@ async def test_a_filter_decides_who_hears_of_what(served: Served, tenant: str) -
         }
 
 
-async def test_one_who_comes_back_goes_on_where_it_was(served: Served, tenant: str) -> None:
+async def test_a_client_that_comes_back_continues_where_it_was(served: Served, tenant: str) -> None:
     _, second, third = await served.put(tenant, a=1, b=2, c=3)
     async with connected(served.url) as socket:
         await socket.subscribe(FOLLOW, **of(tenant), after=second)
@@ -72,7 +72,7 @@ async def test_one_who_comes_back_goes_on_where_it_was(served: Served, tenant: s
         assert await socket.next() == event("UPDATE", fourth, "a", 4, tenant=tenant, fields=("n",))
 
 
-async def test_who_completes_hears_no_more_and_leaves_nothing(served: Served, tenant: str) -> None:
+async def test_a_client_that_completes_hears_no_more_and_leaves_nothing(served: Served, tenant: str) -> None:
     async with connected(served.url) as socket:
         await socket.subscribe(FOLLOW, **of(tenant))
         await served.until("view_subscribers", 1)
@@ -83,7 +83,7 @@ async def test_who_completes_hears_no_more_and_leaves_nothing(served: Served, te
         assert await served.metric("views") == 0
 
 
-async def test_who_goes_leaves_nothing(served: Served, tenant: str) -> None:
+async def test_a_client_that_goes_leaves_nothing(served: Served, tenant: str) -> None:
     async with connected(served.url) as socket:
         for number in range(5):
             await socket.subscribe(FOLLOW, str(number), **of(tenant))
@@ -155,7 +155,7 @@ def deep_json(variables: dict[str, Any]) -> str:
     return '{"where":' + '{"_not":' * depth + json.dumps(where) + "}" * (depth + 1)
 
 
-async def test_a_connection_has_so_many_operations_and_no_more(start: Start) -> None:
+async def test_a_connection_has_a_limited_number_of_operations(start: Start) -> None:
     async with serving(start, live_subscriptions_max=2) as served, connected(served.url) as socket:
         for name in ("a", "b"):
             await socket.subscribe(FOLLOW, name)

@@ -140,7 +140,7 @@ async def test_a_large_body_is_not_taken_for_a_head(server: Serving) -> None:
             await client.reader.readuntil(b"}]}")
 
 
-async def test_who_is_silent_or_stops_halfway_is_closed_and_the_log_says_so_in_one_line(
+async def test_a_client_that_is_silent_or_stops_halfway_is_closed_and_the_log_says_so_in_one_line(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with start(connections=SHORT) as server, httpx.AsyncClient(base_url=server.url) as client:
@@ -450,7 +450,7 @@ async def test_a_message_of_fragments_without_end_is_refused() -> None:
         await until(lambda: gate.open == 0)
 
 
-async def test_who_has_shown_no_key_may_send_little_by_websocket(start: Start) -> None:
+async def test_a_client_that_has_shown_no_key_may_send_little_by_websocket(start: Start) -> None:
     """Enough for a key; who was let in may send a subscription of any size."""
     init = b'{"type":"connection_init","payload":{"authorization":"%b"}}'
     protocol = b"sec-websocket-protocol: graphql-transport-ws\r\n"
@@ -480,7 +480,7 @@ async def test_who_has_shown_no_key_may_send_little_by_websocket(start: Start) -
                     await client.reader.readuntil(b"still here")
 
 
-async def test_all_who_have_shown_no_key_may_send_only_so_much_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_who_have_shown_no_key_may_send_a_limited_amount_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest make room: who has a key shows it at once."""
     monkeypatch.setattr("tidelock.http.gate._STRANGERS_BYTES_MAX", 50_000)
     async with listening(_listener) as (port, gate), AsyncExitStack() as clients:

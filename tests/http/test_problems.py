@@ -43,7 +43,7 @@ async def full_disk(server: Serving) -> AsyncIterator[None]:
             await connection.execute("DROP TRIGGER full_disk ON identities; DROP FUNCTION full_disk()")
 
 
-async def test_a_full_disk_is_told_to_people_and_logged_once_a_minute(
+async def test_a_full_disk_is_reported_to_people_and_logged_once_a_minute(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(problems, "outages", Outages())
@@ -67,7 +67,7 @@ async def test_a_full_disk_is_told_to_people_and_logged_once_a_minute(
         assert (await client.post("/v1/events", json=event)).json()["accepted"] == 1
 
 
-async def test_a_full_disk_that_stops_postgres_is_told_without_its_insides(
+async def test_a_full_disk_that_stops_postgres_is_reported_without_its_insides(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(problems, "outages", Outages())
@@ -129,7 +129,7 @@ async def test_an_operation_that_something_away_ends_is_logged_on_every_transpor
     assert [line for line in logged if line] == ["away for a WebSocket", "away for events"]
 
 
-def test_a_reason_is_logged_again_after_a_minute_with_how_often_it_was_told_meanwhile(
+def test_a_reason_is_logged_again_after_a_minute_with_how_often_it_occurred_meanwhile(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0

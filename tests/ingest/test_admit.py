@@ -126,6 +126,77 @@ def test_what_cannot_be_stored_is_an_invalid_event_that_names_the_field(sent: di
     assert refused(sent) == ("invalid_event", field)
 
 
+VOID = {"stream": "s", "op": "void", "target": "k"}
+AMEND = {"stream": "s", "op": "amend", "target": "k"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"stream": "s", "op": "void"}, "target"),
+        ({"stream": "s", "op": "amend", "target": ""}, "target"),
+        ({"stream": "s", "op": "void", "target": None}, "target"),
+        (VOID | {"target": "x" * 1025}, "target"),
+        (VOID | {"target": "客" * 400}, "target"),
+        (VOID | {"target": "\u0000"}, "target"),
+        (VOID | {"target": 5}, "target"),
+        (VOID | {"ts": 0}, "ts"),
+        (AMEND | {"occurredAt": "2026-01-01T00:00:00Z"}, "occurredAt"),
+        (VOID | {"customerRef": "cus_1"}, "customerRef"),
+        (AMEND | {"resourceId": ""}, "resourceId"),
+        (VOID | {"quantity": 0}, "quantity"),
+        (VOID | {"data": {}}, "data"),
+        (VOID | {"payload": 1}, "data"),
+        ({"stream": "s", "target": "k"}, "target"),
+        ({"stream": "s", "op": "upsert", "target": "k"}, "target"),
+        ({"stream": "trades", "op": "delete", "target": "k", "data": {"trade_id": 1}}, "target"),
+        ({"stream": "s", "reason": "x" * 256}, "reason"),
+        ({"stream": "s", "batchId": "x" * 256}, "batchId"),
+        ({"stream": "s", "batchId": "\u0000"}, "batchId"),
+        ({"stream": "s", "batch_id": "b"}, "batch_id"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_correction_names_one_target_and_leaves_who_and_when_to_it(sent: dict[str, Any], field: str) -> None:
+    assert refused(sent) == ("invalid_event", field)
+
+
+def test_null_is_absent_in_a_correction_too() -> None:
+    absent = {"ts": None, "customerRef": None, "resourceId": None, "quantity": None, "data": None}
+    assert taken(VOID | absent) == taken(VOID)
+
+
+def test_an_amendment_may_say_nothing() -> None:
+    assert taken(AMEND).target == "k"
+
+
+def test_any_event_may_have_a_reason_and_a_batch() -> None:
+    event = taken({"stream": "s", "ts": 0, "reason": "r" * 255, "batchId": "b"})
+    assert (event.reason, event.batch_id) == ("r" * 255, "b")
+    plain = taken({"stream": "s", "ts": 0})
+    assert (plain.keys, plain.content_hash) == (event.keys, event.content_hash)
+
+
+def test_the_key_of_a_correction_derives_from_what_it_corrects_and_how() -> None:
+    void, again = taken(VOID), taken(VOID | {"reason": "other", "batchId": "b", "source": "x"})
+    assert (void.keys, void.key_source, void.content_hash) == (again.keys, "derived", again.content_hash)
+    others = [AMEND, VOID | {"target": "l"}, VOID | {"stream": "t"}, VOID | {"tenantId": "acme"}]
+    assert len({taken(sent).keys for sent in [VOID, *others]}) == 5
+    assert taken(AMEND | {"quantity": 1}).keys == taken(AMEND | {"quantity": 2}).keys
+    assert taken(VOID | {"idempotencyKey": "own"}).keys == ("own",)
+
+
+def test_the_content_of_a_correction_covers_its_target() -> None:
+    own = {"idempotencyKey": "own"}
+    hashes = {taken(sent | own).content_hash for sent in (VOID, AMEND, VOID | {"target": "l"})}
+    assert len(hashes) == 3
+
+
+def test_a_correction_in_a_keyed_stream_needs_no_row_and_is_left_to_the_ledger() -> None:
+    event = taken({"stream": "trades", "op": "void", "target": "k"})
+    assert (event.row_key, event.in_keyed_stream) == (None, True)
+
+
 def test_the_longest_names_are_taken() -> None:
     assert taken({"stream": "s" * 255, "customerRef": "客" * 255, "idempotencyKey": "k" * 1024})
 

@@ -116,7 +116,7 @@ def test_a_cloudevent_maps_onto_an_event() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_broken_cloudevent_is_rejected_and_its_batch_goes_on(change: dict[str, Any], field: str) -> None:
+def test_a_broken_cloudevent_is_rejected_and_its_batch_continues(change: dict[str, Any], field: str) -> None:
     events = decode(json.dumps([CLOUD, CLOUD | change, CLOUD]).encode(), CLOUDEVENTS, 10).events
     assert [type(event) for event in events] == [WireEvent, Rejected, WireEvent]
     rejected = events[1]

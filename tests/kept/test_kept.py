@@ -131,7 +131,7 @@ def columns(database: Database) -> list[tuple[Any, ...]]:
         "SELECT table_schema, table_name, column_name, data_type, is_nullable, column_default, collation_name "
         "FROM information_schema.columns WHERE table_schema = 'public' AND table_name !~ '^events_[0-9]' OR "
         "table_schema = 'tidelock_tables' AND table_name IN ('counters', 'counter_groups', 'adjustments', 'late_rows', "
-        "'error_rows', 'watermarks', 'statements', 'meters$closed') ORDER BY 1, 2, 3",
+        "'error_rows', 'watermarks', 'statements', 'meters$closed', 'meters$distinct') ORDER BY 1, 2, 3",
     )
 
 

@@ -69,12 +69,14 @@ def test_it_recomputes_and_folds_on_to_what_the_model_says(spark: Spark, upgrade
         "WHERE name = 'large_trades' ORDER BY 1 LIMIT 1",
     )
     send(upgraded, {**made.crossing(int(member), "49", 0), "idempotencyKey": "falls"})
+    send(upgraded, *corrections(upgraded))
     fold_all(spark, upgraded, LAST)
     check(upgraded)
     # All of it, what was kept and what came after.
     assert recomputed(spark, upgraded) > expected()["cursors"]["fold"]
     verified = verify(upgraded, ANCHOR, lambda done, end: None)
     assert verified.report.ok, verified.first
+    assert asked(upgraded, "SELECT count(*) FROM corrections") == [(90,)]
 
     told(upgraded, member)
 
@@ -84,6 +86,20 @@ def test_it_recomputes_and_folds_on_to_what_the_model_says(spark: Spark, upgrade
     change(spark, upgraded, toml)
     check(upgraded)
     assert [name for name in leftovers(upgraded) if name != "triggers"] == []
+
+
+def corrections(database: Database) -> list[dict[str, Any]]:
+    """Voids and amendments of events that were kept, of streams without a key."""
+    found = asked(
+        database,
+        "SELECT tenant_id, stream, idempotency_key FROM events WHERE stream IN ('api_calls', 'clicks', 'readings') "
+        "AND idempotency_key IS NOT NULL ORDER BY content_hash LIMIT 90",
+    )
+    ops = ({"op": "void"}, {"op": "amend", "quantity": "7.5"}, {"op": "amend", "data": {"region": "eu", "bytes": 9}})
+    return [
+        {"tenantId": tenant, "stream": stream, "target": key, **ops[number % 3]}
+        for number, (tenant, stream, key) in enumerate(found)
+    ]
 
 
 def recomputed(spark: Spark, database: Database) -> int:

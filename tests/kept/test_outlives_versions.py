@@ -110,6 +110,7 @@ CHANNELS = {
 LOCKS = {
     "tidechck",
     "tideclic",
+    "tidecmpr",
     "tidefixc",
     "tidefold",
     "tidelake",
@@ -177,10 +178,11 @@ TABLES = {
     "events": (
         "ingress_sequence commit_id source_timestamp received_at occurred_at tenant_id stream customer_ref "
         "resource_id row_key op quantity data causality_key correlation_id causation_id source idempotency_key "
-        "key_source content_hash"
+        "key_source content_hash target target_sequence reason batch_id row_digest"
     ),
+    "corrections": "target_sequence ingress_sequence",
     "identities": "digest ingress_sequence content_hash key_source",
-    "commits": "commit_id first_sequence last_sequence last_source_timestamp control digest skipped",
+    "commits": "commit_id first_sequence last_sequence last_source_timestamp control digest skipped form",
     "ledger_head": (
         "only_row ingress_sequence commit_id source_timestamp digest salts_version skipped sequence_source "
         "sequence_since"
@@ -228,6 +230,7 @@ FOLDED = {
     "late_rows": "window ingress_sequence event_time watermark reason",
     "watermarks": "window watermark",
     "meters$closed": "metric closed_sequence through",
+    "meters$distinct": "metric in_value in_total",
 }
 
 

@@ -106,7 +106,9 @@ _ENVELOPES = [
     for received_at in (0, 1_000_000_001)
 ]
 
-_AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg")
+#: whether meters count distinct values, too
+UNIQUE_COUNT = True
+_AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg", *(["unique_count"] if UNIQUE_COUNT else []))
 _PERIODS = ("month", "week", "day", "hour")
 _PATHS = ["data.n", "data.a.b", "data.region"]
 _SHARED = ["quantity", "ingress_sequence"]
@@ -150,17 +152,21 @@ def definitions(draw: st.DrawFn) -> Toml:
     aggregations, periods = draw(st.permutations(_AGGREGATIONS)), draw(st.permutations(_PERIODS))
     meters: dict[str, Any] = {"lateness": draw(st.sampled_from(["0s", "0s", "1h", "48h"]))}
     for number in range(draw(st.sampled_from([6, 5, 4, 6, 5, 4, 1, 0]))):
-        meter = draw(_meters(draw(st.sampled_from(["calls", "calls", "typed", "things"]))))
-        meter |= {"aggregation": aggregations[number % 6], "period": periods[number % 4]}
+        aggregation = aggregations[number]
+        meter = draw(_meters(draw(st.sampled_from(["calls", "calls", "typed", "things"])), aggregation))
+        meter |= {"aggregation": aggregation, "period": periods[number % 4]}
         meters[draw(st.sampled_from(["m", 'a "b"\\', "é", "x y"])) + str(number)] = meter
     return {"streams": {"typed": typed, "things": things}, "meters": meters}
 
 
 @st.composite
-def _meters(draw: st.DrawFn, stream: str) -> dict[str, Any]:
+def _meters(draw: st.DrawFn, stream: str, aggregation: str) -> dict[str, Any]:
     kind = "typed" if stream == "typed" else "loose"
     meter: dict[str, Any] = {"stream": stream}
-    if draw(st.booleans()):
+    if aggregation == "unique_count":
+        # What groups are made of has a text.
+        meter["value"] = draw(st.sampled_from([*_GROUPS[kind], *_SHARED]))
+    elif draw(st.booleans()):
         meter["value"] = draw(
             st.sampled_from(["n", "price", "x", "i", *_SHARED] if kind == "typed" else _PATHS + _SHARED)
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from tests.law.corrections import Corrections, without_orphans
 from tests.law.ledgers import Draft, Ledger
 from tests.model import Event
 from tidelock.model import CONTROL
@@ -31,8 +32,11 @@ class Pack:
     ends: Sequence[int]
 
     def only(self, kept: Callable[[Event], bool]) -> Pack:
-        """Some of the events, where they are, and all control events, which are for all."""
-        events = [event for event in self.events if event.stream == CONTROL or kept(event)]
+        """Some of the events, where they are, and all control events, which are for all.
+
+        A correction goes with what it corrects.
+        """
+        events = without_orphans(event for event in self.events if event.stream == CONTROL or kept(event))
         sequences = [event.ingress_sequence for event in events]
         ends = (sequences[place - 1] for end in self.ends if (place := bisect_right(sequences, end)))
         return Pack(events, list(dict.fromkeys(ends)))
@@ -73,44 +77,82 @@ def pack(
     controls: Sequence[Mapping[str, Any]] = ({"type": "tick"},),
     scattered: float = 0,
     first: Sequence[Mapping[str, Any]] = (),
+    corrections: Corrections | None = None,
 ) -> Pack:
     """The n-th commits of all ledgers are the n-th commit; their collections take turns, and some are one request's.
 
     Between commits there are control events now and then, and sequences that nobody has. About `scattered` more
-    control events come amid the commits, which end there; `first` are before everything.
+    control events come amid the commits, which end there; `first` are before everything. Corrections are of a
+    tenant's own events, and stand amid those of a collection or are one.
     """
-    events: list[Event] = []
-    ends: list[int] = []
-    sequence, time = 0, 10**18
-
-    def record(collection: Sequence[tuple[str, Draft]]) -> None:
-        nonlocal sequence, time
-        time += chance.choice([1, 1000, 10**9])
-        for tenant, draft in collection:
-            sequence += 1
-            events.append(Event(sequence, time, **{**draft, "tenant_id": tenant}))
-
-    def record_control(said: Mapping[str, Any]) -> None:
-        nonlocal time
-        ends.append(sequence)
-        # Ticks come after quiet times.
-        time += chance.choice([0, 5, 60]) * 10**9
-        record([(CONTROL, {"stream": CONTROL, "occurred_at": time, "data": json.dumps(said)})])
-        ends.append(sequence)
-
+    recording = _Recording(chance, corrections or Corrections({}, chance, often=0))
+    tenants = []
+    for number, ledger in enumerate(ledgers):
+        for draft in (draft for commit in ledger for collection in commit for draft in collection):
+            tenants.append(tenant_of(number, draft))
+            recording.corrections.learn(tenants[-1], draft)
     for said in first:
-        record_control(said)
+        recording.control(said)
     often = scattered / sum(len(commit) for ledger in ledgers for commit in ledger)
     for number in range(max(map(len, ledgers))):
-        sequence += chance.choice([0, 0, 5])
+        recording.begin_commit()
         for collection in _turns([ledger[number] if number < len(ledger) else [] for ledger in ledgers], chance):
-            record(collection)
+            recording.collection(collection)
             if scattered and chance.random() < often:
-                record_control(chance.choice(controls))
-        ends.append(sequence)
+                recording.control(chance.choice(controls))
+        recording.correct(chance.sample(tenants, min(len(tenants), 5)))
+        recording.end_commit()
         if chance.random() < 0.3:
-            record_control(chance.choice(controls))
-    return Pack(events, [end for end in dict.fromkeys(ends) if end])
+            recording.control(chance.choice(controls))
+    return Pack(recording.events, [end for end in dict.fromkeys(recording.ends) if end])
+
+
+class _Recording:
+    """A ledger while it grows."""
+
+    def __init__(self, chance: Random, corrections: Corrections) -> None:
+        self.corrections = corrections
+        self.events: list[Event] = []
+        self.ends: list[int] = []
+        self._chance = chance
+        self._sequence, self._time = 0, 10**18
+
+    def begin_commit(self) -> None:
+        self._sequence += self._chance.choice([0, 0, 5])
+        self.corrections.begin_commit()
+
+    def end_commit(self) -> None:
+        self.ends.append(self._sequence)
+
+    def collection(self, drafts: Sequence[tuple[str, Draft]]) -> None:
+        """Events, and corrections of theirs and of earlier ones of their tenants."""
+        self._time += self._chance.choice([1, 1000, 10**9])
+        for tenant, draft in drafts:
+            event = Event(self._sequence + 1, self._time, **{**draft, "tenant_id": tenant})
+            self._add(event)
+            self.corrections.recorded(event)
+            self._correct(tenant)
+
+    def correct(self, tenants: Sequence[str]) -> None:
+        """A request of corrections only, as one that takes back a batch."""
+        self._time += 1000
+        for tenant in tenants:
+            self._correct(tenant)
+
+    def control(self, said: Mapping[str, Any]) -> None:
+        self.end_commit()
+        # Ticks come after quiet times.
+        self._time += self._chance.choice([0, 5, 60]) * 10**9 + self._chance.choice([1, 1000, 10**9])
+        self._add(Event(self._sequence + 1, self._time, CONTROL, self._time, CONTROL, data=json.dumps(said)))
+        self.end_commit()
+
+    def _correct(self, tenant: str) -> None:
+        for event in self.corrections.some(tenant, self._sequence + 1, self._time):
+            self._add(event)
+
+    def _add(self, event: Event) -> None:
+        self.events.append(event)
+        self._sequence = event.ingress_sequence
 
 
 def tenant_of(number: int, draft: Draft) -> str:

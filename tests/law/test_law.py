@@ -19,6 +19,7 @@ import pytest
 from tests.conftest import Databases
 from tests.fold.folding import Folding, Picture, differences, expected
 from tests.law.closings import closes, moved_after_close
+from tests.law.corrections import Corrections
 from tests.law.ledgers import COMPUTED, Ledger, Toml
 from tests.law.packs import Pack, drawn, pack, tenant_of
 from tests.law.timelines import controls, timed_definitions, timed_ledgers
@@ -154,7 +155,8 @@ def partitions(spark: Spark, count: int) -> Iterator[None]:
 def packed_for(toml: Toml, some: Sequence[Ledger], chance: Random) -> Pack:
     tenants = [tenant_of(number, {"tenant_id": own}) for number in range(len(some)) for own in (0, 1)]
     said = controls(toml)
-    return pack(some, chance, controls=[*said, *closes(toml, tenants, chance, len(said))], scattered=4)
+    said = [*said, *closes(toml, tenants, chance, len(said))]
+    return pack(some, chance, controls=said, scattered=4, corrections=Corrections(toml, chance))
 
 
 def explained(spark: Spark, databases: Databases, toml: Toml, packed: Pack, tenant: str, way: Way) -> str:

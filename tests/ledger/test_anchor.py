@@ -44,7 +44,7 @@ async def test_a_line_is_the_head_in_json(database: Database, tmp_path: Path) ->
     await anchor.close()
 
 
-async def test_nothing_is_written_for_an_empty_ledger_or_while_the_head_stands_still(
+async def test_nothing_is_written_for_an_empty_ledger_or_while_the_head_does_not_move(
     database: Database, tmp_path: Path
 ) -> None:
     path = tmp_path / "anchor.jsonl"
@@ -87,7 +87,7 @@ async def test_a_commit_of_another_process_is_anchored_too(database: Database, t
     assert [found.ingress_sequence for found in read_anchors(path)] == [2]
 
 
-async def test_a_file_that_cannot_be_written_is_told_once_and_stops_nothing(
+async def test_a_file_that_cannot_be_written_is_reported_once_and_stops_nothing(
     database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "file" / "anchor.jsonl"
@@ -122,7 +122,7 @@ async def test_a_dropped_connection_is_made_again_without_a_word(
     assert len(read_anchors(tmp_path / "anchor.jsonl")) == 2
 
 
-async def test_a_ledger_that_ends_before_the_last_anchor_is_told_at_the_start(
+async def test_a_ledger_that_ends_before_the_last_anchor_is_reported_at_startup(
     database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     append_anchor(tmp_path / "anchor.jsonl", line(120))

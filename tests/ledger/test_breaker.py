@@ -28,7 +28,7 @@ def test_failures_in_a_row_open_it_and_after_the_pause_one_more_does() -> None:
     assert breaker.pause_left_s == 5, "one try, not three"
 
 
-def test_a_success_in_between_begins_the_count_anew() -> None:
+def test_a_success_in_between_restarts_the_count() -> None:
     breaker = Breaker(2, 5, Hand())
     for _ in range(5):
         breaker.failed()

@@ -196,7 +196,7 @@ async def test_nothing_is_missed_or_repeated_while_writers_write_and_followers_c
         assert feed.state.followers == 0
 
 
-async def test_who_joins_during_a_read_that_was_not_for_them_misses_nothing(
+async def test_a_client_that_joins_during_a_read_that_was_not_for_them_misses_nothing(
     database: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = Turns()

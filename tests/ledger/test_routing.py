@@ -15,7 +15,8 @@ from tidelock.model import Recorded
 def event(sequence: int, names: Filter) -> Recorded:
     return Recorded(
         sequence, 1, "1", "", "", names.tenant_id or "t", names.stream or "s", names.customer_ref, None, None,
-        msgspec.Raw(b'{"a":1}'), "upsert", names.causality_key, None, None, None, "none", None,
+        msgspec.Raw(b'{"a":1}'), "upsert", names.causality_key, None, None, None, "none", None, None,
+        None, None, None,
     )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ async def test_an_event_without_a_customer_is_not_sent_twice_to_who_filters_noth
     assert [frame.sequence for frame in await everything.take()] == [1]
 
 
-async def test_who_leaves_gets_nothing_more_and_leaves_nothing_behind() -> None:
+async def test_a_client_that_leaves_gets_nothing_more_and_leaves_nothing_behind() -> None:
     router, gone = Router(), queue(Filter("t"))
     router.add(gone)
     assert len(router) == 1

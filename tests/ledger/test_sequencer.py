@@ -283,7 +283,7 @@ async def test_a_writer_that_holds_the_head_does_not_hold_the_others_for_ever(da
         assert sequences(await record(sequencer, keyed(1))) == [1]
 
 
-async def test_a_database_that_hangs_is_told_in_time_and_left(database: Database) -> None:
+async def test_a_database_that_hangs_is_reported_in_time_and_given_up(database: Database) -> None:
     async with sequencing(database, limits=replace(LIMITS, commit_timeout_s=0.3)) as sequencer:
         async with await database.connect(autocommit=False) as holder:
             await holder.execute("SELECT FROM ledger_head FOR UPDATE")

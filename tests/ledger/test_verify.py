@@ -11,7 +11,17 @@ import pytest
 from tests.recording import judged, record, rows, sequencing
 from tidelock.errors import Unreachable
 from tidelock.ledger.anchor import Anchor
-from tidelock.ledger.rows import event_row, event_tail, numeric_text, raw_rows
+from tidelock.ledger.commit import chain_digest
+from tidelock.ledger.rows import (
+    event_row,
+    event_tail,
+    first_form,
+    numeric_text,
+    raw_rows,
+    row_digests,
+    row_numbers,
+    tail_digest,
+)
 from tidelock.ledger.verify import VerifyResult, verify
 from tidelock.model import Event
 from tidelock.postgres.database import Database
@@ -54,7 +64,7 @@ async def tamper(database: Database, *statements: str) -> None:
 @asynccontextmanager
 async def tampered(database: Database, statement: str) -> AsyncIterator[None]:
     """With the statement executed, and undone at the end."""
-    tables = ("events", "identities", "commits", "ledger_head")
+    tables = ("events", "identities", "corrections", "commits", "ledger_head")
     await tamper(database, *(f"CREATE TABLE saved_{table} AS TABLE {table}" for table in tables), statement)
     yield
     for table in tables:
@@ -68,7 +78,7 @@ async def test_an_untouched_ledger_passes_every_check(database: Database) -> Non
     found = await check(database)
     assert found.first is None
     assert [each.name for each in found.report.checks] == [
-        "chain", "density", "order", "content", "identities", "anchor",
+        "chain", "density", "order", "content", "identities", "corrections", "anchor",
     ]  # fmt: skip
     assert found.report.ok
 
@@ -88,12 +98,33 @@ COLUMNS = {
     "customer_ref": "NULL", "resource_id": "NULL", "row_key": "''", "op": "'upsert'", "quantity": "-1.5000",
     "data": "'{\"b\": 1, \"a\": [1.0, \"x\\ny\"]}'", "causality_key": "'other'", "correlation_id": "NULL",
     "causation_id": "''", "source": "'SDK'", "idempotency_key": "'k9'", "key_source": "'d'",
-    "content_hash": "sha256(content_hash)",
+    "content_hash": "sha256(content_hash)", "target": "''", "target_sequence": "0", "reason": "'other'",
+    "batch_id": "''", "row_digest": "sha256(coalesce(row_digest, ''))",
 }  # fmt: skip
 
 
-async def test_a_change_to_any_column_of_an_event_is_found(database: Database) -> None:
+async def in_the_first_form(database: Database) -> None:
+    """As versions before corrections chained it: the digest of a commit covers its rows, not their digests."""
+    await tamper(database, "UPDATE events SET row_digest = NULL", "UPDATE commits SET form = 1")
+    with database.connect_sync() as connection:
+        recorded = [(row_numbers(row)[1], first_form(row)) for row in raw_rows(connection, 1000)]
+    digest = bytes(32)
+    for commit_id, last in await rows(database, "SELECT commit_id, last_sequence FROM commits ORDER BY commit_id"):
+        digest = chain_digest(digest, commit_id, [row for own, row in recorded if own == commit_id])
+        value = f"'\\x{digest.hex()}'"
+        await tamper(
+            database,
+            f"UPDATE commits SET digest = {value} WHERE commit_id = {commit_id}",
+            f"UPDATE ledger_head SET digest = {value} WHERE ingress_sequence = {last}",
+        )
+
+
+@pytest.mark.parametrize("form", [1, 2])
+async def test_a_change_to_any_column_of_an_event_is_found(database: Database, form: int) -> None:
     await fill(database)
+    if form == 1:
+        await in_the_first_form(database)
+        assert (await check(database)).first is None
     for column, value in COLUMNS.items():
         async with tampered(database, f"UPDATE events SET {column} = {value} WHERE ingress_sequence = 1"):
             found = await check(database)
@@ -124,6 +155,7 @@ CHANGES = [
      "6 identities are recorded, but 5 events have a key"),
     ("UPDATE commits SET digest = sha256(digest) WHERE commit_id = 2", {"chain"}, "commit 2 "),
     ("UPDATE commits SET digest = sha256(digest) WHERE commit_id = 4", {"chain"}, "commit 4 "),
+    ("UPDATE commits SET form = 1 WHERE commit_id = 2", {"chain"}, "commit 2 "),
     ("UPDATE commits SET first_sequence = 5 WHERE commit_id = 2", {"density"}, "sequence 4 lies before commit 2"),
     ("UPDATE commits SET last_source_timestamp = 1 WHERE commit_id = 2", {"order"}, "commit 2 "),
     ("UPDATE commits SET control = true WHERE commit_id = 2", {"order"}, "commit 2 "),
@@ -134,7 +166,8 @@ CHANGES = [
     ("UPDATE ledger_head SET ingress_sequence = 7, commit_id = 3", {"chain", "density"}, "the head says commit 3"),
     (("INSERT INTO events SELECT 9, 5, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
      "resource_id, row_key, op, quantity, data, causality_key, correlation_id, causation_id, source, NULL, NULL, "
-     "content_hash FROM events WHERE ingress_sequence = 8"), {"density"}, "sequence 9 is beyond the head"),
+     "content_hash, target, target_sequence, reason, batch_id, row_digest FROM events WHERE ingress_sequence = 8"),
+     {"density"}, "sequence 9 is beyond the head"),
 ]  # fmt: skip
 
 
@@ -145,6 +178,44 @@ async def test_what_is_deleted_added_or_rewritten_is_found_and_named(database: D
             found = await check(database)
         assert (failed(found), first in str(found.first)) == (checks, True), (statement, found.first)
     assert (await check(database)).first is None
+
+
+async def test_a_ledger_goes_on_in_the_second_form_after_commits_of_the_first(database: Database) -> None:
+    await fill(database)
+    await in_the_first_form(database)
+    async with sequencing(database) as sequencer:
+        await record(sequencer, {"op": "void", "target": "k2"})
+    assert (await check(database)).first is None
+    assert await rows(database, "SELECT form, count(*) FROM commits GROUP BY 1 ORDER BY 1") == [(1, 4), (2, 1)]
+    await tamper(database, "UPDATE events SET reason = 'other' WHERE ingress_sequence = 9")
+    found = await check(database)
+    assert (failed(found), found.first) == (
+        {"chain"}, "sequence 9: its columns do not match its row digest"
+    )  # fmt: skip
+
+
+CORRECTED = [
+    ("DELETE FROM corrections WHERE target_sequence = 4", "sequence 9, a correction of sequence 4, is not noted"),
+    ("UPDATE corrections SET target_sequence = 3 WHERE target_sequence = 4",
+     "sequence 9, a correction of sequence 4, is noted as one of sequence 3"),
+    ("INSERT INTO corrections VALUES (1, 8)", "corrections say that sequence 8 corrects sequence 1, but it does not"),
+    ("INSERT INTO corrections VALUES (1, 7), (2, 8)", "corrections say that sequence 7 corrects sequence 1"),
+]  # fmt: skip
+
+
+async def test_what_was_corrected_by_what_is_checked_both_ways(database: Database) -> None:
+    await fill(database)
+    async with sequencing(database) as sequencer:
+        await record(sequencer, {"op": "void", "target": "k2"}, {"op": "amend", "target": "k3", "data": 1})
+    assert (await check(database)).first is None
+    for statement, first in CORRECTED:
+        async with tampered(database, statement):
+            found = await check(database)
+        assert (failed(found), first in str(found.first)) == ({"corrections"}, True), (statement, found.first)
+    async with tampered(database, "UPDATE events SET target_sequence = 5 WHERE ingress_sequence = 9"):
+        assert failed(await check(database)) == {"chain", "corrections"}
+    async with tampered(database, "UPDATE events SET data = '2' WHERE ingress_sequence = 10"):
+        assert failed(await check(database)) == {"chain", "content"}
 
 
 async def test_two_rows_that_changed_places_are_found(database: Database) -> None:
@@ -196,9 +267,7 @@ async def test_a_cut_tail_with_a_consistent_head_is_found_by_the_anchor_only(
     assert "the tail was cut off: commit 4" in found.first
 
 
-async def test_a_ledger_whose_chain_was_computed_anew_is_found_by_the_anchor(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_a_ledger_whose_chain_was_recomputed_is_found_by_the_anchor(database: Database, tmp_path: Path) -> None:
     await fill(database)
     path = tmp_path / "anchor.jsonl"
     await Anchor(database, path, 1).close()
@@ -215,7 +284,7 @@ async def test_an_anchor_file_that_cannot_be_read_is_a_difference(database: Data
     assert failed(found) == {"anchor"}
 
 
-async def test_writers_may_go_on_while_the_ledger_is_verified(database: Database) -> None:
+async def test_writers_may_continue_while_the_ledger_is_verified(database: Database) -> None:
     async with sequencing(database) as sequencer:
         stop = asyncio.Event()
 
@@ -235,7 +304,7 @@ async def test_writers_may_go_on_while_the_ledger_is_verified(database: Database
     assert written
 
 
-async def test_a_database_that_goes_away_meanwhile_is_told_in_words(database: Database) -> None:
+async def test_a_database_that_goes_away_meanwhile_is_reported_in_words(database: Database) -> None:
     await fill(database)
     for name in ("tidelock verify", "tidelock verify identities"):
 
@@ -274,8 +343,10 @@ async def test_the_database_gives_back_the_bytes_that_were_chained(database: Dat
     ((timestamp, received_at),) = await rows(database, "SELECT DISTINCT source_timestamp, received_at FROM events")
     with database.connect_sync() as connection:
         found = list(raw_rows(connection, 1000))
-    assert found == [
-        event_row(number, 1, timestamp, received_at, event.occurred_at or 0, tail=event_tail(event))
+    expected = [
+        event_row(number, 1, timestamp, received_at, event.occurred_at or 0, tail=tail, tail_digest=tail_digest(tail))
         for number, event in enumerate(sent, 1)
-        if isinstance(event, Event)
+        if isinstance(event, Event) and (tail := event_tail(event))
     ]
+    assert found == [row for row, _ in expected]
+    assert [row_digests(row) for row in found] == [(digest, digest) for _, digest in expected]

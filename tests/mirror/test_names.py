@@ -24,7 +24,7 @@ def test_what_is_allowed_stays_as_it_is() -> None:
     assert topic_name("tidelock.", "com.example.Order-placed") == "tidelock.com.example.Order-placed"
 
 
-def test_what_is_not_allowed_is_told_by_its_bytes() -> None:
+def test_what_is_not_allowed_is_reported_by_its_bytes() -> None:
     assert topic_name("tidelock.", "api calls/v2") == "tidelock.api_x20calls_x2Fv2"
     assert topic_name("t-", "ü") == "t-_xC3_xBC"
 
@@ -42,7 +42,7 @@ def test_every_name_is_one_that_kafka_takes(stream: str) -> None:
 
 
 @given(STREAMS | LIKELY)
-def test_a_name_tells_its_stream(stream: str) -> None:
+def test_a_name_gives_its_stream(stream: str) -> None:
     for name in (topic_name("tidelock.", stream), topic_name_apart("tidelock.", stream)):
         assert len(name) == LENGTH_MAX or stream_of("tidelock.", name) == stream
 

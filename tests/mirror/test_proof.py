@@ -15,7 +15,7 @@ from typer.testing import Result
 
 from tests.cli.commandline import run
 from tests.losttails import accept, anchored, cut
-from tests.mirror.mirrors import consume, mirror_once, mirroring, settings_for
+from tests.mirror.mirrors import Received, consume, mirror_once, mirroring, settings_for
 from tests.recording import record, sequencing
 from tidelock.mirror import cluster
 from tidelock.mirror.broker import Broker
@@ -122,6 +122,26 @@ async def test_a_message_that_says_something_else_is_named_and_repaired(mirrored
     mirrored.clean()
 
 
+async def test_a_message_of_the_first_form_is_right_and_one_that_lacks_what_its_event_has_is_not(
+    mirrored: Mirrored,
+) -> None:
+    def first_form(message: Received) -> bytes:
+        without, removed, _ = message.text.partition(b',"target":')
+        assert removed
+        return without + b"}"
+
+    last = (await asyncio.to_thread(consume, mirrored.settings))[-1]
+    mirrored.produce(last.topic, first_form(last), last.key, last.headers, last.timestamp)
+    mirrored.clean()
+    async with sequencing(mirrored.database) as sequencer:
+        await record(sequencer, {"stream": "c", "reason": "a test"})
+    await asyncio.to_thread(mirror_once, mirrored.database, mirrored.settings)
+    last = (await asyncio.to_thread(consume, mirrored.settings))[-1]
+    assert last.value["reason"] == "a test"
+    mirrored.produce(last.topic, first_form(last), last.key, last.headers, last.timestamp)
+    assert "has a different event than the ledger" in mirrored.found()
+
+
 @pytest.mark.timeout(90)
 async def test_a_repair_beside_a_mirror_that_has_nothing_to_do_is_done_by_it(mirrored: Mirrored) -> None:
     with mirroring(mirrored.database, mirrored.settings) as mirror:
@@ -204,7 +224,7 @@ async def test_a_cut_tail_of_the_ledger_is_found_by_what_kafka_has(mirrored: Mir
 
 
 @pytest.mark.parametrize("readers", [True, False], ids=["with its cursor", "without its cursor"])
-async def test_what_kafka_has_of_an_accepted_loss_is_lost_and_no_difference_and_the_mirror_goes_on(
+async def test_what_kafka_has_of_an_accepted_loss_is_lost_and_no_difference_and_the_mirror_continues(
     mirrored: Mirrored, tmp_path: Path, readers: bool
 ) -> None:
     settings = replace(mirrored.settings, data=tmp_path, database_url=mirrored.database.url)

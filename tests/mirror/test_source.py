@@ -56,7 +56,7 @@ async def test_a_message_is_the_event_as_the_api_has_it_byte_for_byte(database: 
         assert [message.value for message in read()] == wanted
 
 
-def test_an_event_of_the_first_instant_is_not_given_the_time_of_now() -> None:
+def test_an_event_of_the_first_instant_is_not_given_the_current_time() -> None:
     (message,) = messages_of([(1, 1, 0, 999_999, 0, "s", None, None, b"{}")], {1: b""})
     assert message.timestamp == 1
 
@@ -99,7 +99,7 @@ async def test_a_page_ends_at_its_bytes_but_has_one_event(database: Database) ->
         assert [sequences(read()) for _ in range(4)] == [[1], [2, 3], [4, 5], []]
 
 
-async def test_who_sends_slowly_leaves_the_query_and_its_locks_and_goes_on_where_it_was(
+async def test_a_client_that_sends_slowly_leaves_the_query_and_its_locks_and_continues_where_it_was(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_queries = "SELECT count(*) FROM pg_locks WHERE relation = 'events'::regclass AND pid <> pg_backend_pid()"

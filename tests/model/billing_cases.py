@@ -1,4 +1,4 @@
-"""The worked cases of billing, `cases/billing.json`: events and closes in order, and what is charged for them."""
+"""The worked cases of billing, `cases/billing.json`: events, closes and corrections, and what is charged for them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from tests.model.samples import at
 
 CONTROL = "_tidelock"
 
-_ALL: list[Mapping[str, Any]] = json.loads((Path(__file__).parent.parent / "cases" / "billing.json").read_text())
-#: Those without corrections, which there are none of yet.
-CASES = [case for case in _ALL if not any("op" in step for step in case["steps"])]
+CASES: list[Mapping[str, Any]] = json.loads((Path(__file__).parent.parent / "cases" / "billing.json").read_text())
 
 
 def closing(
@@ -28,11 +26,17 @@ def closing(
 
 def case_events(case: Mapping[str, Any], meter: Mapping[str, Any], stream: str = "s", *, after: int = 0) -> list[Event]:
     """Each step a request of its own, the first sequence being the one behind `after`."""
-    events = []
+    events: list[Event] = []
     for sequence, step in enumerate(case["steps"], start=after + 1):
         if "close" in step:
             data = json.dumps(closing({stream: meter}, step["close"], step["tenantId"]))
             given: dict[str, Any] = {"tenant_id": CONTROL, "data": data, "occurred_at": 0}
+        elif "op" in step:
+            target = next(event for event in events if event.idempotency_key == step["target"])
+            said = {"quantity": Decimal(step["quantity"])} if "quantity" in step else {}
+            given = {"op": step["op"], "idempotency_key": step["idempotencyKey"], "occurred_at": 0, **said}
+            events.append(Event(sequence, 100 * sequence, stream, **given).correcting(target))
+            continue
         else:
             given = {
                 "tenant_id": step["tenantId"],

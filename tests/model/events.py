@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
@@ -59,6 +59,30 @@ class Event:
     causation_id: str | None = None
     source: str | None = None
     idempotency_key: str | None = None
+    #: of a correction, which is a void or an amendment: the event that it corrects, by key and by sequence
+    target: str | None = None
+    target_sequence: int | None = None
+    reason: str | None = None
+    batch_id: str | None = None
+
+    @property
+    def is_correction(self) -> bool:
+        return self.op in ("void", "amend")
+
+    def correcting(self, target: Event) -> Event:
+        """As it is recorded: who and when are the target's, and of an amendment what it does not say."""
+        amends = self.op == "amend"
+        return replace(
+            self,
+            target=target.idempotency_key,
+            target_sequence=target.ingress_sequence,
+            tenant_id=target.tenant_id,
+            customer_ref=target.customer_ref,
+            resource_id=target.resource_id,
+            occurred_at=target.occurred_at,
+            quantity=target.quantity if amends and self.quantity is None else self.quantity,
+            data=target.data if amends and self.data is None else self.data,
+        )
 
 
 class Columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -17,46 +17,68 @@ WHOLE_DIGITS = 19
 
 
 @dataclass(frozen=True)
+class Entry:
+    """An event as a meter counts it."""
+
+    sequence: int
+    occurred_at: int
+    quantity: Decimal | None = None
+    #: by which `unique_count` counts it
+    text: str | None = None
+
+
+@dataclass(frozen=True)
 class Aggregate:
-    """What is kept of some events, and their value."""
+    """Entries that are counted together, and their value. One without quantity only counts."""
 
-    sum: Decimal = Decimal(0)
-    count: int = 0
-    max: Decimal | None = None
-    min: Decimal | None = None
-    last: Decimal | None = None
-    #: (occurred_at, ingress_sequence) of the last
-    last_at: tuple[int, int] | None = None
-    #: greatest occurred_at
-    watermark: int | None = None
+    entries: tuple[Entry, ...] = ()
 
-    def plus(self, quantity: Decimal | None, occurred_at: int, sequence: int) -> Aggregate:
-        """With one more event. One without quantity counts and moves the watermark; it has no other part."""
-        counted = replace(
-            self,
-            count=self.count + 1,
-            watermark=occurred_at if self.watermark is None else max(self.watermark, occurred_at),
-        )
-        if quantity is None:
-            return counted
-        at = (occurred_at, sequence)
-        latest = self.last_at is None or at > self.last_at
-        return replace(
-            counted,
-            sum=self.sum + quantity,
-            max=quantity if self.max is None else max(self.max, quantity),
-            min=quantity if self.min is None else min(self.min, quantity),
-            last=quantity if latest else self.last,
-            last_at=at if latest else self.last_at,
-        )
+    def plus(self, entry: Entry) -> Aggregate:
+        return Aggregate((*self.entries, entry))
+
+    def minus(self, entry: Entry) -> Aggregate:
+        assert entry in self.entries
+        return Aggregate(tuple(other for other in self.entries if other != entry))
+
+    @property
+    def count(self) -> int:
+        return len(self.entries)
+
+    @property
+    def sum(self) -> Decimal:
+        return sum(self._quantities, Decimal(0))
+
+    @property
+    def max(self) -> Decimal | None:
+        return max(self._quantities, default=None)
+
+    @property
+    def min(self) -> Decimal | None:
+        return min(self._quantities, default=None)
+
+    @property
+    def last(self) -> Decimal | None:
+        """By time, then by sequence."""
+        quantities = [(e.occurred_at, e.sequence, e.quantity) for e in self.entries if e.quantity is not None]
+        return max(quantities)[2] if quantities else None
+
+    @property
+    def unique_count(self) -> int:
+        return len({entry.text for entry in self.entries})
+
+    @property
+    def _quantities(self) -> list[Decimal]:
+        return [entry.quantity for entry in self.entries if entry.quantity is not None]
 
     def value(self, aggregation: str) -> Decimal | None:
-        """Choice: of no events the sum and the count are 0, all else is null."""
+        """Choice: of no events the sum and the counts are 0, all else is null."""
         match aggregation:
             case "sum":
                 return self.sum
             case "count":
                 return Decimal(self.count)
+            case "unique_count":
+                return Decimal(self.unique_count)
             case "avg":
                 return average(self.sum, self.count) if self.count else None
         found: Decimal | None = {"max": self.max, "min": self.min, "last": self.last}[aggregation]
@@ -67,29 +89,40 @@ class Aggregate:
 class Counter:
     """A counter, or one group of it."""
 
+    #: what the value is of: folded events, without those that were taken out in time
     folded: Aggregate = Aggregate()
-    #: folded and adjusted events
+    #: what the total is of: folded and adjusted events, without any that were taken out
     together: Aggregate = Aggregate()
+    #: greatest occurred_at that was ever folded; it stays when its event is taken out
+    watermark: int | None = None
 
     def columns(self, aggregation: str) -> dict[str, Any]:
         return {
-            "agg_sum": self.folded.sum,
+            # Of distinct texts there is no sum, as there is no maximum.
+            "agg_sum": None if aggregation == "unique_count" else self.folded.sum,
             "agg_count": self.folded.count,
             "agg_max": self.folded.max,
             "agg_min": self.folded.min,
             "agg_last": self.folded.last,
-            "watermark_ts": self.folded.watermark,
+            "watermark_ts": self.watermark,
             "value": self.folded.value(aggregation),
             "total": self.together.value(aggregation),
         }
 
     def is_late(self, occurred_at: int, lateness: int) -> bool:
-        return self.folded.watermark is not None and occurred_at < self.folded.watermark - lateness
+        return self.watermark is not None and occurred_at < self.watermark - lateness
 
-    def take(self, quantity: Decimal | None, occurred_at: int, sequence: int, *, late: bool) -> None:
-        self.together = self.together.plus(quantity, occurred_at, sequence)
+    def add(self, entry: Entry, *, late: bool) -> None:
+        self.together = self.together.plus(entry)
         if not late:
-            self.folded = self.folded.plus(quantity, occurred_at, sequence)
+            self.folded = self.folded.plus(entry)
+            self.watermark = max(entry.occurred_at, entry.occurred_at if self.watermark is None else self.watermark)
+
+    def take_out(self, entry: Entry, *, late: bool) -> None:
+        """Late: its value stays. The watermark stays in any case."""
+        self.together = self.together.minus(entry)
+        if not late:
+            self.folded = self.folded.minus(entry)
 
 
 def quantity_of(type_: str | None, value: Any) -> Decimal | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from tests.model.events import Event
@@ -27,8 +28,21 @@ def recorded(*collections: Iterable[Mapping[str, Any]], stream: str = "s") -> li
             fields = {"stream": stream, "occurred_at": at("2026-03-10"), "customer_ref": "c", **given}
             if isinstance(fields.get("data"), dict):
                 fields["data"] = json.dumps(fields["data"])
-            events.append(Event(len(events) + 1, number * 100, **fields))
+            event = Event(len(events) + 1, number * 100, **fields)
+            target = event.target_sequence
+            events.append(event if target is None else event.correcting(events[target - 1]))
     return events
+
+
+def void(sequence: int, **more: Any) -> dict[str, Any]:
+    """A correction of the event with that sequence."""
+    return {"op": "void", "target_sequence": sequence, **more}
+
+
+def amend(sequence: int, quantity: int | None = None, **more: Any) -> dict[str, Any]:
+    """The same with what replaces it."""
+    said = {} if quantity is None else {"quantity": Decimal(quantity)}
+    return {"op": "amend", "target_sequence": sequence, **said, **more}
 
 
 def alone(*events: Mapping[str, Any], stream: str = "s") -> list[Event]:

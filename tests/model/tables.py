@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model.meters import Counter
+from tests.model.events import Event
+from tests.model.meters import Counter, Entry
 from tests.model.operators import Metrics, Operator
+from tests.model.values import key_text
 
 #: column -> value: str, int (instants too), Decimal, float, bool, date, JSON text, or None
 Row = Mapping[str, Any]
@@ -28,6 +30,20 @@ class Change:
     new: Row | None
 
 
+#: nothing, or of a meter with groups the key of one, which may be null
+Group = tuple[()] | tuple[str | None]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An event as a meter has it, until it is corrected."""
+
+    entry: Entry
+    group: Group
+    #: an adjusted one is in totals only
+    folded: bool = True
+
+
 @dataclass
 class State:
     """Everything after a sequence."""
@@ -41,6 +57,8 @@ class State:
     #: what the meters keep, adjusted events too
     counters: dict[tuple[str, ...], Counter] = field(default_factory=dict)
     groups: dict[tuple[str | None, ...], Counter] = field(default_factory=dict)
+    #: by tenant, meter and sequence
+    counted: dict[tuple[str, str, int], Counted] = field(default_factory=dict)
     #: meter and tenant, None being all of them -> the end through which it is closed
     closed: dict[tuple[str, str | None], int] = field(default_factory=dict)
     #: window or `<stream>_ordered`, and tenant
@@ -83,6 +101,13 @@ class State:
             rows.pop((tenant, key), None)
         else:
             rows[tenant, key] = row
+
+    def error(self, event: Event, source: str, code: str, message: str) -> None:
+        """An error row of an event; a source has one at most, its first."""
+        row = {"source": source, "ingress_sequence": event.ingress_sequence, "code": code, "message": message}
+        key = key_text([source, str(event.ingress_sequence)])
+        if (event.tenant_id, key) not in self.table("error_rows"):
+            self.put("error_rows", event.tenant_id, key, row)
 
     def close_collection(self, source_timestamp: int) -> None:
         """Compare old and new rows: a collection that leaves a row as it was did not change it."""

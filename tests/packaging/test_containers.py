@@ -1,4 +1,4 @@
-"""The Dockerfile and the compose file: what can be said of them without a daemon. Neither was run here."""
+"""The Dockerfile and the compose file: what can be said of them without a daemon."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_one_whose_cursor_was_moved_opens_again_at_once_and_over_the_same_connec
     assert course.failures == 0
 
 
-def test_one_that_stands_by_asks_for_the_lease_again_and_not_at_every_announcement() -> None:
+def test_one_on_standby_asks_for_the_lease_again_and_not_at_every_announcement() -> None:
     course = Course(poll_s=POLL_S)
     course.connected()
     course.stands_by(0)
@@ -151,7 +151,7 @@ def test_a_clock_that_jumps_neither_hangs_nor_hurries_a_reader(jump: float) -> N
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_errors_are_told_apart_by_their_type(error: Exception, failure: Failure) -> None:
+def test_errors_are_distinguished_by_their_type(error: Exception, failure: Failure) -> None:
     assert failure_of(error) is failure
 
 
@@ -193,7 +193,7 @@ class Patient(Reader):
 
 
 @pytest.mark.parametrize(("away_s", "attempts"), [(3.0, 6), (600.0, 67)])
-def test_a_database_that_is_gone_is_asked_for_ever_more_rarely_and_told_of_once(away_s: float, attempts: int) -> None:
+def test_a_database_that_is_gone_is_retried_ever_more_rarely_and_reported_once(away_s: float, attempts: int) -> None:
     world, said = World(away_s), list[str]()
     reader = Patient(said)
     loop = ReaderLoop(

@@ -35,7 +35,7 @@ async def test_a_connection_is_named_and_commits_by_itself(database: Database) -
         assert connection.autocommit
 
 
-async def test_who_is_cancelled_while_it_connects_leaves_no_session(database: Database) -> None:
+async def test_a_client_that_is_cancelled_while_it_connects_leaves_no_session(database: Database) -> None:
     for step in range(40):
         connecting = asyncio.create_task(database.connect(name="given up"))
         # At many places of the handshake.

@@ -252,7 +252,7 @@ def test_data_of_another_major_version_is_refused(data: Path, server: EmbeddedPo
     version.write_text(right)
 
 
-def test_damaged_data_is_told_with_the_last_lines_of_the_log(data: Path, server: EmbeddedPostgres) -> None:
+def test_damaged_data_is_reported_with_the_last_lines_of_the_log(data: Path, server: EmbeddedPostgres) -> None:
     server.release()
     control = data / "postgres" / "global" / "pg_control"
     aside = control.rename(data / "pg_control")
@@ -300,7 +300,7 @@ def test_root_runs_it_as_somebody_else_even_below_a_private_directory(tmp_path: 
 
 
 @as_root
-def test_root_without_the_means_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_the_means_is_shown_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "private").mkdir(mode=0o700)
     monkeypatch.setenv("PATH", "")  # where setpriv would be found
     with pytest.raises(SettingsError, match=r"does not run as root(?s:.)*cannot reach(?s:.)*DATABASE_URL"):
@@ -343,7 +343,9 @@ def test_an_ordinary_user_runs_it_too(fresh: Path) -> None:
 
 
 @as_root
-def test_an_ordinary_user_on_the_directory_of_another_is_told_whose_it_is(data: Path, server: EmbeddedPostgres) -> None:
+def test_an_ordinary_user_on_the_directory_of_another_is_shown_whose_it_is(
+    data: Path, server: EmbeddedPostgres
+) -> None:
     user = _spawn(data, uid=12345)
     said, _ = user.communicate()
     assert user.returncode == 2

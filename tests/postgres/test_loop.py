@@ -358,7 +358,7 @@ def test_of_two_one_works_and_the_other_takes_over_when_it_ends(database: Databa
     assert copies(database) == [(1, "b"), (2, "b"), (3, "b"), (4, "a")]
 
 
-def test_one_that_loses_its_lease_while_it_works_does_nothing_twice_and_stands_by(database: Database) -> None:
+def test_one_that_loses_its_lease_while_it_works_does_nothing_twice_and_goes_on_standby(database: Database) -> None:
     prepare(database, 2)
     first, second = Copying(database, "a"), Copying(database, "b")
     lost, go = threading.Event(), threading.Event()

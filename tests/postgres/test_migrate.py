@@ -45,7 +45,7 @@ def test_missing_migrations_are_applied_in_order_and_only_once(empty_database: D
         assert migrate(connection, toys) == ["0003_third"]
 
 
-def test_status_tells_what_is_applied_and_what_is_missing(empty_database: Database, toys: Path) -> None:
+def test_status_shows_what_is_applied_and_what_is_missing(empty_database: Database, toys: Path) -> None:
     with empty_database.connect_sync() as connection:
         assert [s.state for s in status(connection, toys)] == ["missing", "missing"]
         migrate(connection, toys)
@@ -95,6 +95,27 @@ def test_a_failing_migration_leaves_no_trace_and_can_be_repeated(empty_database:
         assert connection.execute("SELECT to_regclass('b')").fetchone() == (None,)
         (toys / "0002_second.sql").write_text("CREATE TABLE b ();")
         assert migrate(connection, toys) == ["0002_second"]
+
+
+def test_a_table_of_somebody_that_has_the_name_of_a_built_in_one_is_not_touched(
+    empty_database: Database, tmp_path: Path
+) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    for file in files("tidelock.postgres").joinpath("migrations").iterdir():
+        if file.name < "0012":
+            (earlier / file.name).write_bytes(file.read_bytes())
+    with empty_database.connect_sync() as connection:
+        migrate(connection, earlier)
+        connection.execute(f"CREATE TABLE {SCHEMA}.statements (mine int)")
+        with pytest.raises(
+            SettingsError, match=r'0012_closing was rolled back: .*"statements" already exists.*rename it'
+        ):
+            migrate(connection)
+        assert connection.execute(f"SELECT mine FROM {SCHEMA}.statements").fetchall() == []
+        assert [known.state for known in status(connection)][10:12] == ["applied", "missing"]
+        connection.execute(f"ALTER TABLE {SCHEMA}.statements RENAME TO bank_statements")
+        assert "0012_closing" in migrate(connection)
 
 
 def test_processes_that_migrate_at_once_apply_each_one_once(empty_database: Database, toys: Path) -> None:

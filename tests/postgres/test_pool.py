@@ -39,7 +39,7 @@ async def test_no_more_are_open_than_allowed_and_the_others_wait(connections: Co
     assert len(set(await asyncio.gather(*map(hold, range(8))))) == 2
 
 
-async def test_who_waits_too_long_is_told_to_come_back(
+async def test_a_client_that_waits_too_long_is_asked_to_come_back(
     connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidelock.postgres.pool._WAIT_S", 0.1)
@@ -96,7 +96,7 @@ async def test_a_question_that_hangs_is_given_up_and_its_place_comes_back(
     assert await connections.ask(backend)
 
 
-async def test_who_hangs_up_while_asking_leaves_nothing_behind(connections: Connections) -> None:
+async def test_a_client_that_hangs_up_while_asking_leaves_nothing_behind(connections: Connections) -> None:
     async def sleep(connection: psycopg.AsyncConnection[Any]) -> None:
         await connection.execute("SELECT pg_sleep(60)")
 
@@ -106,7 +106,7 @@ async def test_who_hangs_up_while_asking_leaves_nothing_behind(connections: Conn
     assert await connections.ask(backend)
 
 
-async def test_a_database_that_is_not_there_is_told_at_once_to_everybody_but_the_first(database: Database) -> None:
+async def test_a_database_that_is_not_there_is_reported_at_once_to_everybody_but_the_first(database: Database) -> None:
     nowhere = Connections(Database("postgresql://nobody@127.0.0.1:1/none"), size_max=2)
     for _ in range(3):
         with pytest.raises(Unreachable, match="Cannot connect"):

@@ -40,7 +40,7 @@ async def test_all_who_ask_at_once_get_one_answer() -> None:
     assert await asyncio.gather(*asking) == [1] * 100
 
 
-async def test_who_asks_while_it_is_looked_up_gets_the_next_answer() -> None:
+async def test_a_client_that_asks_while_it_is_looked_up_gets_the_next_answer() -> None:
     asked = Asked()
     look = SingleFlight(asked)
     first, *others = [*await ask(look), *await ask(look, 50), *await ask(look, 50)]
@@ -51,7 +51,7 @@ async def test_who_asks_while_it_is_looked_up_gets_the_next_answer() -> None:
     assert await look() == 3
 
 
-async def test_who_hangs_up_takes_nothing_from_the_others() -> None:
+async def test_a_client_that_hangs_up_takes_nothing_from_the_others() -> None:
     asked = Asked()
     one, other = await ask(SingleFlight(asked), 2)
     one.cancel()

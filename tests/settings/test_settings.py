@@ -161,12 +161,12 @@ def test_a_named_file_is_read_and_must_be_there(tmp_path: Path) -> None:
         ("port = 1\nport = 2", "line 2, column 9"),
     ],
 )
-def test_what_is_no_toml_is_told_with_line_and_column(text: str, said: str) -> None:
+def test_what_is_not_toml_is_reported_with_line_and_column(text: str, said: str) -> None:
     message = error(text).message
     assert message.startswith(f"tidelock.toml, {said}: ")
 
 
-def test_a_file_that_is_not_utf_8_is_told_with_line_and_column() -> None:
+def test_a_file_that_is_not_utf_8_is_reported_with_line_and_column() -> None:
     Path("tidelock.toml").write_bytes(b'port = 1\nhost = "\xff"')
     with pytest.raises(SettingsError, match="line 2, column 9: this is not UTF-8"):
         load(None, {}, {})
@@ -190,7 +190,7 @@ def test_absurd_files_are_refused_without_a_traceback(text: str) -> None:
         ("postgres = 5", {}, {}, ["postgres in tidelock.toml", "a table"]),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_told_with_its_place_and_the_nearest_known_one(
+def test_an_unknown_key_is_reported_with_its_position_and_the_nearest_known_one(
     text: str, environ: dict[str, str], flags: dict[str, object], said: list[str]
 ) -> None:
     message = error(text, environ, flags).message
@@ -229,7 +229,7 @@ def test_an_unknown_key_is_told_with_its_place_and_the_nearest_known_one(
         ('[postgres]\nconfig = { "a b" = "c" }', ["postgres.config", "a table of strings"]),
     ],
 )  # fmt: skip
-def test_a_bad_value_is_told_with_what_was_given_and_what_is_allowed(text: str, said: list[str]) -> None:
+def test_a_bad_value_is_reported_with_what_was_given_and_what_is_allowed(text: str, said: list[str]) -> None:
     message = error(text).message
     assert all(part in message for part in [*said, "is not allowed; it must be"]), message
 
@@ -265,7 +265,7 @@ def test_settings_cannot_be_changed() -> None:
         Settings().port = 1  # type: ignore[misc]
 
 
-def test_one_who_follows_a_table_may_be_told_of_the_largest_request() -> None:
+def test_a_client_that_follows_a_table_may_be_told_of_the_largest_request() -> None:
     """Its changes come at once: who is sent away by them never had a chance to read."""
     settings = from_text("")
     assert settings.live_queue_rows_max >= settings.request_events_max

@@ -48,7 +48,8 @@ class TestLake:
     def read(self, columns: str = ", ".join(NAMES)) -> list[tuple[Any, ...]]:
         """As DuckDB reads it, in the order of the files."""
         with duckdb.connect() as connection:
-            return connection.execute(f"SELECT {columns} FROM read_parquet('{self.path}/events/*.parquet')").fetchall()
+            files = f"read_parquet('{self.path}/events/*.parquet', union_by_name = true)"
+            return connection.execute(f"SELECT {columns} FROM {files}").fetchall()
 
     def change(self, sql: str) -> None:
         """Every file becomes what a query makes of it, as somebody would who knows Parquet."""
@@ -61,8 +62,11 @@ class TestLake:
     def remove(self, sequence: int) -> None:
         self.change(f"SELECT * FROM {{rows}} WHERE ingress_sequence <> {sequence}")
 
-    def alter(self, sequence: int) -> None:
-        changed = f"if(ingress_sequence = {sequence}, 'another', customer_ref) AS customer_ref"
+    def drop(self, *columns: str) -> None:
+        self.change(f"SELECT * EXCLUDE ({', '.join(columns)}) FROM {{rows}}")
+
+    def alter(self, sequence: int, column: str = "customer_ref", value: str = "'another'") -> None:
+        changed = f"if(ingress_sequence = {sequence}, {value}, {column}) AS {column}"
         self.change(f"SELECT * REPLACE ({changed}) FROM {{rows}}")
 
     def repeat(self, sequence: int) -> None:
@@ -103,8 +107,11 @@ class TestClickHouse:
     def remove(self, sequence: int) -> None:
         self._command(f"DELETE FROM events WHERE ingress_sequence = {sequence}")
 
-    def alter(self, sequence: int) -> None:
-        self._command(f"ALTER TABLE events UPDATE customer_ref = 'another' WHERE ingress_sequence = {sequence}")
+    def drop(self, *columns: str) -> None:
+        self._command(f"ALTER TABLE events {', '.join(f'DROP COLUMN {column}' for column in columns)}")
+
+    def alter(self, sequence: int, column: str = "customer_ref", value: str = "'another'") -> None:
+        self._command(f"ALTER TABLE events UPDATE {column} = {value} WHERE ingress_sequence = {sequence}")
 
     def repeat(self, sequence: int) -> None:
         self._command(f"INSERT INTO events SELECT * FROM events WHERE ingress_sequence = {sequence}")

@@ -110,7 +110,7 @@ async def test_connections_to_postgres_that_drop_at_any_moment_leave_nothing_out
     assert lake.prove(database).ok
 
 
-async def test_a_second_loader_stands_by_until_the_first_has_ended_or_it_repairs(
+async def test_a_second_loader_is_on_standby_until_the_first_has_ended_or_it_repairs(
     spark: Spark, database: Database, tmp_path: Path
 ) -> None:
     await fill(database)
@@ -136,7 +136,9 @@ def test_two_repairs_are_not_at_a_store_at_once(spark: Spark, database: Database
             loader(spark, database, TestLake(tmp_path).sink(spark), told=[]).run(threading.Event(), through=0, since=1)
 
 
-async def test_a_repair_replaces_what_was_loaded_and_goes_on(spark: Spark, database: Database, tmp_path: Path) -> None:
+async def test_a_repair_replaces_what_was_loaded_and_continues(
+    spark: Spark, database: Database, tmp_path: Path
+) -> None:
     await fill(database)
     lake, told = TestLake(tmp_path, file_events=5), list[str]()
     loader(spark, database, lake.sink(spark), told=told).run(threading.Event(), through=11)
@@ -168,7 +170,7 @@ async def test_a_repair_that_fails_amid_is_done_to_its_end(
     assert told[-1] == "clickhouse: what was loaded through sequence 15 is the ledger's again"
 
 
-def test_who_asks_for_once_is_told_at_once_of_a_store_that_is_away(spark: Spark, database: Database) -> None:
+def test_a_run_with_once_reports_at_once_a_store_that_is_away(spark: Spark, database: Database) -> None:
     away = ClickHouseSink(ClickHouseSettings(url="clickhouse://127.0.0.1:1", timeout_s=0.1))
     with pytest.raises(Unreachable, match="does not respond"):
         loader(spark, database, away, told=[]).run(threading.Event(), through=5)
@@ -198,7 +200,7 @@ def test_steps_that_fail_become_small_and_the_size_that_works_is_kept_for_a_whil
         (("--lake-path", "/tmp/x", "--from", "7"), "the sequences that were loaded into lake are none yet"),
     ],
 )
-def test_wrong_use_is_told(database: Database, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_use_is_reported(database: Database, arguments: tuple[str, ...], said: str) -> None:
     result = run(database, "load", *arguments)
     assert result.exit_code == 2, result.output
     assert said in " ".join(result.output.split())

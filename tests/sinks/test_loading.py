@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.recording import rows
+from tests.recording import record, rows, sequencing
 from tests.sinks.stores import AnyStore, TestClickHouse, TestLake, fill, loading, proven
 from tidelock.errors import CursorMoved, Unreachable
 from tidelock.postgres.database import Database
 from tidelock.sinks import proof
 from tidelock.sinks.clickhouse import ClickHouseStore
 from tidelock.sinks.clickhouse import _StagedRows as ClickHouseStaged
-from tidelock.sinks.columns import NAMES
+from tidelock.sinks.columns import LATER, NAMES
 from tidelock.sinks.files import LocalFiles
 from tidelock.sinks.lakereader import LakeReader
 from tidelock.spark.runtime import Spark
@@ -39,7 +39,9 @@ async def recorded(database: Database) -> list[tuple[Any, ...]]:
         database,
         """SELECT ingress_sequence, commit_id, source_timestamp, tenant_id, stream, customer_ref, resource_id, row_key,
         op, occurred_at, received_at, quantity, data::text, causality_key, correlation_id, causation_id, source,
-        idempotency_key, encode(content_hash, 'hex'), encode(digest, 'hex'), -1, -1
+        idempotency_key, encode(content_hash, 'hex'),
+        CASE key_source WHEN 'c' THEN 'client' WHEN 'd' THEN 'derived' ELSE 'none' END, target, target_sequence, reason,
+        batch_id, encode(row_digest, 'hex'), encode(digest, 'hex'), -1, -1
         FROM events JOIN commits USING (commit_id) ORDER BY ingress_sequence""",
     )
 
@@ -55,6 +57,33 @@ async def test_a_store_has_every_column_of_every_event_as_it_was_recorded(
         assert load.position == 15
     assert store.read() == await recorded(database)
     assert store.prove(database).ok
+
+
+async def test_a_store_of_the_first_form_goes_on_and_is_compared_by_what_both_have(
+    spark: Spark, database: Database, store: AnyStore
+) -> None:
+    await fill(database, commits=1)
+    with loading(spark, database, store) as load:
+        load.step(1_000)
+    async with await database.connect() as connection:
+        # As an earlier version left it: neither chain nor store had these columns.
+        await connection.execute("SET session_replication_role = replica")
+        await connection.execute("UPDATE events SET row_digest = NULL")
+    store.drop(*LATER)
+    assert store.prove(database).ok
+    async with sequencing(database) as sequencer:
+        await record(sequencer, {"customerRef": "new", "reason": "why", "batchId": "march"})
+    with loading(spark, database, store) as load:
+        while load.step(1_000):
+            pass
+    assert store.prove(database).ok
+    later = store.read("ingress_sequence, key_source, reason, batch_id, row_digest IS NOT NULL")
+    assert later[-1] == (8, "none", "why", "march", True)
+    assert {row[1:] for row in later[:-1]} == {(None, None, None, False)}
+    store.alter(4)
+    assert store.prove(database).detail.startswith("sequence 4: `customer_ref` is another, the ledger has 0/0;")
+    store.alter(8, "key_source", "NULL")
+    assert "and 1 more" in store.prove(database).detail
 
 
 async def test_steps_of_any_size_give_the_same(spark: Spark, database: Database, tmp_path: Path) -> None:
@@ -95,7 +124,9 @@ def _killed() -> None:
     raise Killed
 
 
-async def test_who_has_lost_the_cursor_publishes_nothing(spark: Spark, database: Database, store: AnyStore) -> None:
+async def test_a_fold_that_has_lost_the_cursor_publishes_nothing(
+    spark: Spark, database: Database, store: AnyStore
+) -> None:
     await fill(database)
     with loading(spark, database, store) as slow, loading(spark, database, store) as quick:
         while quick.step(100):
@@ -172,7 +203,7 @@ def test_parts_that_are_not_those_of_the_step_are_not_published(tmp_path: Path, 
         part = tmp_path / "_staging" / "fresh" / f"{name}.parquet"
         part.parent.mkdir(parents=True, exist_ok=True)
         part.touch()
-    with pytest.raises(Unreachable, match="where 2 were written"):
+    with pytest.raises(Unreachable, match="instead of the 2 that were written"):
         files.publish("fresh", {0: "one.parquet", 1: "two.parquet"})
     assert files.names() == []
 
@@ -192,7 +223,7 @@ async def test_a_ledger_whose_tail_was_cut_is_found(spark: Spark, database: Data
     assert "has sequence 15 of commit 5; the ledger ends at commit 4, sequence 11" in found.detail
 
 
-async def test_a_ledger_written_anew_has_other_digests(spark: Spark, database: Database, store: AnyStore) -> None:
+async def test_a_ledger_written_again_has_other_digests(spark: Spark, database: Database, store: AnyStore) -> None:
     await fill(database)
     with loading(spark, database, store) as load:
         load.step(100)
@@ -279,5 +310,6 @@ def test_the_columns_are_those_of_the_contract() -> None:
     assert ", ".join(NAMES) == (
         "ingress_sequence, commit_id, source_timestamp, tenant_id, stream, customer_ref, resource_id, row_key, op, "
         "occurred_at, ingested_at, quantity, data, causality_key, correlation_id, causation_id, source, "
-        "idempotency_key, content_hash, commit_digest, kafka_partition, kafka_offset"
+        "idempotency_key, content_hash, key_source, target, target_sequence, reason, batch_id, row_digest, "
+        "commit_digest, kafka_partition, kafka_offset"
     )

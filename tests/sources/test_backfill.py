@@ -99,7 +99,7 @@ def test_a_second_run_records_nothing_and_a_later_one_what_was_added(database: D
     assert counts(report(database, old, "--restart")) == (1, 301, 0, 0)
 
 
-def test_a_row_that_cannot_be_recorded_is_told_of_by_its_id_also_after_a_later_run(
+def test_a_row_that_cannot_be_recorded_is_reported_by_its_id_also_after_a_later_run(
     database: Database, old: Database, tmp_path: Path
 ) -> None:
     oldtables.make(old, 60)
@@ -186,7 +186,7 @@ def test_a_live_producer_that_sends_an_old_row_s_key_is_the_same_event(database:
         (["--table", "workflow_event"], "did you mean workflow_events"),
     ],
 )
-def test_a_bad_mapping_is_told_with_what_to_change_before_anything_is_recorded(
+def test_a_bad_mapping_is_reported_with_what_to_change_before_anything_is_recorded(
     database: Database, old: Database, arguments: list[str], told: str
 ) -> None:
     oldtables.make(old, 3)
@@ -194,7 +194,7 @@ def test_a_bad_mapping_is_told_with_what_to_change_before_anything_is_recorded(
     assert events(database) == []
 
 
-def test_refused_credentials_and_servers_that_are_not_there_are_told_without_the_password(
+def test_refused_credentials_and_servers_that_are_not_there_are_reported_without_the_password(
     database: Database, old: Database
 ) -> None:
     wrong = re.sub(r"//([^:]+):[^@]+@", r"//\1:secret@", old.url)

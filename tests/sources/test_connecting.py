@@ -150,7 +150,7 @@ async def test_a_large_moment_is_split_in_key_order_into_collections_of_a_thousa
     assert len({row[2] for row in found}) == 1
 
 
-async def test_a_cut_connection_is_made_again_and_goes_on(database: Database, source: MaterializeSource) -> None:
+async def test_a_cut_connection_is_made_again_and_continues(database: Database, source: MaterializeSource) -> None:
     source.commit(dict.fromkeys(range(20), "a"))
     told: list[str] = []
     async with sequencing(database) as sequencer, running(sequencer, database, source, told=told) as made:
@@ -168,7 +168,7 @@ async def test_a_cut_connection_is_made_again_and_goes_on(database: Database, so
     assert any("trying again in" in line for line in told)
 
 
-async def test_one_that_is_stopped_goes_on_where_it_was(database: Database, source: MaterializeSource) -> None:
+async def test_one_that_is_stopped_continues_where_it_was(database: Database, source: MaterializeSource) -> None:
     source.commit({1: "a"})
     async with sequencing(database) as sequencer:
         async with running(sequencer, database, source) as made:
@@ -220,7 +220,7 @@ async def test_any_wording_of_a_refused_position_counts_as_its_loss(
     assert await latest(database) == {1: "b"}
 
 
-async def test_a_key_violation_ends_it_behind_what_came_before_and_the_next_run_compares(
+async def test_a_key_violation_ends_it_after_what_came_before_and_the_next_run_compares(
     database: Database, source: MaterializeSource
 ) -> None:
     source.commit({1: "a"})
@@ -264,7 +264,7 @@ async def test_a_row_that_the_ledger_refuses_ends_it_with_its_key_and_is_made_up
     assert await latest(database) == view(source)
 
 
-async def test_a_column_that_is_added_brings_every_row_anew(database: Database, source: MaterializeSource) -> None:
+async def test_a_column_that_is_added_sends_every_row_again(database: Database, source: MaterializeSource) -> None:
     source.server.create("things", {}, "id").columns = {"v": "text", "id": "bigint", "w": "boolean"}
     source.server.commit("things", {"id": 1, "v": "a", "w": True}, {"id": 2, "v": "b", "w": False})
     wider = replace(STREAM, columns={**STREAM.columns, "w": ColumnType("boolean")})
@@ -287,7 +287,7 @@ async def test_rows_of_others_are_not_deleted_unless_that_is_wanted(
     async with sequencing(database) as sequencer:
         event = {"stream": "things", "data": {"id": 9, "v": "z"}, "idempotencyKey": "mine"}
         await record(sequencer, event, definitions=definitions)
-        with pytest.raises(SettingsError, match=r"1 rows that did not come from things.*--adopt"):
+        with pytest.raises(SettingsError, match=r"1 row that did not come from things.*--adopt"):
             await ended(connecting(sequencer, database, source))
         assert await latest(database) == {9: "z"}, "nothing was recorded"
         async with running(sequencer, database, source, adopt=True) as made:

@@ -202,7 +202,7 @@ async def test_a_cut_is_told_and_it_can_be_opened_again(source: Source) -> None:
             assert await again.moment() == (at, [upsert(1, "b")], False)
 
 
-async def test_several_rows_of_a_key_are_told_behind_what_came_before(source: Source) -> None:
+async def test_several_rows_of_a_key_are_told_after_what_came_before(source: Source) -> None:
     source.commit({1: "a"})
     async with opened(source) as connector, listening(connector, None) as heard:
         await heard.moment()

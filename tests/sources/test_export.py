@@ -26,10 +26,18 @@ SENT: list[dict[str, Any]] = [
     {"stream": "other"},
     {"stream": "other"},
 ]  # fmt: skip
+#: an event, its amendment, which keeps the data and is amended in its turn, and a void
+CORRECTED: list[dict[str, Any]] = [
+    {"stream": "calls", "ts": DAY, "customerRef": "c", "quantity": 1, "data": {"a": 1}, "idempotencyKey": "first"},
+    {"stream": "calls", "ts": DAY, "quantity": 1, "idempotencyKey": "wrong", "batchId": "b"},
+    {"stream": "calls", "op": "amend", "target": "first", "quantity": 2, "reason": "twice", "idempotencyKey": "second"},
+    {"stream": "calls", "op": "amend", "target": "second", "data": {"a": 2}},
+    {"stream": "calls", "op": "void", "target": "wrong", "batchId": "b"},
+]
 #: what an import must bring to another ledger
 KEPT = (
     "tenant_id, stream, customer_ref, resource_id, op, occurred_at, quantity::text, data::text, causality_key, "
-    "correlation_id, causation_id, source"
+    "correlation_id, causation_id, source, target, reason"
 )
 
 
@@ -144,6 +152,29 @@ def test_an_import_of_an_export_makes_the_same_events_in_the_same_order(
     assert (again["accepted"], again["duplicates"], again["conflicts"]) == (0, 5, 0)
     back = json_lines(run(ledger, "import", file, "--json"))[0]
     assert (back["duplicates"], back["accepted"], back["conflicts"], back["rejected"]) == (3, 2, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_corrections_are_exported_and_imported_with_the_events_that_they_correct(
+    database: Database, other: Database, tmp_path: Path, name: str
+) -> None:
+    async def fill() -> None:
+        async with sequencing(database) as sequencer:
+            await record(sequencer, *CORRECTED)
+
+    asyncio.run(fill())
+    file = tmp_path / name
+    assert run(database, "export", "-o", file).exit_code == 0
+    exported = json_lines(run(database, "export", "--batch", "b"))
+    assert [(event["op"], event["targetSequence"]) for event in exported] == [("upsert", None), ("void", 2)]
+    found = json_lines(run(other, "import", file, "--json"))[0]
+    assert (found["accepted"], found["rejected"], found["conflicts"]) == (5, 0, 0)
+    kept = f"{KEPT}, target_sequence"
+    assert events(other, kept) == events(database, kept)
+    assert [row[0] for row in events(other, "batch_id")] == [*[found["batchId"], "b"], *[found["batchId"]] * 2, "b"]
+    for ledger in (database, other):
+        again = json_lines(run(ledger, "import", file, "--json"))[0]
+        assert (again["duplicates"], again["conflicts"], again["rejected"]) == (5, 0, 0)
 
 
 def test_a_file_is_replaced_only_by_a_complete_one(ledger: Database, tmp_path: Path) -> None:

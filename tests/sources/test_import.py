@@ -77,6 +77,28 @@ def test_a_bad_row_is_rejected_by_number_and_does_not_harm_its_neighbours(databa
     assert events(database) == [("1",), ("2",)]
 
 
+def test_a_file_can_correct_what_is_recorded_and_what_it_has_itself(database: Database, folder: Path) -> None:
+    report(database, jsonl(folder / "a.jsonl", {"stream": "s", "idempotencyKey": "a", "data": 1, "ts": DAY}))
+    rows: list[dict[str, Any]] = [
+        {"stream": "s", "op": "void", "target": "b"},
+        {"stream": "s", "op": "amend", "target": "a", "quantity": 2},
+        {"stream": "s", "op": "void", "target": "a"},
+        {"stream": "s", "op": "void", "target": "never"},
+        {"stream": "s", "idempotencyKey": "b", "ts": DAY},
+    ]
+    others = [{"stream": "s", "idempotencyKey": f"other{n}"} for n in range(100)]
+    file = jsonl(folder / "b.jsonl", *rows[:2], *others, *rows[2:])
+    for chunk in ("1", "1000"):
+        tried = report(database, file, "--dry-run", "--import-chunk-events", chunk, exit_code=1)
+        assert (tried["accepted"], tried["rejected"]) == (103, {"invalid_target": 1, "unknown_target": 1})
+    assert counts(report(database, file, exit_code=1)) == (103, 0, 0, 2)
+    assert events(database, "op, target_sequence, data::text")[1:4] == [
+        ("upsert", None, None),
+        ("void", 2, None),
+        ("amend", 1, "1"),
+    ]
+
+
 def test_people_are_told_the_first_problems_with_their_rows(database: Database, folder: Path) -> None:
     file = jsonl(folder / "a.jsonl", *({"stream": "s", "quantity": "x"} for _ in range(12)), {"stream": "s"})
     result = run(database, "import", file)
@@ -276,7 +298,7 @@ ROWS = 20_000
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_an_import_that_was_stopped_or_killed_goes_on_where_it_was(
+def test_an_import_that_was_stopped_or_killed_continues_where_it_was(
     database: Database, folder: Path, ending: signal.Signals
 ) -> None:
     with (folder / "a.csv").open("w") as file:

@@ -122,7 +122,7 @@ def _unsorted(path: Path, count: int, *, seed: int = 7) -> list[int]:
     return order
 
 
-def test_an_import_killed_on_the_way_goes_on_in_the_same_order_with_other_memory(
+def test_an_import_killed_on_the_way_continues_in_the_same_order_with_other_memory(
     database: Database, folder: Path
 ) -> None:
     """The short form of what docs/proofs.md has of five million rows."""
@@ -183,7 +183,7 @@ def test_a_dry_run_says_what_would_be_recorded_and_why_the_rest_would_not(databa
     assert "1 rejected: future_timestamp" in said.stdout
     assert "adjustments" not in said.stdout
     (folder / "twice.csv").write_text(f"stream,customerRef,ts\nt,e,{at(5)}\nt,e,{at(5)}\n")
-    assert "1 duplicates: repeated in the file" in run(database, "import", "twice.csv", "--dry-run").stdout
+    assert "1 duplicate: repeated in the file" in run(database, "import", "twice.csv", "--dry-run").stdout
     assert len(events(database)) == 2
 
 

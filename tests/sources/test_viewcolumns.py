@@ -60,14 +60,14 @@ def test_a_value_becomes_what_a_producer_would_send(declared: str, type_: str, t
         ("date", "bytea", "declare it as string"),
     ],
 )
-def test_a_type_that_does_not_fit_is_told_with_what_to_declare(declared: str, type_: str, advice: str) -> None:
+def test_a_type_that_does_not_fit_is_reported_with_what_to_declare(declared: str, type_: str, advice: str) -> None:
     with pytest.raises(SettingsError) as caught:
         view_columns(stream(id="bigint", v=declared), "trades", {"id": "bigint", "v": type_})
     assert f'column "v" is {type_} in the view and {declared} in the stream' in caught.value.message
     assert advice in caught.value.message
 
 
-def test_everything_that_does_not_fit_is_told_at_once() -> None:
+def test_everything_that_does_not_fit_is_reported_at_once() -> None:
     with pytest.raises(SettingsError) as caught:
         view_columns(stream(id="bigint", prise="int", qty="int"), "trades", {"id": "text", "price": "integer"})
     for told in ('did you mean "price"', 'no column "qty"', 'column "id" is text'):
@@ -109,6 +109,6 @@ def test_a_view_is_named_as_in_sql(text: str, parts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", '"a', '"a"b', 'a"b"', "a.b.c.d", " "])
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_what_is_not_a_name_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="not a valid view name"):
         view_parts(text)

@@ -89,7 +89,7 @@ def test_a_property_that_spark_would_ignore_is_refused(tmp_path: Path) -> None:
         ("k8s://h", {"spark.dynamicAllocation.enabled": "true"}, False),
     ],
 )
-def test_a_range_has_as_many_parts_as_a_cluster_has_cores_unless_told(
+def test_a_range_has_as_many_parts_as_a_cluster_has_cores_by_default(
     master: str, conf: dict[str, str], expected: bool
 ) -> None:
     assert grows_with_cluster(SparkSettings(master=master, conf=conf)) is expected

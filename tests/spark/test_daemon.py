@@ -60,7 +60,7 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
         ({"tidelock": "0.0.9", "numpy": None}, [f"tidelock {__version__}", "numpy"]),
     ],
 )
-def test_what_executors_lack_is_told(changed: dict[str, str | None], lacking: list[str]) -> None:
+def test_what_executors_lack_is_reported(changed: dict[str, str | None], lacking: list[str]) -> None:
     fitting = {"tidelock": __version__, "numpy": "2.4.6", "pandas": "2.3.3", "pyarrow": "26.0.1"}
     there = {name: found for name, found in (fitting | changed).items() if found is not None}
     assert workers.Environment("host", "python", there).lacks() == lacking

@@ -63,7 +63,7 @@ async def test_an_empty_ledger_is_an_empty_frame(spark: Spark, database: Databas
     assert ledger(spark.session, database.url).count() == 0
 
 
-async def test_a_session_without_the_driver_is_told_how_to_get_it(
+async def test_a_session_without_the_driver_is_shown_how_to_get_it(
     spark: Spark, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where `ledger` looks: snippets of the docs import the module a second time.

@@ -30,6 +30,8 @@ def jar(path: Path) -> Path:
 def test_it_is_fetched_once(tmp_path: Path) -> None:
     source = jar(tmp_path / "source.jar")
     script = 'for flag; do case $flag in spark.jars.ivy=*) ivy=${flag#*=} ;; esac; done\nmkdir "$ivy/jars"\n'
+    # As where the machine's name does not resolve.
+    script += 'test "$SPARK_LOCAL_IP" = 127.0.0.1 || exit 1\n'
     fetch = submit(tmp_path, f'{script} cp {source} "$ivy/jars/org.postgresql_{NAME}"; echo x >> {tmp_path}/calls')
     data = tmp_path / "data"
     assert jdbc_driver(data, fetch, JAVA, {}) == jdbc_driver(data, fetch, JAVA, {}) == data / "jars" / NAME

@@ -119,6 +119,6 @@ def test_the_jvm_ignores_the_terminal_and_ends_with_its_python(data: Path) -> No
     swept.remove()
 
 
-def test_a_jvm_that_cannot_start_tells_why(data: Path) -> None:
+def test_a_jvm_that_cannot_start_says_why(data: Path) -> None:
     with pytest.raises(SettingsError, match=r"did not start: .*Too small maximum heap"):
         Jvm({"spark.driver.memory": "1m"}, {"JAVA_HOME": str(java_home(None, data))}, data)

@@ -56,7 +56,7 @@ def test_what_is_on_the_public_internet_is_allowed(address: str) -> None:
 
 
 @pytest.mark.parametrize("host", SPELLINGS)
-def test_a_url_of_an_inner_address_is_told_at_once_however_it_is_spelled(host: str) -> None:
+def test_a_url_of_an_inner_address_is_reported_at_once_however_it_is_spelled(host: str) -> None:
     with pytest.raises(RequestError, match="its address is refused"):
         check_url(f"http://{host}:8080/hook", allow_private=False)
     assert check_url(f"http://{host}:8080/hook", allow_private=True)
@@ -108,7 +108,7 @@ def test_no_ipv6_address_is_allowed_that_python_knows_to_be_private(address: ipa
     assert leads_to_ipv4 or refusal(address) or not (private or address.is_reserved or address.is_site_local)
 
 
-def test_a_name_is_no_literal() -> None:
+def test_a_name_is_not_a_literal() -> None:
     assert [literal(host) for host in ("example.com", "1.2.3.4.example", "0xzz", "256.256.256.256.256", "")] == [
         None
     ] * 5

@@ -143,7 +143,7 @@ async def test_whatever_receivers_do_nothing_is_lost_and_order_is_kept(database:
         }  # fmt: skip
 
 
-async def test_what_fails_to_the_end_is_dead_and_its_chain_goes_on(database: Database) -> None:
+async def test_what_fails_to_the_end_is_dead_and_its_chain_continues(database: Database) -> None:
     def behave(request: Request) -> Reply:
         return Reply(500, b"out of order" * 100) if request.payload["data"] == {"id": 1, "n": 1} else Reply()
 

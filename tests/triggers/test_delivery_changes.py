@@ -61,7 +61,7 @@ async def others_are_sent(database: Database) -> None:
         change(database, "DELETE FROM triggers WHERE name = 'barrier'")
 
 
-async def test_a_disabled_trigger_sends_nothing_and_goes_on_where_it_was(database: Database) -> None:
+async def test_a_disabled_trigger_sends_nothing_and_continues_where_it_was(database: Database) -> None:
     async with receiving() as receiver:
         trigger = create_trigger(database, "big", receiver.url), "big"
         sent = chains(trigger, "ab", 3)
@@ -127,7 +127,7 @@ async def test_processes_share_the_shards_and_none_is_delivered_twice(database: 
         assert len(receiver.requests) == len(sent)
 
 
-async def test_who_joins_gets_a_share_and_who_leaves_is_followed_at_once(database: Database) -> None:
+async def test_one_that_joins_gets_a_share_and_one_that_leaves_is_replaced_at_once(database: Database) -> None:
     async with receiving() as receiver:
         trigger = create_trigger(database, "big", receiver.url), "big"
         sent, stop = list[Transition](), asyncio.Event()

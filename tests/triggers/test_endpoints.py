@@ -131,7 +131,7 @@ def test_pauses_double_up_to_the_longest_and_end_with_the_first_answer() -> None
     assert receiver.free(now_s)
 
 
-def test_who_asks_for_patience_is_left_alone_so_long() -> None:
+def test_a_client_that_asks_for_patience_is_left_alone_so_long() -> None:
     receiver = endpoint()
     receiver.started()
     receiver.failed(10, retry_after_s=30)

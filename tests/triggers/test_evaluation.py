@@ -170,7 +170,7 @@ def test_the_worked_cases(case: dict[str, Any], database: Database) -> None:
     assert expected(transitions(events, toml)) == wanted, "the model says so too"
 
 
-def test_one_who_evaluates_keeps_another_from_it(database: Database) -> None:
+def test_one_that_evaluates_keeps_others_from_it(database: Database) -> None:
     begin_evaluation(database)
     with database.connect_sync() as first, database.connect_sync() as second:
         first.execute("INSERT INTO cursors (name, sequence) VALUES ('fold', 1)")

@@ -76,7 +76,7 @@ def test_a_transaction_that_is_rolled_back_leaves_and_tells_nothing(database: Da
     assert sorted(told) == ["1", "7"]
 
 
-def test_who_appends_later_is_seen_later_so_that_readers_miss_nothing(database: Database) -> None:
+def test_what_is_appended_later_is_seen_later_so_that_readers_miss_nothing(database: Database) -> None:
     appended = threading.Event()
 
     def append_second() -> None:
@@ -132,7 +132,7 @@ async def test_deliveries_are_listed_by_status_newest_first_page_by_page(databas
         assert await read_attempts(connection, "other", ids[2]) is None
 
 
-async def test_the_dead_are_queued_again_in_their_order_behind_what_is_pending(database: Database) -> None:
+async def test_the_dead_are_queued_again_in_their_order_after_what_is_pending(database: Database) -> None:
     sent, other = _two_triggers(database)
     ids = [one.event_id for one in sent]
     settle(database, [*ids[:4], other[0].event_id], "dead")

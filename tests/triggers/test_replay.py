@@ -150,7 +150,7 @@ def _tables(events: Sequence[Event]) -> set[str]:
     return {data["table"] for data in said if data["type"] == "trigger" and data["action"] == "set"}
 
 
-def test_the_command_folds_anew_what_is_not_kept(
+def test_the_command_folds_again_what_is_not_kept(
     spark: Spark, database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lend(spark, monkeypatch)
@@ -209,7 +209,7 @@ def test_what_other_definitions_have_made_is_not_told(spark: Spark, database: Da
     assert (only[:2], only[3]) == (("2", "MATCH"), {"n": 2, "region": "eu", "twice": 3})
 
 
-def test_one_at_a_time_folds_anew_and_one_that_is_stopped_leaves_nothing(spark: Spark, database: Database) -> None:
+def test_one_at_a_time_folds_again_and_one_that_is_stopped_leaves_nothing(spark: Spark, database: Database) -> None:
     events = evaluated(database)
     prune_all(database)
     assert list(replay(database, "big", 1, len(events), lambda _: False)) == []

@@ -101,7 +101,7 @@ async def test_of_a_long_answer_only_the_beginning_is_read_and_kept() -> None:
         assert (await sender.post(receiver.url, {}, b"")).outcome == "delivered"
 
 
-async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_nobodys_failure() -> None:
+async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_not_a_failure() -> None:
     async with receiving() as receiver, sending() as sender:
         for _ in range(3):
             assert (await sender.post(receiver.url, {}, b"")).outcome == "delivered"

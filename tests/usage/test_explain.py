@@ -18,6 +18,7 @@ from tidelock.app import Serving
 from tidelock.client import AsyncClient, Client
 from tidelock.definitions import parse_definitions
 from tidelock.errors import RequestError
+from tidelock.usage.explain import Part, reason_of
 from tidelock.usage.usage import moment
 
 Json = dict[str, Any]
@@ -133,7 +134,10 @@ async def test_an_item_is_the_event_as_every_list_has_it(
 ) -> None:
     events = (await client.get("/admin/events", params={"tenantId": tenant, "stream": "calls"})).json()["items"]
     items = (await explain(client, tenant))["items"]
-    more = {"part", "adjustedReason", "counted", "total", "change", "group", "code", "message"}
+    more = {
+        "part", "adjustedReason", "counted", "total", "change", "group", "code", "message", "corrects", "correctedBy",
+        "countedText",
+    }  # fmt: skip
     assert [{name: value for name, value in item.items() if name not in more} for item in items] == events
 
 
@@ -180,6 +184,126 @@ async def test_usage_as_of_a_sequence_is_what_was_shown_then(
         assert (await ask(client, "/v1/usage", tenant, asOf=str(sequences[0] - 1)))["items"] == []
     as_of = await explain(client, tenant, asOf=str(sequences[1]))
     assert (as_of["total"], as_of["pending"], as_of["agrees"], len(as_of["items"])) == ("7.5", 3, None, 2)
+
+
+async def correct(client: httpx.AsyncClient, tenant: str, op: str, number: int, **said: Any) -> int:
+    """Of the call with that number; gives the correction's sequence."""
+    event = {"tenantId": tenant, "stream": "calls", "op": op, "target": f"{tenant} calls {number}", **said}
+    answer = (await client.post("/v1/events", json=event)).json()
+    assert answer["accepted"] == 1, answer
+    sequence: int = answer["results"][0]["ingressSequence"]
+    return sequence
+
+
+async def test_a_corrected_event_stands_beside_its_correction(
+    client: httpx.AsyncClient, connection: folded.Connection, tenant: str, sequences: list[int]
+) -> None:
+    first, second, late, broken, last = sequences
+    void = await correct(client, tenant, "void", 4, reason="tried out")
+    amended = await correct(client, tenant, "amend", 1, quantity="4", data={"region": "eu"})
+    too_late = await correct(client, tenant, "void", 0)
+    nothing = await correct(client, tenant, "void", 3)
+    await fold_through(connection, nothing)
+    found = await explain(client, tenant)
+    # The first call is older than the lateness by now, so the value keeps it.
+    assert {name: found[name] for name in ("value", "adjustment", "total")} == {
+        "value": "9", "adjustment": "-4", "total": "5",
+    }  # fmt: skip
+    assert {name: (found[name]["count"], found[name]["sum"]) for name in ("folded", "adjusted", "withdrawn")} == {
+        "folded": (2, "9"), "adjusted": (1, "1"), "withdrawn": (1, "5"),
+    }  # fmt: skip
+    assert found["corrections"] == {"voids": 2, "amendments": 1, "adjusted": 1, "uncounted": 1}
+    names = ("ingressSequence", "part", "adjustedReason", "counted", "change", "total", "corrects", "correctedBy")
+    assert [tuple(item[name] for name in names) for item in found["items"]] == [
+        (first, "folded", None, "5", "5", "5", None, too_late),
+        (second, "folded", None, "2.5", "2.5", "7.5", None, amended),
+        (late, "adjusted", "late", "1", "1", "8.5", None, None),
+        (broken, "error", None, None, None, None, None, nothing),
+        (last, "folded", None, "-0.5", "-0.5", "8", None, void),
+        (void, "void", None, None, "0.5", "8.5", last, None),
+        (amended, "amend", None, "4", "1.5", "10", second, None),
+        (too_late, "void", "void", None, "-5", "5", first, None),
+        (nothing, "void", None, None, None, None, broken, None),
+    ]  # fmt: skip
+    assert found["why"].startswith(
+        "5 comes from 2 events on time, which alone amount to 9, and from 1 event that arrived too late, without 1 "
+        "event that was corrected too late. 2 events were voided and 1 event was amended, 1 of them too late. "
+        "1 correction was of events that are not counted here."
+    )
+    eu, us = await explain(client, tenant, group="eu"), await explain(client, tenant, group="us")
+    assert (eu["total"], us["value"], us["total"]) == ("5", "0", "0")
+    assert us["why"].startswith("0: nothing is counted here any more.")
+    assert await windows(client, tenant, "day") == [
+        ["01-10T00", None, "5", "1"], ["01-19T00", None, "0", "0"], ["01-20T00", None, "4", "4"],
+    ]  # fmt: skip
+    before = await explain(client, tenant, asOf=str(last))
+    assert (before["total"], before["items"][1]["correctedBy"], len(before["items"])) == ("8", None, 5)
+    assert (await explain(client, tenant, asOf=str(amended)))["total"] == "10"
+    peak = await explain(client, tenant, metric="peak", period="2026-01-10")
+    assert (peak["value"], peak["total"]) == ("5", "1")
+    assert [item["total"] for item in peak["items"]] == ["5", "5", "1"]
+
+
+async def windows(client: httpx.AsyncClient, tenant: str, window: str, **parameters: str) -> list[list[str | None]]:
+    items = (await ask(client, "/v1/usage", tenant, window=window, **parameters))["items"]
+    return [[item["periodStart"][5:13], item["group"], item["value"], item["total"]] for item in items]
+
+
+def test_a_total_of_which_corrections_left_nothing_has_no_value_in_words() -> None:
+    folded = Part(count=2, sum="9", max="7", min="2", last="2", first_sequence=1, last_sequence=2)
+    none = Part(count=0, sum="0", max=None, min=None, last=None, first_sequence=None, last_sequence=None)
+    assert reason_of("7", None, [folded, none, folded]) == (
+        "Nothing is left of the total: 2 events on time, which alone amount to 7, were corrected too late."
+    )
+
+
+async def test_usage_by_other_periods_has_the_decisions_of_the_meters_own(
+    client: httpx.AsyncClient, tenant: str, sequences: list[int]
+) -> None:
+    days = [["01-10T00", None, "5", "6"], ["01-19T00", None, "-0.5", "-0.5"], ["01-20T00", None, "2.5", "2.5"]]
+    assert await windows(client, tenant, "day") == days
+    assert (await ask(client, "/v1/usage", tenant, window="day"))["period"] == "month"
+    hours = await windows(client, tenant, "hour")
+    assert [row[0] for row in hours] == ["01-10T00", "01-10T06", "01-19T00", "01-20T12"]
+    # The sixth hour has but the late event, which no hour before it would call late.
+    assert hours[1] == ["01-10T06", None, "0", "1"]
+    weeks = [["01-05T00", None, "5", "6"], ["01-19T00", None, "2", "2"]]
+    assert await windows(client, tenant, "week") == weeks
+    # Days decide by themselves: the meter of days calls nothing late, so its month has all of it.
+    assert await windows(client, tenant, "month", metric="peak") == [["01-01T00", None, "5", "5"]]
+    assert await windows(client, tenant, "week", metric="latest") == [
+        ["01-05T00", None, "1", "1"], ["01-19T00", None, "2.5", "2.5"],
+    ]  # fmt: skip
+    groups = await windows(client, tenant, "day", groupBy="true")
+    assert groups == [
+        ["01-10T00", "eu", "5", "6"], ["01-19T00", None, "-0.5", "-0.5"], ["01-20T00", "us", "2.5", "2.5"],
+    ]  # fmt: skip
+    before = {"from": "2026-01-10T23:00:00Z", "to": "2026-01-19T00:00:00.000000001Z", "asOf": str(sequences[1])}
+    assert await windows(client, tenant, "day", **before) == [["01-10T00", None, "5", "5"]]
+    within = {"from": "2026-01-10T23:00:00Z", "to": "2026-01-19T00:00:00.000000001Z"}
+    assert await windows(client, tenant, "day", **within) == days[:2]
+    assert await windows(client, tenant, "day", **{"from": "2026-01-20T00:00:00Z"}) == days[2:]
+    assert await windows(client, tenant, "week", to="2026-01-06T00:00:00Z") == weeks[:1]
+
+
+async def test_usage_by_other_periods_is_csv_too(client: httpx.AsyncClient, tenant: str, sequences: list[int]) -> None:
+    asked = {"metric": "calls", "customerRef": "c", "tenantId": tenant, "window": "week"}
+    told = (await client.get("/v1/usage", params=asked, headers={"accept": "text/csv"})).text
+    assert told.splitlines()[1] == "c,2026-01-05T00:00:00Z,2026-01-12T00:00:00Z,,5,1,6,2026-01-10T00:00:00Z"
+
+
+async def test_more_windows_than_an_answer_holds_are_refused(start: Start) -> None:
+    async with (
+        start(definitions=METERS, usage_items_max=2) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+        await server.ledger.database.connect() as connection,
+    ):
+        await fold_through(connection, (await send(client, "t", CALLS))[-1])
+        assert len(await windows(client, "t", "week")) == 2
+        asked = {"metric": "calls", "customerRef": "c", "tenantId": "t", "window": "day"}
+        refused = await client.get("/v1/usage", params=asked)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (400, "from")
+        assert "more than 2 items" in refused.json()["error"]["message"]
 
 
 async def test_only_what_the_fold_has_come_to_is_explained(
@@ -312,6 +436,12 @@ async def test_the_client_explains_in_exact_numbers(server: Serving, tenant: str
         )
         then = await client.usage("calls", "c", tenant=tenant, as_of=sequences[1])
         assert (then.items[0].total, then.through_sequence) == (Decimal("7.5"), sequences[1])
+        days = await client.usage("calls", "c", tenant=tenant, window="day")
+        assert (days.window, days.period, [item.total for item in days.items]) == (
+            "day",
+            "month",
+            [6, Decimal("-0.5"), Decimal("2.5")],
+        )
 
     def waiting() -> None:
         with Client(server.url) as client:

@@ -62,6 +62,7 @@ async def test_usage_has_value_adjustment_and_total_exactly(
         "customerRef": "c",
         "aggregation": "sum",
         "period": "month",
+        "window": "month",
         "items": [
             {
                 "periodStart": "2024-02-01T00:00:00Z", "periodEnd": "2024-03-01T00:00:00Z", "group": None,
@@ -141,9 +142,10 @@ async def test_customers_of_any_name_have_their_own_rows_only(
     ("changed", "status", "field"),
     [
         ({"metric": None}, 400, "metric"), ({"cursor": "x"}, 400, "cursor"), ({"metric": ""}, 400, "metric"),
-        ({"metric": "nothing"}, 404, "metric"), ({"window": "day"}, 400, "window"),
+        ({"metric": "nothing"}, 404, "metric"), ({"window": "fortnight"}, 400, "window"),
         ({"metric": "peak", "groupBy": "true"}, 400, "groupBy"), ({"groupBy": "yes"}, 400, "groupBy"),
         ({"from": "soon"}, 400, "from"), ({"limit": "5"}, 400, "limit"),
+        ({"customerRef": None, "window": "day"}, 400, "window"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_answered_is_told_by_name(

@@ -217,7 +217,7 @@ def test_what_is_read_from_the_log_is_the_filters_answer_at_every_time(
 
 @LAW
 @given(histories(), st.lists(st.integers(1, 4)), st.integers(0, 6), st.integers(0, 6), WANTED, st.booleans(), st.data())
-def test_who_was_cut_off_at_any_message_and_resumes_has_the_filters_answer_again(
+def test_a_client_that_was_cut_off_at_any_message_and_resumes_has_the_filters_answer_again(
     everywhere: Place, runner: asyncio.Runner, history: History, cuts: list[int], begin: int, more: int,
     wanted: Wanted, joins: bool, data: st.DataObject,
 ) -> None:  # fmt: skip
@@ -261,7 +261,9 @@ def test_who_was_cut_off_at_any_message_and_resumes_has_the_filters_answer_again
 # While others write
 
 
-async def test_nothing_is_missed_or_told_twice_by_who_comes_while_the_fold_goes_on(database: Database) -> None:
+async def test_nothing_is_missed_or_told_twice_by_a_client_that_comes_while_the_fold_continues(
+    database: Database,
+) -> None:
     chance = random.Random(6)
     wanted: list[Wanted] = [({}, None), ({"i": {"_gt": 4}}, None), ({}, "t"), ({"s": {"_in": ["0", "1"]}}, "u")]
 

@@ -57,7 +57,7 @@ def told(events: list[ViewEvent]) -> list[tuple[str, str, int | None]]:
 # Rows, then changes
 
 
-async def test_first_come_the_rows_of_now_then_what_becomes_of_them(database: Database, fold: Folding) -> None:
+async def test_first_come_the_current_rows_then_what_becomes_of_them(database: Database, fold: Folding) -> None:
     fold.fold([put("a", i=1), put("b", i=5)], [put("c", i=2), put("a", i=3)])
     async with hub_of(database) as hub:
         subscription = await hub.subscribe(TABLE, expression_of({"i": {"_gt": 1}}))
@@ -90,7 +90,9 @@ async def test_after_gives_everything_at_that_time_and_later(database: Database,
         assert told(await taken(subscription, fold.time)) == [("DELETE", "a", 3)]
 
 
-async def test_who_resumes_at_a_time_that_is_still_to_come_waits_for_it(database: Database, fold: Folding) -> None:
+async def test_a_client_that_resumes_at_a_time_that_is_still_to_come_waits_for_it(
+    database: Database, fold: Folding
+) -> None:
     """As one does who comes from another server, which was faster."""
     async with hub_of(database) as hub:
         subscription = await hub.subscribe(TABLE, after=fold.time + 2 * TICK)
@@ -101,7 +103,7 @@ async def test_who_resumes_at_a_time_that_is_still_to_come_waits_for_it(database
         assert told(await taking) == [("INSERT", "b", 2), ("DELETE", "b", 2)]
 
 
-async def test_who_resumes_with_what_was_pruned_is_told_so(database: Database, fold: Folding) -> None:
+async def test_a_client_that_resumes_after_pruned_changes_gets_an_error(database: Database, fold: Folding) -> None:
     (first,) = fold.fold([put("a", i=1)])
     (second,) = fold.fold([put("a", i=2)])
     with database.connect_sync() as connection:
@@ -203,7 +205,7 @@ async def test_nothing_is_read_while_nobody_subscribes(
 # Slow
 
 
-async def test_who_does_not_take_is_ended_and_nobody_else(database: Database, fold: Folding) -> None:
+async def test_a_client_that_does_not_take_is_ended_and_nobody_else(database: Database, fold: Folding) -> None:
     fold.fold([put("a", i=0)])
     async with hub_of(database, live_queue_rows_max=10) as hub:
         slow, quick = await hub.subscribe(TABLE), await hub.subscribe(TABLE)
@@ -223,7 +225,7 @@ async def test_who_does_not_take_is_ended_and_nobody_else(database: Database, fo
         assert hub.state.view_subscribers == hub.state.subscriptions == 1
 
 
-async def test_who_waits_when_more_comes_at_once_than_may_wait_is_ended_too(
+async def test_a_client_that_waits_when_more_comes_at_once_than_may_wait_is_ended_too(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine the follower's turn may end amid the changes, and the one who waits takes some of them in time.
@@ -240,7 +242,7 @@ async def test_who_waits_when_more_comes_at_once_than_may_wait_is_ended_too(
         assert hub.state.subscriptions == 0
 
 
-async def test_who_needs_long_for_a_snapshot_reads_on_from_the_log(database: Database, fold: Folding) -> None:
+async def test_a_client_that_needs_long_for_a_snapshot_reads_on_from_the_log(database: Database, fold: Folding) -> None:
     fold.fold([put(f"{n:03}", i=0) for n in range(100)])
     async with hub_of(database, live_queue_rows_max=5) as hub:
         subscription = await hub.subscribe(TABLE)
@@ -258,7 +260,7 @@ async def test_who_needs_long_for_a_snapshot_reads_on_from_the_log(database: Dat
         assert told(await waiting) == [("DELETE", "000", 0)]
 
 
-async def test_who_never_catches_up_is_ended(database: Database, fold: Folding) -> None:
+async def test_a_client_that_never_catches_up_is_ended(database: Database, fold: Folding) -> None:
     fold.fold([put(f"{n:03}", i=0) for n in range(10)])
     async with hub_of(database, live_queue_rows_max=5) as hub:
         subscription = await hub.subscribe(TABLE)
@@ -276,7 +278,7 @@ async def test_who_never_catches_up_is_ended(database: Database, fold: Folding) 
         assert hub.state.subscriptions == 0
 
 
-async def test_who_stops_in_the_midst_of_a_snapshot_is_ended_after_a_while(
+async def test_a_client_that_stops_in_the_midst_of_a_snapshot_is_ended_after_a_while(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidelock.views.subscriptions._PATIENCE_S", 0.2)

@@ -51,7 +51,7 @@ def embedded(tmp_path: Path) -> Iterator[Database]:
         yield made
 
 
-async def test_subscriptions_go_on_after_the_database_was_killed(embedded: Database, tmp_path: Path) -> None:
+async def test_subscriptions_continue_after_the_database_was_killed(embedded: Database, tmp_path: Path) -> None:
     client = Client()
     with folding(embedded) as fold:
         fold.fold([put("a", i=1), put("b", i=1)])
@@ -68,7 +68,7 @@ async def test_subscriptions_go_on_after_the_database_was_killed(embedded: Datab
                     await agree(hub, fold, client)
 
 
-async def test_who_missed_changes_that_are_gone_is_told_so(
+async def test_a_client_that_missed_changes_that_are_gone_gets_an_error(
     database: Database, fold: Folding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with hub_of(database) as hub:
@@ -128,7 +128,7 @@ async def test_a_changed_definition_ends_only_those_who_look_at_its_table(databa
         assert [event.row["i"] for event in await things.take()] == [3]
 
 
-async def test_who_resumes_has_null_of_a_column_that_was_added(database: Database, fold: Folding) -> None:
+async def test_a_client_that_resumes_has_null_of_a_column_that_was_added(database: Database, fold: Folding) -> None:
     times = fold.fold([other("a", 1)])
     fold.define(changed(others=MORE))
     now = fold.tables["others"]
@@ -140,7 +140,7 @@ async def test_who_resumes_has_null_of_a_column_that_was_added(database: Databas
         assert [(event.operation, event.row["more"]) for event in events] == [("INSERT", None), ("DELETE", None)]
 
 
-async def test_who_resumes_from_before_a_column_had_another_type_is_sent_back(
+async def test_a_client_that_resumes_from_before_a_column_had_another_type_is_sent_back(
     database: Database, fold: Folding
 ) -> None:
     times = fold.fold([other("a", 1)])

@@ -42,7 +42,7 @@ def told(events: list[ViewEvent]) -> list[tuple[str, tuple[str, ...], int]]:
 # Every step
 
 
-def test_who_keeps_up_is_told_every_step() -> None:
+def test_a_client_that_keeps_up_is_told_every_step() -> None:
     queue = SubscriberQueue(4)
     for time in range(0, 40, 4):
         steps = [event("INSERT", time), event("UPDATE", time + 1), event("DELETE", time + 2), event("INSERT", time + 3)]
@@ -166,7 +166,7 @@ def test_a_place_that_became_free_can_be_taken_again() -> None:
 # Waiting
 
 
-async def test_who_waits_is_woken_by_the_first_event() -> None:
+async def test_a_client_that_waits_is_woken_by_the_first_event() -> None:
     queue = SubscriberQueue(10)
     waiter = asyncio.create_task(queue.wait())
     await asyncio.sleep(0)
@@ -178,7 +178,7 @@ async def test_who_waits_is_woken_by_the_first_event() -> None:
         await asyncio.wait_for(queue.wait(), 0.01)
 
 
-async def test_who_left_some_need_not_wait() -> None:
+async def test_a_client_that_left_some_need_not_wait() -> None:
     queue = SubscriberQueue(10)
     queue.put(event("INSERT", 1, "x"))
     queue.put(event("INSERT", 2, "y"))

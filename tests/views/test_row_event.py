@@ -36,7 +36,7 @@ def test_a_removed_row_is_a_delete_with_its_key_and_the_last_row() -> None:
     assert event(ROW, None) == ("DELETE", ("id",), SHOWN)
 
 
-def test_a_change_that_changes_nothing_is_no_event() -> None:
+def test_a_change_that_changes_nothing_is_not_an_event() -> None:
     nan = {**ROW, "rate": float("nan")}
     assert event(None, None) is None
     assert event(ROW, dict(ROW)) is None

@@ -164,7 +164,7 @@ def test_a_view_is_gone_with_its_last_subscriber() -> None:
     assert source.views == 1
 
 
-def test_who_leaves_while_others_are_told_disturbs_nobody() -> None:
+def test_a_client_that_leaves_while_others_are_told_disturbs_nobody() -> None:
     source = TableViews(TABLE)
 
     class Leaving(Log):

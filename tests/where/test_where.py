@@ -206,7 +206,7 @@ def test_a_path_reaches_sql_with_the_type_it_is_compared_as() -> None:
         ({"data": {}}, "data", "or a path such as data.a.b"),
     ],
 )
-def test_what_is_wrong_about_a_path_is_told(given: Filter, place: str, said: str) -> None:
+def test_what_is_wrong_about_a_path_is_reported(given: Filter, place: str, said: str) -> None:
     found = problem(given, paths=True)
     assert found.field == place
     assert said in found.message
@@ -262,7 +262,7 @@ def test_there_are_no_paths_where_columns_are_declared() -> None:
         ('{"y":{"_eq":"20260131"}}', "y._eq", ["a day"]),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(given: str, place: str | None, said: list[str]) -> None:
+def test_what_is_wrong_is_reported_with_its_position(given: str, place: str | None, said: list[str]) -> None:
     found = problem(given)
     assert found.field == place
     assert found.message.startswith(f"{place}: " if place else "the filter: ")
@@ -273,11 +273,11 @@ def test_what_is_wrong_is_told_with_its_place(given: str, place: str | None, sai
 @pytest.mark.parametrize(
     "given", [None, 5, [], {1: {}}, {"i": {1: 2}}, {"i": {"_eq": {}}}, {"x": {"_eq": float("nan")}}]
 )
-def test_what_is_no_json_object_is_told_too(given: Any) -> None:
+def test_what_is_not_a_json_object_is_reported_too(given: Any) -> None:
     problem(given)
 
 
-def test_a_float_is_no_exact_number() -> None:
+def test_a_float_is_not_an_exact_number() -> None:
     assert problem({"p": {"_eq": 1.5}}).field == "p._eq"
     assert parse_where({"x": {"_eq": 1.5}}, COLUMNS) == parse_where({"x": {"_eq": Decimal("1.5")}}, COLUMNS)
 

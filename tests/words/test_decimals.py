@@ -39,7 +39,7 @@ def test_a_number_fits_exactly_when_nothing_would_be_cut_off(number: Decimal, wh
 @pytest.mark.parametrize(
     "text", ["", "-", ".", "1.", ".5", "1e", "0x1", "NaN", "Infinity", " 1", "1 ", "1_0", "１", "1,5"]
 )
-def test_what_is_no_number_has_no_plain_form(text: str) -> None:
+def test_what_is_not_a_number_has_no_plain_form(text: str) -> None:
     assert plain_decimal(text, 38, 38) is None
 
 

@@ -73,7 +73,7 @@ def test_a_parser_is_a_function() -> None:
         EventtimeTypeRegistry().register("julian", "text")  # type: ignore[arg-type]
 
 
-def test_an_unknown_type_is_told_with_those_there_are() -> None:
+def test_an_unknown_type_is_reported_with_those_there_are() -> None:
     with pytest.raises(SettingsError, match=r'"julian"; available: unixtimestamp_s .* rfc3339 unixtimestamp'):
         EventtimeTypeRegistry().resolve("julian")
 

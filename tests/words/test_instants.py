@@ -63,7 +63,7 @@ def test_the_spellings_rfc_3339_allows_are_taken(text: str) -> None:
         ("2026-01-31T23:59:59Z\n", "not an RFC 3339"),
     ],
 )
-def test_what_is_no_instant_is_refused_with_a_reason(text: str, because: str) -> None:
+def test_what_is_not_an_instant_is_refused_with_a_reason(text: str, because: str) -> None:
     with pytest.raises(ValueError, match=because):
         parse_rfc3339(text)
 

@@ -26,8 +26,8 @@ from tidelock.ledger.routing import Filter
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 
-EVENTS = ("tenantId", "stream", "customerRef", "causalityKey", "correlationId", "source", "from", "to", "after",
-          "before", "order", "limit", "cursor")  # fmt: skip
+EVENTS = ("tenantId", "stream", "customerRef", "causalityKey", "correlationId", "source", "batchId",
+          "targetSequence", "from", "to", "after", "before", "order", "limit", "cursor")  # fmt: skip
 CAUSALITY = ("tenantId", "limit", "cursor")
 
 TAIL = ("after", "stream", "customerRef", "causalityKey", "tenantId")
@@ -60,6 +60,8 @@ class EventLists:
             causality_key=parameters.text("causalityKey"),
             correlation_id=parameters.text("correlationId"),
             source=parameters.text("source"),
+            batch_id=parameters.text("batchId"),
+            corrected=parameters.sequence("targetSequence", minimum=1),
             occurred_from=parameters.instant("from"),
             occurred_to=parameters.instant("to"),
             after=parameters.sequence("after"),

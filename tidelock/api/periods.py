@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from tidelock.api.openapi import Json, answer, error, operation, ref
 from tidelock.api.triggers import request_body
-from tidelock.errors import InvalidJson, RequestError
+from tidelock.errors import RequestError
 from tidelock.http.access import Access
 from tidelock.http.csvpages import csv_response, wants_csv
-from tidelock.http.parameters import Parameters, key_cursor, read_key_cursor, read_limit
+from tidelock.http.parameters import Parameters, key_cursor, read_json, read_key_cursor, read_limit
 from tidelock.http.problems import JSON
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.postgres.pool import Connections
@@ -104,12 +104,7 @@ class PeriodRoutes:
 
 
 def _read(body: bytes) -> CloseRequest:
-    try:
-        asked = msgspec.json.decode(body, type=CloseRequest)
-    except msgspec.ValidationError as problem:
-        raise RequestError(f'the body is {{"through": ..., "metric": ..., "tenantId": ...}}: {problem}') from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise InvalidJson(f"the body is not JSON: {problem}") from None
+    asked = read_json(body, CloseRequest, '{"through": ..., "metric": ..., "tenantId": ...}')
     for name, value in (("metric", asked.metric), ("tenantId", asked.tenant_id)):
         if value is not None and not (0 < len(value) <= _NAME_MAX and "\0" not in value):
             raise RequestError(f"{name} is a name of 1 to {_NAME_MAX} characters; omit it for all", field=name)

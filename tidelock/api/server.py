@@ -17,10 +17,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidelock import __version__
 from tidelock.api.activity import ActivityLog
+from tidelock.api.batches import BatchRoutes, batch_operations, batch_schemas
+from tidelock.api.comparing import Comparing
 from tidelock.api.docs import install_docs
 from tidelock.api.events import CAUSALITY, EVENTS, EventLists, TailRoute
 from tidelock.api.health import Probe
 from tidelock.api.ingest import IngestBypass, IngestRoute
+from tidelock.api.meters import MeterRoutes, meter_operations, meter_schemas
 from tidelock.api.metrics import LiveState, Measured, Metrics, TriggerMetrics
 from tidelock.api.openapi import describe, graphql_operations, operation
 from tidelock.api.operations import HEALTH, AdminRoutes, HealthRoutes, admin_operations, admin_schemas
@@ -82,6 +85,7 @@ class Parts:
     database: Database
     triggers: TriggerWorkers
     verifying: Verifying
+    comparing: Comparing
     gate: Gate
     #: the readers that health reports
     probes: Sequence[Probe] = ()
@@ -146,6 +150,8 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
     _add_lists(app, EventLists(parts.reads, access, settings))
     _add_tables(app, Tables(parts.reads, parts.explains, access, settings), Explain(parts.explains, access, settings))
     _add_periods(app, PeriodRoutes(parts.sequencer, parts.reads, access, settings))
+    _add_batches(app, BatchRoutes(parts.intake, parts.reads, parts.explains, access, settings))
+    _add_meters(app, MeterRoutes(parts.explains, access, settings, parts.comparing))
     _add_triggers(app, Triggers(admin, access, settings))
     _add_health(app, health)
     _add_admin(app, AdminRoutes(parts.short, access, settings, activity, parts.verifying))
@@ -153,7 +159,8 @@ def make_app(parts: Parts, console: Console | None = None) -> ASGIApp:
         console.attach(app, access)
     install_docs(app, console)
     install_problems(app, settings.retry_after_s)
-    describe(app, {**period_schemas(), **trigger_schemas(), **admin_schemas()})
+    schemas = {**period_schemas(), **batch_schemas(), **meter_schemas()}
+    describe(app, {**schemas, **trigger_schemas(), **admin_schemas()})
     app.router.default = console or _nothing_here
     inside = IngestBypass(app, ingest, settings.retry_after_s)
     return Measured(Origins(inside, access, settings.cors_origins, settings.retry_after_s), metrics)
@@ -232,6 +239,16 @@ def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
 
 def _add_periods(app: FastAPI, routes: PeriodRoutes) -> None:
     for path, method, handler, described in period_operations():
+        _add(app, path, getattr(routes, handler), described, method=method)
+
+
+def _add_batches(app: FastAPI, routes: BatchRoutes) -> None:
+    for path, method, handler, described in batch_operations():
+        _add(app, path, getattr(routes, handler), described, method=method)
+
+
+def _add_meters(app: FastAPI, routes: MeterRoutes) -> None:
+    for path, method, handler, described in meter_operations():
         _add(app, path, getattr(routes, handler), described, method=method)
 
 

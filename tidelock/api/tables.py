@@ -118,7 +118,8 @@ class Tables:
             return await self._everybody(request, parameters, wanted)
         if (paged := next((name for name in ("limit", "cursor") if parameters.text(name)), None)) is not None:
             raise RequestError(f"{paged} is for pages of all customers: leave out customerRef", field=paged)
-        connections = self._connections if wanted.as_of is None else self._explains
+        of_counters = wanted.as_of is None and wanted.window is None
+        connections = self._connections if of_counters else self._explains
         async with connections.lend() as connection:
             usage = await read_usage(
                 connection,

@@ -18,6 +18,7 @@ from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
 from tidelock.cli.session import recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
 from tidelock.instants import SECOND
+from tidelock.sections import number_of
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def backfill(
 
 
 def _told(file: Mapping[str, str], flags: list[str] | tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """What is told of columns, and by whom; a flag goes before the file."""
+    """How columns are mapped, and by what; a flag overrides the file."""
     told = {column: (field, "backfill.map") for column, field in file.items()}
     given: set[str] = set()
     for pair in flags:
@@ -114,7 +115,7 @@ def _told(file: Mapping[str, str], flags: list[str] | tuple[str, ...]) -> dict[s
 
 
 def _opened(settings: Settings, told: Mapping[str, tuple[str, str]]) -> OldTable:
-    """The older table, found and understood before a ledger is opened: a mistyped name should not cost that."""
+    """The older table, checked before a ledger is opened, so that a mistyped name fails at once."""
     from tidelock.postgres.reconnect import Patience
     from tidelock.sources.backfill.oldtable import OldTable
 
@@ -174,7 +175,9 @@ def _report(result: Backfilled) -> dict[str, object]:
 def _show_preview(found: Preview, place: str) -> None:
     from tidelock.sources.backfill.events import shown
 
-    terminal.show(f"{found.rows:,} rows of {escape(found.table)} at {escape(place)}, by received_at, occurred_at, id")
+    terminal.show(
+        f"{number_of(found.rows, 'row')} of {escape(found.table)} at {escape(place)}, by received_at, occurred_at, id"
+    )
     terminal.show("")
     terminal.show_table(
         ["column", "type", "is", "says"],
@@ -187,17 +190,19 @@ def _show_preview(found: Preview, place: str) -> None:
         else:
             terminal.show(f"  {escape(shown(row))}")
     if found.unplaced:
-        terminal.show(f"\n[red]{found.unplaced:,} rows have no received_at or no id and cannot be recorded[/]")
+        terminal.show(f"\n[red]{number_of(found.unplaced, 'row')} without received_at or id cannot be recorded[/]")
 
 
 def _show(result: Backfilled, table: str, took_s: float, rejects: Path | None) -> None:
     if result.resumed_after:
         terminal.say(f"Resumed after row {result.resumed_after:,}, where an earlier run stopped.")
     counts, total = result.counts, result.total
-    named = [("accepted", counts.accepted, "green"), ("duplicates", counts.duplicates, "yellow")]
-    named += [("conflicts", counts.conflicts, "red"), ("rejected", counts.rejected, "red")]
-    told = ", ".join(f"[{colour if count else 'dim'}]{count:,} {name}[/]" for name, count, colour in named)
-    terminal.show(f"{counts.rows:,} rows of {escape(table)} in {took_s:.1f} s: {told}")
+    named = [(f"{counts.accepted:,} accepted", counts.accepted, "green")]
+    named += [(number_of(counts.duplicates, "duplicate"), counts.duplicates, "yellow")]
+    named += [(number_of(counts.conflicts, "conflict"), counts.conflicts, "red")]
+    named += [(f"{counts.rejected:,} rejected", counts.rejected, "red")]
+    told = ", ".join(f"[{colour if count else 'dim'}]{text}[/]" for text, count, colour in named)
+    terminal.show(f"{number_of(counts.rows, 'row')} of {escape(table)} in {took_s:.1f} s: {told}")
     for problem in result.problems:
         terminal.show(f"  id {escape(str(problem.id))}  [red]{escape(problem.told)}[/]")
     more = total.rejected + total.conflicts + result.unplaced - len(result.problems)
@@ -210,7 +215,7 @@ def _show(result: Backfilled, table: str, took_s: float, rejects: Path | None) -
         terminal.show(f"  [dim]and {more:,} more; {hint}[/]")
     if result.behind:
         terminal.show(
-            f"[red]{result.behind:,} rows were added before the position already reached[/]; --restart reads all "
+            f"[red]{number_of(result.behind, 'row')} added before the position already reached[/]; --restart reads all "
             "rows again"
         )
     if not result.finished:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-#: called with the sequence that is reached and the one to reach
+#: called with the sequence reached so far and the last one
 Progress = Callable[[int, int], None]
 Proof = Callable[[Settings, "Database", Progress], "Check"]
 
@@ -62,7 +62,12 @@ def verify(
     data: Data = None,
     database_url: DatabaseUrl = None,
     tables: Annotated[
-        bool, typer.Option("--tables/--no-tables", help="Also recompute the tables, on Spark, if a fold has run.")
+        bool,
+        typer.Option(
+            "--tables/--no-tables",
+            help="Also recompute the tables, on Spark, if a fold has run.",
+            show_default="--tables",
+        ),
     ] = True,
     json: Json = False,
 ) -> None:
@@ -210,7 +215,7 @@ def _show_status(found: Status) -> None:
 
 
 def _numbers(sequence: SequenceStatus) -> str:
-    """Where numbers come from, and since when."""
+    """Where sequences come from, and since when."""
     source = "from the sequence database" if sequence.source == "remote" else "by the ledger"
     since = f" since {sequence.since}" if sequence.since else ""
     skipped = f", {sequence.skipped:,} left out" if sequence.skipped else ""
@@ -258,7 +263,7 @@ def _outcome(check: Check, away: Collection[str]) -> str:
 
 
 def _proven(settings: Settings, database: Database, away: dict[str, Unreachable]) -> list[Check]:
-    """What is set of the mirror and the stores, each compared with the ledger; one that is away hides no other."""
+    """Compare the mirror and each configured store with the ledger; one that is unreachable hides no other."""
     from tidelock.ledger.findings import Check
     from tidelock.sinks import opening
 
@@ -292,7 +297,7 @@ def _mirror_proven(settings: Settings, database: Database, progress: Progress) -
 
 
 def _recomputed(settings: Settings, database: Database) -> Recomputation | None:
-    """None: no fold has ever run, so there are no tables."""
+    """The recomputation; None if no fold has ever run, so there are no tables."""
     with database.connect_sync(name="tidelock verify") as connection:
         if connection.execute(load("tidelock.views", "sql/catalog.sql")["read_version"]).fetchone() is None:
             return None

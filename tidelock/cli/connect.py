@@ -1,4 +1,4 @@
-"""The commands `connect ...`: foreign views followed into the ledger."""
+"""The commands `connect ...`: follow views of other systems into the ledger."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, read_settings
 from tidelock.cli.session import recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
 from tidelock.model import DEFAULT_TENANT
+from tidelock.sections import number_of
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def materialize(
 
 
 def _stream(settings: Settings, name: str, key: list[str] | None) -> Stream:
-    """The stream as it is declared. One that is not is refused with the view's columns at hand."""
+    """The declared stream. One that is not declared is refused, with the view's columns in the message."""
     from tidelock.definitions import Stream
 
     stream = settings.definitions.stream(name) or Stream(name)
@@ -115,7 +116,7 @@ def _stream(settings: Settings, name: str, key: list[str] | None) -> Stream:
             f"out, or change [streams.{name}] key",
             field="key",
         )
-    # Without a key in its declaration it will be refused, with what the declaration could be.
+    # A stream without a key is refused later, with a declaration that would work.
     return stream if stream.key else Stream(name, key=named)
 
 
@@ -132,7 +133,7 @@ async def _run(
     from tidelock.sources.connect.memory import Memory, ViewFeed
     from tidelock.sources.sender import Sender
 
-    # Seen before a ledger is opened: a mistyped name should not cost that.
+    # Checked before a ledger is opened, so that a mistyped name fails at once.
     try:
         await connector.open(stream)
     finally:
@@ -155,6 +156,6 @@ async def _run(
 def _show(result: Connected) -> None:
     through = f" Complete through {result.position}." if result.position is not None else ""
     terminal.show(
-        f"[green]{result.accepted:,}[/] changes recorded, {result.deletes:,} of them deletes; "
-        f"{result.duplicates:,} were already recorded.{through} Run the command again to continue."
+        f"[green]{number_of(result.accepted, 'change')}[/] recorded, {number_of(result.deletes, 'delete')} among them; "
+        f"{result.duplicates:,} already recorded.{through} Run the command again to continue."
     )

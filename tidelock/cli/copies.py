@@ -30,7 +30,7 @@ ClickHouseUrl = Annotated[str | None, setting("clickhouse.url", "URL")]
 
 
 class StoreName(StrEnum):
-    """A store that is loaded."""
+    """A store that can be loaded."""
 
     lake = "lake"
     clickhouse = "clickhouse"
@@ -152,7 +152,7 @@ def load(
 
 @dev.callback()
 def _dev() -> None:
-    """Nothing of its own: without this, a group of one command would be that command."""
+    """Does nothing: without a callback, Typer would turn a group with one command into that command."""
 
 
 @dev.command()
@@ -188,7 +188,7 @@ def kafka(
 
 
 def check_kafka(settings: Settings) -> None:
-    """Raises SettingsError where there are no brokers to talk to, nor the means."""
+    """Raises SettingsError if no brokers are configured or the client is not installed."""
     if not settings.kafka.brokers:
         raise SettingsError(
             "no Kafka brokers are configured: set them with `[kafka] brokers` in tidelock.toml, "

@@ -1,4 +1,4 @@
-"""A doctor: looks at what Tidelock needs on a machine, and says what to do about what is missing.
+"""A doctor: checks what Tidelock needs on a machine, and says what to do about what is missing.
 
 Nothing is started or changed, with two exceptions. A Postgres that the settings name is asked for its version, and on a
 cluster that they name a Spark is started, which asks the executors what they can import.
@@ -28,7 +28,7 @@ from tidelock.spark.java import ask, find_java
 from tidelock.spark.runtime import Spark
 from tidelock.spark.workers import NEEDED, Environment, environment
 
-#: less free space than this is a reason to worry
+#: warn if less space than this is free
 _DISK_BYTES = 2 * 1024**3
 _MEMORY_BYTES = 2 * 1024**3
 _POSTGRES_MIN = 150000
@@ -44,12 +44,12 @@ _EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
     detail: str
-    #: what to do, where something is to be done
+    #: what to do, if anything
     advice: str | None = None
 
     def form(self) -> dict[str, object]:
@@ -57,7 +57,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Everything, one after the other; a look that fails is a finding too."""
+    """All checks, one after the other; a check that fails to run is a finding too."""
     local = is_local(settings.spark.master)
     workers = (_workers,) if local else ()
     for look in (_python, _java, _spark, _driver, *workers, _postgres, _port, _disk, _memory):
@@ -109,7 +109,7 @@ def _workers(_: Settings) -> Finding:
 
 def _executors(settings: Settings) -> Iterator[Finding]:
     """One finding for each host of a cluster."""
-    # PySpark's own daemon, because ours may be what is missing. A look by few executors would not be one at all hosts.
+    # PySpark's own daemon, because ours may be what is missing. A few tasks would not reach every host.
     conf = dict(settings.spark.conf) | {"spark.python.daemon.module": "pyspark.daemon"}
     conf = {"spark.scheduler.minRegisteredResourcesRatio": "1.0", **conf}
     try:

@@ -1,7 +1,7 @@
-"""An example of an event that the definitions take: what a server offers to try.
+"""An example of an event that fits the definitions: what a server suggests when it starts.
 
-Apart from the command that prints it, because it is pure, and admission is its proof: no example is shown that ingest
-would refuse.
+Separate from the command that prints it because it is pure, and admission is its test: no example is shown that
+ingest would reject.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _BYTES_MAX, _DEPTH_MAX = 2**20, 64
 
 
 def example(definitions: Definitions, *, streams_open: bool) -> str | None:
-    """Its JSON text; None: no stream is known, and others are not taken."""
+    """Its JSON text; None if no stream is declared and others are not accepted."""
     for event in _candidates(definitions, streams_open):
         text = msgspec.json.encode(event)
         wire = decode_event(text)
         rules = Admission(definitions, Salts(("example",), 0), streams_open, _BYTES_MAX, _DEPTH_MAX)
-        # Judged as it will be, so that what is offered is what works.
+        # Admitted as ingest will, so that the example works.
         if isinstance(wire, WireEvent) and isinstance(rules.admit(wire), Event):
             return text.decode()
     return None
 
 
 def _candidates(definitions: Definitions, streams_open: bool) -> Iterator[dict[str, Any]]:
-    """What is measured is of most interest, then what is windowed or declared."""
+    """Streams with meters first, then those with windows, then the other declared ones."""
     named = [meter.stream for meter in definitions.meters.values()]
     named += [window.stream for window in definitions.windows.values()]
     if streams_open and not named and not definitions.streams:
@@ -70,7 +70,7 @@ def _candidates(definitions: Definitions, streams_open: bool) -> Iterator[dict[s
 
 
 def _of(stream: Stream) -> dict[str, Any]:
-    """An event with every column that is declared, and everything that makes its key."""
+    """An event with every declared column and all parts of its key."""
     event: dict[str, Any] = {**_EVENT, "stream": stream.name}
     data: dict[str, Any] = {name: _value(type_) for name, type_ in stream.columns.items()}
     for name in stream.key:

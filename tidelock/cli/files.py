@@ -15,6 +15,7 @@ from rich.markup import escape
 from tidelock.cli import terminal
 from tidelock.cli.flags import (
     After,
+    Batch,
     Before,
     Causality,
     Config,
@@ -26,12 +27,14 @@ from tidelock.cli.flags import (
     Stream,
     Tenant,
     To,
+    check_texts,
     read_settings,
     setting,
     slice_of,
 )
 from tidelock.cli.session import found_ledger, recording_ledger, set_on_signals
 from tidelock.errors import SettingsError
+from tidelock.sections import number_of
 from tidelock.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,6 +76,12 @@ def import_file(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Keep the file's order instead of recording it in order of ts.")
     ] = False,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            "--batch", metavar="NAME", help="batchId of rows that name none.", show_default="file name and digest"
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -92,16 +101,22 @@ def import_file(
 
     You can stop it at any time. Run it again to resume where it stopped; events already recorded count as duplicates.
 
+    The rows are a batch, which `tidelock batches` lists and `tidelock revert` takes back.
+
     [dim]tidelock import calls.csv --stream api_calls --map customer=customerRef --map when=ts --dry-run[/]
     [dim]tidelock import export.jsonl.zst --rejects rejected.jsonl[/]
     """
+    from tidelock.ingest.wire import NAME_CHARACTERS_MAX
     from tidelock.postgres.reconnect import database_errors
     from tidelock.sources.files.importing import ImportFile
     from tidelock.sources.files.order import SortRoom
 
     settings = read_settings(config, data=data, database_url=database_url, import_chunk_events=chunk)
-    wanted = ImportFile(file, file_format, stream, tenant, tuple(mapping or ()), as_is=as_is)
-    # A mistyped name should not cost the start of a database, or make one.
+    wanted = ImportFile(file, file_format, stream, tenant, tuple(mapping or ()), as_is=as_is, batch_id=batch)
+    check_texts(batch=batch)
+    if batch is not None and not 0 < len(batch) <= NAME_CHARACTERS_MAX:
+        raise SettingsError(f"--batch has 1 to {NAME_CHARACTERS_MAX} characters")
+    # A mistyped name should not start a database, or create one.
     wanted.open().close()
     started = time.monotonic()
     if dry_run:
@@ -130,7 +145,7 @@ def import_file(
 
 
 class _FileWork(terminal.Work):
-    """The work on one file, which has several parts."""
+    """Progress on one file, which is read in several passes."""
 
     def __init__(self, file: Path) -> None:
         self._name = escape(file.name)
@@ -141,7 +156,7 @@ class _FileWork(terminal.Work):
 
 
 def _dry_run(settings: Settings, wanted: ImportFile, *, json: bool) -> NoReturn:
-    """Show what importing the file would do. Exit 1 where some row would not be in the ledger as the file has it."""
+    """Show what importing the file would do. Exit 1 if some row would not be recorded as it is in the file."""
     from tidelock.sources.files.dryrun import dry_run
     from tidelock.sources.files.order import SortRoom
 
@@ -173,6 +188,7 @@ def export_file(
     stream: Stream = None,
     customer: Customer = None,
     causality: Causality = None,
+    batch: Batch = None,
     occurred_from: From = None,
     occurred_to: To = None,
     after: After = None,
@@ -198,6 +214,7 @@ def export_file(
         stream,
         customer,
         causality,
+        batch=batch,
         occurred_from=occurred_from,
         occurred_to=occurred_to,
         after=after,
@@ -223,7 +240,7 @@ def export_file(
     ):
         count = asyncio.run(export(database, events, wanted, file, work.told))
     took_s = time.monotonic() - started
-    terminal.say(f"[green]{count:,} events[/] in {escape(str(output))}, {took_s:.1f} s")
+    terminal.say(f"[green]{number_of(count, 'event')}[/] in {escape(str(output))}, {took_s:.1f} s")
 
 
 def _told(result: Imported) -> dict[str, object]:
@@ -235,6 +252,7 @@ def _told(result: Imported) -> dict[str, object]:
         "conflicts": result.conflicts,
         "rejected": result.rejected,
         "skipped": result.skipped,
+        "batchId": result.batch_id,
         "resumedAfter": result.resumed_after,
         "rows": result.rows_done,
         "finished": result.finished,
@@ -266,29 +284,29 @@ def _told_of_dry_run(result: DryRun) -> dict[str, object]:
 def _show_dry_run(result: DryRun, wanted: ImportFile) -> None:
     rejected = sum(result.rejected.values())
     terminal.show(
-        f"{result.rows:,} rows of {escape(wanted.path.name)}; nothing was recorded. An import would record "
+        f"{number_of(result.rows, 'row')} of {escape(wanted.path.name)}; nothing was recorded. An import would record "
         f"[green]{result.accepted:,}[/]."
     )
     if not wanted.as_is and not result.sorted_already:
         terminal.show("  The file is not in order of ts and would be sorted first.")
     if result.recorded:
-        terminal.show(f"  [yellow]{result.recorded:,} duplicates[/]: recorded already")
+        terminal.show(f"  [yellow]{number_of(result.recorded, 'duplicate')}[/]: recorded already")
     if result.repeated:
-        terminal.show(f"  [yellow]{result.repeated:,} duplicates[/]: repeated in the file")
+        terminal.show(f"  [yellow]{number_of(result.repeated, 'duplicate')}[/]: repeated in the file")
     if result.conflicts:
-        terminal.show(f"  [red]{result.conflicts:,} conflicts[/]: their keys are recorded with other content")
+        terminal.show(f"  [red]{number_of(result.conflicts, 'conflict')}[/]: recorded already, with other content")
     for code, count in result.rejected.most_common():
         terminal.show(f"  [red]{count:,} rejected[/]: {code}")
     for metric, count in result.late.items():
         if count:
             terminal.show(
-                f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: they are older than their counter's "
+                f"  [yellow]{number_of(count, 'adjustment')}[/] of {escape(metric)}: older than the counter's "
                 "latest event by more than the meter's lateness"
             )
     for metric, count in result.closed.items():
         if count:
             terminal.show(
-                f"  [yellow]{count:,} adjustments[/] of {escape(metric)}: their periods are closed; "
+                f"  [yellow]{number_of(count, 'adjustment')}[/] of {escape(metric)}: for closed periods; "
                 "`tidelock periods` says through when"
             )
     _show_problems(result.problems, rejected + result.conflicts, "import with --rejects FILE to write all of them")
@@ -312,12 +330,16 @@ def _show_problems(problems: Sequence[RowProblem], count: int, hint: str) -> Non
 def _show(result: Imported, file: Path, took_s: float, rejects: Path | None) -> None:
     rows = result.rows_done - result.resumed_after
     if result.resumed_after:
-        terminal.say(f"Continued after {result.resumed_after:,} rows of an earlier run.")
-    counts = [("accepted", result.accepted, "green"), ("duplicates", result.duplicates, "yellow")]
-    counts += [("conflicts", result.conflicts, "red"), ("rejected", result.rejected, "red")]
-    shown = ", ".join(f"[{colour if count else 'dim'}]{count:,} {name}[/]" for name, count, colour in counts)
-    skipped = f", {result.skipped:,} control events skipped" if result.skipped else ""
-    terminal.show(f"{rows:,} rows of {escape(file.name)} in {took_s:.1f} s: {shown}{skipped}")
+        terminal.say(f"Continued after {number_of(result.resumed_after, 'row')} of an earlier run.")
+    counts = [(f"{result.accepted:,} accepted", result.accepted, "green")]
+    counts += [(number_of(result.duplicates, "duplicate"), result.duplicates, "yellow")]
+    counts += [(number_of(result.conflicts, "conflict"), result.conflicts, "red")]
+    counts += [(f"{result.rejected:,} rejected", result.rejected, "red")]
+    shown = ", ".join(f"[{colour if count else 'dim'}]{text}[/]" for text, count, colour in counts)
+    skipped = f", {number_of(result.skipped, 'control event')} skipped" if result.skipped else ""
+    terminal.show(f"{number_of(rows, 'row')} of {escape(file.name)} in {took_s:.1f} s: {shown}{skipped}")
+    if result.accepted:
+        terminal.show(f"  [dim]batch {escape(result.batch_id)}[/]")
     hint = (
         f"see {escape(str(rejects))} for all of them"
         if rejects
@@ -325,4 +347,4 @@ def _show(result: Imported, file: Path, took_s: float, rejects: Path | None) -> 
     )
     _show_problems(result.problems, result.rejected + result.conflicts, hint)
     if not result.finished:
-        terminal.say(f"Stopped after {result.rows_done:,} rows. Run the command again to continue.")
+        terminal.say(f"Stopped after {number_of(result.rows_done, 'row')}. Run the command again to continue.")

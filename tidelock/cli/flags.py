@@ -1,4 +1,4 @@
-"""Flags that several commands share, and what they come to: settings, a slice of the ledger."""
+"""Flags that several commands share, and what is made of them: settings, a slice of the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEQUENCE_MAX = 2**63 - 2
 
 
 def setting(path: str, metavar: str) -> Any:
-    """The flag of a setting, as the table of settings describes it; its value is checked there too."""
+    """The flag for a setting, as the table of settings describes it; the value is checked there too."""
     option = TABLE[path]
     shown = option.spec.unset or ("" if option.default is None else option.spec.kind.write(option.default))
     return typer.Option(
@@ -49,13 +49,14 @@ Host = Annotated[str | None, setting("host", "HOST")]
 Port = Annotated[str | None, setting("port", "PORT")]
 LogLevel = Annotated[str | None, setting("log_level", "LEVEL")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; lists are one object per line.")]
-#: the `--json` of commands that run on
+#: the `--json` of commands that keep running
 Told = Annotated[bool, typer.Option("--json", help="Report start and stop as JSON on stdout, one object per line.")]
 
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant.")]
 Stream = Annotated[str | None, typer.Option("--stream", metavar="NAME", help="Only this stream.")]
 Customer = Annotated[str | None, typer.Option("--customer", metavar="NAME", help="Only this customerRef.")]
 Causality = Annotated[str | None, typer.Option("--causality", metavar="KEY", help="Only this causalityKey.")]
+Batch = Annotated[str | None, typer.Option("--batch", metavar="NAME", help="Only this batch.")]
 From = Annotated[
     str | None,
     typer.Option(
@@ -79,7 +80,7 @@ Before = Annotated[
 
 
 def read_settings(config: Path | None, **flags: object) -> Settings:
-    """Flags go by the names of settings; None is not given."""
+    """The settings with these flags, named like the settings; None means not given."""
     return load(config, os.environ, flags)
 
 
@@ -89,26 +90,37 @@ def slice_of(
     customer: str | None = None,
     causality: str | None = None,
     *,
+    batch: str | None = None,
     occurred_from: str | None = None,
     occurred_to: str | None = None,
     after: int | None = None,
     before: int | None = None,
 ) -> Slice:
-    """The slice that flags choose. Raises SettingsError."""
+    """The slice selected by flags. Raises SettingsError."""
     from tidelock.ledger.reader import Slice
 
-    check_texts(tenant=tenant, stream=stream, customer=customer, causality=causality)
+    check_texts(tenant=tenant, stream=stream, customer=customer, causality=causality, batch=batch)
     for name, sequence in (("after", after), ("before", before)):
         if sequence is not None and not 0 <= sequence <= _SEQUENCE_MAX:
             raise SettingsError(f"--{name} must be a whole number from 0 to {_SEQUENCE_MAX}, not {sequence}")
     first, last = _instant("--from", occurred_from), _instant("--to", occurred_to)
-    return Slice(tenant, stream, customer, causality, occurred_from=first, occurred_to=last, after=after, before=before)
+    return Slice(
+        tenant,
+        stream,
+        customer,
+        causality,
+        batch_id=batch,
+        occurred_from=first,
+        occurred_to=last,
+        after=after,
+        before=before,
+    )
 
 
 def check_texts(**given: str | None) -> None:
-    """Raises SettingsError for what no database can be asked for."""
+    """Raises SettingsError for text that cannot be sent to a database."""
     for name, value in given.items():
-        # Python keeps bytes of an argument that are no UTF-8 as half surrogate pairs.
+        # Python keeps bytes of an argument that are not UTF-8 as lone surrogates.
         if value is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
             raise SettingsError(f"{name}: {value!r} is not valid text; it must be UTF-8 without NUL")
 

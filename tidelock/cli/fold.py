@@ -1,4 +1,4 @@
-"""Commands that make tables, and check them: `fold`, `replay`, `recompute`."""
+"""Commands that build tables and check them: `fold`, `replay`, `recompute`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = typer.Typer()
 
 
 class Origin(StrEnum):
-    """Where a replay reads the ledger."""
+    """Where a replay reads the ledger from."""
 
     ledger = "ledger"
     lake = "lake"
@@ -75,9 +75,8 @@ def replay(
 ) -> None:
     """Rebuild tables from the first event, then swap the new tables in.
 
-    Readers see the old rows until the swap and the new ones after it; only rows that differ are published as changes. A
-    running fold
-    continues meanwhile.
+    Readers see the old rows until the swap and the new ones after it; only rows that differ are published as changes.
+    A running fold continues meanwhile.
 
     [dim]tidelock replay api_calls --from lake[/]
     """

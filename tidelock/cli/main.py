@@ -14,12 +14,14 @@ from typer.core import TyperGroup
 from tidelock import __version__
 from tidelock.cli import (
     backfill,
+    batches,
     checks,
     connect,
     copies,
     files,
     fold,
     keys,
+    meters,
     periods,
     salts,
     serve,
@@ -35,7 +37,7 @@ _BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 def _flags_without_values(command: Any, ctx: typer.Context) -> None:
-    """In help texts, of this command and those below: `--json <bool>` reads as if one had to say which."""
+    """Hide `<bool>` in help texts, here and in subcommands: `--json <bool>` reads as if it took a value."""
     for parameter in [*command.params, command.get_help_option(ctx)]:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
@@ -44,7 +46,7 @@ def _flags_without_values(command: Any, ctx: typer.Context) -> None:
 
 
 class Commands(TyperGroup):
-    """Failures told on purpose become one message and an exit code; a trace means a defect of Tidelock."""
+    """Expected failures become one message and an exit code; a traceback means a bug in Tidelock."""
 
     def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]  # its own copy of the class
         _flags_without_values(self, ctx)
@@ -57,7 +59,7 @@ class Commands(TyperGroup):
             terminal.fail("\n".join(filter(None, [error.message, error.detail])))
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
-            # The reader of the pipe has closed it. Buffered output must not complain at the very end.
+            # The reader of the pipe has closed it. Flushing the buffer at exit must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_BROKEN_PIPE) from None
 
@@ -86,13 +88,14 @@ def tidelock(
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Nothing of its own: what it takes is dealt with before a command is looked for."""
+    """Does nothing itself: its options are handled before the command is looked up."""
 
 
-# In this order the help shows its panels: run, events, tables, look after.
-for commands in (serve, files, backfill, usage, tables, periods, fold, copies, tail, checks):
+# The help shows its panels in this order: run, events, tables, operations.
+for commands in (serve, files, batches, backfill, usage, tables, periods, fold, copies, tail, checks):
     app.add_typer(commands.app)
 app.add_typer(connect.app, name="connect", rich_help_panel="Events")
+app.add_typer(meters.app, name="meters", rich_help_panel="Tables")
 app.add_typer(triggers.app, name="triggers", rich_help_panel="Tables")
 app.add_typer(keys.app, name="keys", rich_help_panel="Operations")
 app.add_typer(salts.app, name="salts", rich_help_panel="Operations")
@@ -100,7 +103,7 @@ app.add_typer(copies.dev, name="dev", rich_help_panel="Operations")
 
 
 def _terminate(number: int, _: FrameType | None) -> None:
-    """As an exception, so that what was opened is closed: an embedded server that we started, a half-written file."""
+    """Exit by an exception, so that everything opened is closed: an embedded server we started, a half-written file."""
     raise SystemExit(128 + number)
 
 

@@ -28,7 +28,7 @@ from tidelock.settings import Settings
 from tidelock.views.ordered import OrderedTail, is_watermark, ordered_table
 
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
-# A notification may be lost with its connection: look this often in any case.
+# A notification may be lost with its connection, so poll this often as well.
 _POLL_S = 1.0
 _POSITION_WIDTH = 8
 _TIME_WIDTH = len("2026-01-31T23:59:59.999999Z")
@@ -45,7 +45,7 @@ def tail_ordered(
     follow: bool,
     json: bool,
 ) -> None:
-    """The last `number` released rows, or all behind a source timestamp; then what is released from then on."""
+    """The last `number` released rows, or all after a source timestamp; then rows as they are released."""
     check_texts(tenant=tenant, stream=stream)
     if after is not None and not 0 <= after <= _SOURCE_TIMESTAMP_MAX:
         raise SettingsError(f"with --ordered, --after is a source timestamp from 0 to {_SOURCE_TIMESTAMP_MAX}")
@@ -69,7 +69,7 @@ def tail_ordered(
 
 
 class _OrderedFollowing(Reader):
-    """Prints what is released, until it is interrupted. An outage of the database is waited through."""
+    """Prints rows as they are released, until interrupted. Waits through outages of the database."""
 
     poll_s = pause_max_s = _POLL_S
 
@@ -95,13 +95,13 @@ class _OrderedFollowing(Reader):
 
 
 class _Printer:
-    """Prints what an ordered tail reads."""
+    """Prints the rows that an ordered tail reads."""
 
     def __init__(self, columns: Mapping[str, ColumnType], *, json: bool) -> None:
         self._form = change_forms(columns)
         self._json = json
         self._console = terminal.console()
-        #: source timestamp of the change of a definition that was told of last
+        #: source timestamp of the last change of a definition that was reported
         self._rewritten = 0
 
     def print(self, changes: Iterable[Change]) -> None:
@@ -115,7 +115,7 @@ class _Printer:
     def _is_told(self, change: Change) -> bool:
         if is_watermark(change) or (change.old is None and change.new is not None):
             return True
-        # What was given out is never changed, but by another definition.
+        # Rows already printed never change, except by a changed definition.
         if self._rewritten != change.source_timestamp:
             self._rewritten = change.source_timestamp
             at = format_instant(change.source_timestamp)

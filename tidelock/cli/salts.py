@@ -92,7 +92,7 @@ def promote(
 
 
 def _show(salts: tuple[str, ...], *, reveal: bool, json: bool) -> None:
-    # A fingerprint tells two of them apart and gives nothing away: salts are long and random, or should be.
+    # A fingerprint distinguishes two salts and reveals nothing: salts are long and random, or should be.
     found = [(position, sha256(salt.encode()).hexdigest()[:12], salt) for position, salt in enumerate(salts)]
     if json:
         told = [

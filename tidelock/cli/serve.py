@@ -174,7 +174,7 @@ def migrate(
 
 
 def _claim_for_demo(settings: Settings, *, fresh: bool) -> None:
-    """Make sure that sample events go into a demo's ledger. Raises SettingsError where there is another."""
+    """Make sure that sample events go into a demo's ledger. Raises SettingsError if the ledger is not one."""
     if settings.database_url is not None:
         raise SettingsError("the demo needs a ledger of its own for its sample events: unset DATABASE_URL")
     mark = settings.data / "demo.ledger"
@@ -189,14 +189,14 @@ def _claim_for_demo(settings: Settings, *, fresh: bool) -> None:
 
 
 def _forget(settings: Settings) -> None:
-    """Remove the ledger and its anchor; what was fetched stays."""
+    """Remove the ledger and its anchor; downloads stay."""
     from tidelock.ledger.opening import open_database
     from tidelock.postgres import postmaster
 
     cluster = settings.data / "postgres"
     if not cluster.exists():
         return
-    # One that a killed demo left running is found, joined, and stopped by its last user: this one.
+    # A Postgres left running by a killed demo is found, joined, and stopped by its last user: this process.
     open_database(settings).close()
     if postmaster.find(cluster.absolute()) is not None:
         raise SettingsError(
@@ -208,7 +208,7 @@ def _forget(settings: Settings) -> None:
 
 
 def _children(settings: Settings, flags: Mapping[str, object], json: bool) -> dict[str, list[str]]:
-    """What runs beside the server, with the settings of this command: environment and file they have anyway."""
+    """The child processes, with the settings given to this command; they share its environment and file."""
     from tidelock.sinks.opening import configured
 
     given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
@@ -227,7 +227,7 @@ def _serve(
     accept_lost_tail: bool = False,
     flagged: bool = False,
 ) -> None:
-    """`flagged`: the database is named by a flag of this command."""
+    """`flagged`: the database was given by a flag of this command."""
     from tidelock import app as composition
     from tidelock.postgres.reconnect import database_errors
 
@@ -239,7 +239,7 @@ def _serve(
         if json:
             tell_programs(event, **facts)
         else:
-            # Not on stdout's account: a server prints no results, and a pipe that is closed must not stop it.
+            # A server prints no results, so a closed pipe must not stop it.
             terminal.say_as_it_is(text)
 
     tell("starting", f"Starting Tidelock on {escape(where)} ...", pid=os.getpid(), database=where)
@@ -260,7 +260,7 @@ def _serve(
 
 
 def _place(settings: Settings, flagged: bool) -> str:
-    """Where the ledger is, and what says so: the first that does."""
+    """Where the ledger is, and which setting says so."""
     from tidelock.postgres.database import Database
 
     if settings.database_url is None:

@@ -1,4 +1,4 @@
-"""A command's session: the ledger that it works on, the signals that stop it, and what it tells meanwhile."""
+"""A command's session: the ledger it works on, the signals that stop it, and the progress it reports."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LAST_S = 10.0
 
 
 def made_ledger(settings: Settings) -> AbstractContextManager[Database]:
-    """The database, with a ledger in it when there was none."""
+    """The database; a ledger is created if there is none."""
     from tidelock.ledger import opening
 
     return opening.made_ledger(settings)
 
 
 def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
-    """The database of a ledger that is there."""
+    """The database of an existing ledger."""
     from tidelock.ledger import opening
 
     return opening.found_ledger(settings)
@@ -47,7 +47,7 @@ def found_ledger(settings: Settings) -> AbstractContextManager[Database]:
 
 @asynccontextmanager
 async def recording_ledger(settings: Settings) -> AsyncIterator[Ledger]:
-    """A ledger that records any stream. What was recorded is in the anchor file when it is left."""
+    """A ledger that records any stream. On exit the anchor file covers everything that was recorded."""
     from tidelock.ledger.anchor import Anchor
     from tidelock.ledger.opening import open_ledger
 
@@ -66,7 +66,7 @@ async def read_catalog(database: Database, settings: Settings, name: str) -> Tab
 
 
 def asked(database: Database, name: str, question: Callable[[AsyncConnection[Any]], Awaitable[Answer]]) -> Answer:
-    """What a question to the database is answered, over a connection of its own."""
+    """The answer to a query, over a connection of its own."""
 
     async def ask() -> Answer:
         async with await database.connect(name=name) as connection:
@@ -76,7 +76,7 @@ def asked(database: Database, name: str, question: Callable[[AsyncConnection[Any
 
 
 def stop_on_signals() -> threading.Event:
-    """Set by Ctrl-C and by a request to terminate; the second one ends at once."""
+    """An event set by Ctrl-C or SIGTERM; a second signal exits at once."""
     stop = threading.Event()
 
     def stopping(number: int, _: object) -> None:
@@ -90,14 +90,14 @@ def stop_on_signals() -> threading.Event:
 
 
 def set_on_signals(stop: asyncio.Event) -> list[int]:
-    """Let a signal stop what the event loop does behind what is being recorded; the list gets the exit code."""
+    """Let a signal stop the event loop's work after what is being recorded now; the exit code is put into the list."""
     exit_code = [0]
     loop = asyncio.get_running_loop()
 
     def stopping(number: signal.Signals) -> None:
         exit_code[0] = 128 + number
         stop.set()
-        # A second one ends it at once.
+        # A second one exits at once.
         loop.remove_signal_handler(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -126,7 +126,7 @@ def log_to_stderr(level: str) -> None:
 
 
 def teller(what: str, json: bool) -> Callable[[str], None]:
-    """Says what a command is doing, to people or to programs."""
+    """Reports what a command is doing, to people or to programs."""
 
     def tell(text: str) -> None:
         if json:
@@ -141,5 +141,5 @@ def tell_programs(event: str, **facts: object) -> None:
     try:
         terminal.write_json({"event": event, **facts})
     except BrokenPipeError:
-        # Nobody listens any more, which must not stop a server. What is buffered must not complain at the end.
+        # The reader is gone, which must not stop a server. Flushing the buffer at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -53,27 +53,27 @@ class HeadStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SequenceStatus(SequenceHealth, frozen=True, rename="camel"):
-    """Where events have their numbers from, and how the sequence database is."""
+    """Where sequences come from, and the state of the sequence database."""
 
-    #: the sequence database that the settings name, if they do
+    #: the sequence database in the settings, if any
     database: str | None = None
-    #: whether it answers now, and how far it is
+    #: whether it responds, and its position
     last_number: int | None = None
     problem: str | None = None
 
 
 class ReaderLag(msgspec.Struct, frozen=True, rename="camel"):
-    """A reader of the ledger and how far it is."""
+    """A reader of the ledger, and its position."""
 
     name: str
     ingress_sequence: int
     lag_sequences: int
-    #: how long the oldest commit that it has not dealt with has waited
+    #: how long the oldest unprocessed commit has waited
     lag_seconds: float
 
 
 class EventsPartition(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of the events' table."""
+    """A partition of the table of events."""
 
     name: str
     bytes: int
@@ -90,7 +90,7 @@ class MigrationState(msgspec.Struct, frozen=True):
 
 
 class AnchorStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The anchor file: how far it remembers the ledger."""
+    """The anchor file: through which commit it covers the ledger."""
 
     path: str
     lines: int
@@ -104,10 +104,10 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     head: HeadStatus
     sequence: SequenceStatus
     readers: list[ReaderLag]
-    #: where in Kafka the ledger is
+    #: the Kafka topics of the ledger
     kafka: list[MirroredPartition]
     windows: list[WindowHealth]
-    #: there are more than are shown
+    #: there are more than shown
     windows_cut: bool
     partitions: list[EventsPartition]
     identities_estimate: int

@@ -1,4 +1,4 @@
-"""Commands about what is derived: `changes`, `explain`, `drain`."""
+"""Commands about derived tables: `changes`, `explain`, `drain`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CHANGES_MAX = 100_000
 _EVENTS_MAX = 1_000
 _SOURCE_TIMESTAMP_MAX = 2**63 - 1
 _OPERATIONS = {"insert": "green", "update": "yellow", "delete": "red"}
-_PARTS = {"folded": "green", "adjusted": "yellow", "error": "red"}
+_PARTS = {"folded": "green", "adjusted": "yellow", "error": "red", "void": "magenta", "amend": "magenta"}
 
 
 @app.command(rich_help_panel="Tables")
@@ -218,7 +218,7 @@ def _print_changes(columns: Mapping[str, ColumnType], found: Iterator[Change], *
 
 
 def _change_line(change: Change, form: Mapping[str, Any]) -> Text:
-    """When, what happened to which key, and the columns that are not as before."""
+    """Time, operation, key, and the columns that changed."""
     old, new = form["old"], form["new"]
     operation = "insert" if old is None else "delete" if new is None else "update"
     line = Text(no_wrap=True, overflow="ellipsis")
@@ -249,7 +249,7 @@ async def _explained(database: Database, settings: Settings, asked: Asked, event
     async with await database.connect(name="tidelock explain") as connection:
         explaining = Explaining(connection, CatalogReader(settings.definitions), ExplainLimits.of(settings))
         found, more = await explaining.explain(asked, limit=events)
-    # A program goes on where this page ends by the API's `cursor`.
+    # A program continues after this page with the API's `cursor`.
     return msgspec.structs.replace(found, next=following(Page(found.items, more)))
 
 
@@ -267,12 +267,13 @@ def _show_explanation(found: Explanation) -> None:
     what = f"[bold]{escape(found.metric)}[/] of [bold]{escape(found.customer_ref)}[/]{group}"
     terminal.show(f"{what}, {found.period_start} to {found.period_end}, through sequence {found.through_sequence:,}")
     terminal.show(f"[dim]{escape(found.definition)}[/]")
-    terminal.show(f"\n[bold green]{_cell(found.total)}[/] {_sum_in_words(found)}")
-    terminal.show(f"{escape(found.why)}\n")
+    total = "" if found.total is None else f"[bold green]{_cell(found.total)}[/] {_sum_in_words(found)}\n"
+    terminal.show(f"\n{total}{escape(found.why)}\n")
     too_late = "too late" if found.closed_sequence is None else "too late or after the close"
     rows = [
         (f"[green]folded[/], watermark {_cell(found.watermark)}", found.folded),
         (f"[yellow]adjusted[/], {too_late}", found.adjusted),
+        (f"[magenta]withdrawn[/], corrected {too_late}", found.withdrawn),
     ]
     terminal.show_table(
         ["part", "events#", "sum#", "min#", "max#", "last#", "first sequence#", "last sequence#"],
@@ -292,22 +293,35 @@ def _show_explanation(found: Explanation) -> None:
 
 
 def _sum_in_words(found: Explanation) -> str:
-    if not found.adjusted.count or found.value is None or found.adjustment is None:
+    if not found.adjusted.count + found.withdrawn.count or found.value is None or found.adjustment is None:
         return ""
     sign, size = ("-", found.adjustment[1:]) if found.adjustment.startswith("-") else ("+", found.adjustment)
-    return f"= {found.value} on time {sign} {size} {'late' if found.closed_sequence is None else 'adjusted'}"
+    return f"= {found.value} on time {sign} {size} {_adjusted(found)}"
+
+
+def _adjusted(found: Explanation) -> str:
+    return "late" if found.closed_sequence is None and not found.corrections.adjusted else "adjusted"
 
 
 def _event_cells(event: ExplainedEvent) -> tuple[str, ...]:
     colour = _PARTS.get(event.part, "dim")
     numbers = map(_cell, (event.counted, event.change, event.total))
-    note = _cell(event.message or event.resource_id)
-    part = "closed" if event.adjusted_reason == "closed" else event.part
+    part = "closed" if event.adjusted_reason == "closed" and event.corrects is None else event.part
+    if event.corrects is not None and event.adjusted_reason is not None:
+        part += ", closed" if event.adjusted_reason == "closed" else ", late"
+    note = ", ".join(filter(None, [*_links(event), _cell(event.message or event.resource_id)]))
     return f"{event.ingress_sequence:,}", event.occurred_at, f"[{colour}]{part}[/]", *numbers, f"[dim]{note}[/]"
 
 
+def _links(event: ExplainedEvent) -> Iterator[str]:
+    if event.corrects is not None:
+        yield f"corrects {event.corrects:,}"
+    if event.corrected_by is not None:
+        yield f"corrected by {event.corrected_by:,}"
+
+
 def drained_by(definitions: Definitions, name: str | None) -> list[str]:
-    """The windows and ordered outputs that a drain of that name, or of all, is about. Raises SettingsError."""
+    """The windows and ordered outputs that a drain of that name, or of all, closes. Raises SettingsError."""
     windows = [window.name for window in definitions.windows.values() if window.eventtime.enabled]
     found = [*windows, *(f"{stream.name}_ordered" for stream in definitions.streams.values() if stream.ordered)]
     if name in found:
@@ -327,7 +341,7 @@ def drained_by(definitions: Definitions, name: str | None) -> list[str]:
 
 
 def _definitions_in_effect(database: Database, settings: Settings) -> Definitions:
-    """Those the tables are made by: what the settings say may not be in effect yet."""
+    """The definitions of the current tables: those in the settings may not be in effect yet."""
     return asyncio.run(read_catalog(database, settings, "tidelock drain")).definitions
 
 

@@ -32,6 +32,7 @@ from tidelock.cli.flags import (
 from tidelock.cli.session import found_ledger
 from tidelock.errors import SettingsError
 from tidelock.model import DEFAULT_TENANT, Recorded
+from tidelock.sections import number_of
 
 if TYPE_CHECKING:
     from tidelock.ledger.reader import Caused, Slice
@@ -133,13 +134,13 @@ def trace(
 
 
 async def _tail(database: Database, events: Slice, number: int | None, *, follow: bool, json: bool) -> None:
-    """The last `number` events of the slice, or all of them; then what is recorded from then on."""
+    """The last `number` events of the slice, or all of them; then events as they are recorded."""
     from tidelock.ledger.reader import pages, read_events, read_head
     from tidelock.postgres.reconnect import Steady, database_errors
 
     with database_errors("tail"):
         async with Steady(database, "tidelock tail", patience=database.patience) as steady:
-            # The head first: what comes after it is what following begins with.
+            # The head first: following begins after it.
             head = (await steady.run(read_head)).ingress_sequence
             wanted = replace(events, before=head + 1)
             if number is None:
@@ -202,7 +203,7 @@ async def _trace(database: Database, events: Slice) -> list[Caused]:
 
 
 def _event_line(event: Recorded) -> Text:
-    """Sequence, time, whose and what; what is absent takes no room."""
+    """Sequence, time, customer, stream and contents; absent fields take no space."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{event.ingress_sequence:>{_SEQUENCE_WIDTH}}", style="bold")
     line.append(f"  {event.occurred_at:<{_TIME_WIDTH}}", style="dim")
@@ -214,6 +215,10 @@ def _event_line(event: Recorded) -> Text:
             line.append(f"  {value}")
     if event.op == "delete":
         line.append("  delete", style="red")
+    if event.target_sequence is not None:
+        line.append(f"  {event.op} of {event.target_sequence}", style="red" if event.op == "void" else "yellow")
+    if event.reason is not None:
+        line.append(f"  {event.reason}", style="italic")
     if event.quantity is not None:
         line.append(f"  {event.quantity}", style="green")
     data = bytes(event.data).decode()
@@ -225,8 +230,8 @@ def _event_line(event: Recorded) -> Text:
 
 
 def _causality_tree(key: str, events: Sequence[Caused]) -> Tree:
-    """Each event below the one that caused it; in ledger order among its siblings."""
-    root = Tree(Text(f"{key}: {len(events)} events", style="bold"))
+    """Each event below the one that caused it, siblings in ledger order."""
+    root = Tree(Text(f"{key}: {number_of(len(events), 'event')}", style="bold"))
     branches: dict[int, Tree] = {}
     for event in events:
         line = _event_line(event)

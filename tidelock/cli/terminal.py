@@ -1,6 +1,6 @@
 """The terminal: what people see of a command. Results go to stdout, everything about the work to stderr.
 
-Colours and moving bars only where somebody looks: not in pipes, and never with NO_COLOR.
+Colours and progress bars only on a terminal: not in pipes, and never with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rich.text import Text
 
 # Without a terminal, lines are not wrapped: their reader is a program or an editor.
 _WIDTH_UNSEEN = 500
-# Controls, and what changes the direction of writing.
+# Control characters, and those that change the direction of text.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# How often work is told of in a log.
+# How often progress is logged.
 _LINE_EVERY_S = 10.0
 
 
 class _Console(Console):
-    """What comes from outside may be any text, and a terminal takes some of it for commands: it is shown instead."""
+    """Text from outside may contain control sequences that a terminal would obey: they are shown instead."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -48,17 +48,17 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(text: str) -> None:
-    """A line about the work, in Rich's markup."""
+    """Print a line about the work, in Rich's markup, to stderr."""
     console(stderr=True).print(text)
 
 
 def say_as_it_is(text: str) -> None:
-    """Lines about the work, among them commands to copy: the terminal may break them, and copying joins them again."""
+    """Print lines that include commands to copy, unwrapped: the terminal wraps them, and copying joins them again."""
     console(stderr=True).print(text, soft_wrap=True)
 
 
 def show(text: str) -> None:
-    """A line of the result, in Rich's markup."""
+    """Print a line of the result, in Rich's markup."""
     console().print(text)
 
 
@@ -68,13 +68,13 @@ def fail(message: str) -> None:
 
 @contextmanager
 def output() -> Iterator[IO[bytes]]:
-    """Stdout for bytes, as they are. Raises BrokenPipeError when nobody reads them any more."""
+    """Stdout for raw bytes. Raises BrokenPipeError once its reader is gone."""
     stream = sys.stdout.buffer
     if not isinstance(stream, io.RawIOBase):
         yield stream
         stream.flush()
         return
-    # With PYTHONUNBUFFERED it is the bare file, which may write a part only and say so to nobody.
+    # With PYTHONUNBUFFERED it is the raw file, whose write may be partial.
     whole = io.BufferedWriter(stream)
     try:
         yield whole
@@ -96,12 +96,12 @@ def write_json(*results: object) -> None:
 
 
 def show_line(shown: Console, line: Text) -> None:
-    """One of many lines of the result: cut at the edge of the terminal, whole where nobody looks."""
+    """Print one of many lines of the result: cut at the terminal's width, whole in a pipe."""
     shown.print(line, no_wrap=True, overflow="ellipsis" if shown.is_terminal else "ignore", crop=False)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table; cells may carry markup."""
+    """Print a table; cells may contain markup."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
         right = name.endswith("#")
@@ -112,7 +112,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Names and values, below each other; values may carry markup."""
+    """Print names and values, one pair a line; values may contain markup."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -122,7 +122,7 @@ def show_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 class Work:
-    """How far some long work is: a bar for people, a line now and then in a log."""
+    """Progress of long work: a bar on a terminal, an occasional line in a log."""
 
     def __init__(self, what: str, unit: str) -> None:
         self._what = what
@@ -142,7 +142,7 @@ class Work:
         self._task = self._bar.add_task(what, total=1.0, done="")
 
     def begin(self, what: str) -> None:
-        """Another part of the work, with a rate and a bar of its own."""
+        """Start another part of the work, with its own rate and bar."""
         self._what = what
         self._started = self._told = time.monotonic()
         self._bar.reset(self._task, description=what, completed=0, done="")

@@ -19,6 +19,7 @@ from tidelock.cli import terminal
 from tidelock.cli.flags import Config, Data, DatabaseUrl, Json, Tenant, read_settings
 from tidelock.cli.session import found_ledger, made_ledger, stop_on_signals, teller
 from tidelock.errors import Difference, SettingsError, Unreachable
+from tidelock.sections import number_of
 
 if TYPE_CHECKING:
     from tidelock.fold.redefine.refolding import Refolding
@@ -39,7 +40,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the trigger."
 
 _LIST_MAX = 100_000
 _SEQUENCE_MAX = 2**63 - 2
-# Events found again that are shown and queued at a time: there may be millions.
+# Reconstructed webhooks are shown and queued this many at a time: there may be millions.
 _REPLAYED = 1_000
 
 
@@ -310,7 +311,7 @@ def redeliver(
     if json:
         terminal.write_json({"name": name, "queued": queued})
     else:
-        terminal.show(f"{queued:,} webhooks of {escape(name)} queued.")
+        terminal.show(f"{number_of(queued, 'webhook')} of {escape(name)} queued.")
 
 
 @app.command()
@@ -342,7 +343,7 @@ def replay(
         end = min(last, folded if dry_run else evaluated)
         if end < last:
             terminal.say(f"Through sequence {end:,}; later events have not been evaluated yet.")
-        # Closed in any case, which removes what was folded again.
+        # Always closed, which drops the refolded tables.
         with closing(admin.replay(database, name, first, end, refolds.fold)) as found:
             while first <= end and not refolds.stop.is_set() and (some := list(islice(found, _REPLAYED))):
                 _show_transitions(name, some, json=json)
@@ -373,7 +374,7 @@ def _done(name: str, what: str, *, json: bool) -> None:
 
 
 def _with_admin(settings: Settings, database: Database, work: Callable[[TriggerAdmin], Awaitable[Answer]]) -> Answer:
-    """What is asked or done through the administration that the API's handlers use, too."""
+    """Run something through the same administration as the API's handlers."""
     from tidelock.triggers.admin import opened_admin
 
     async def run() -> Answer:
@@ -384,7 +385,7 @@ def _with_admin(settings: Settings, database: Database, work: Callable[[TriggerA
 
 
 class _Refolds:
-    """Folds the ledger again for a replay, with a progress bar. Signals stop the replay from then on."""
+    """Folds the ledger again for a replay, with a progress bar. From then on signals stop the replay."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The command `usage`: of a customer, or of all of them as an export."""
+"""The command `usage`: one customer's, or an export of all."""
 
 from __future__ import annotations
 
@@ -27,13 +27,22 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-#: rows that a terminal is shown of an export
+#: rows of an export shown on a terminal
 _SHOWN_MAX = 1_000
 _TOLD_EVERY = 5_000
 
 
+class Length(StrEnum):
+    """Lengths of a line's period."""
+
+    hour = "hour"
+    day = "day"
+    week = "week"
+    month = "month"
+
+
 class Format(StrEnum):
-    """How an export is written."""
+    """The format of an export."""
 
     table = "table"
     csv = "csv"
@@ -70,12 +79,20 @@ def usage(
             help="Only periods that overlap this month, week or day: 2026-10, 2026-W44 or 2026-10-31.",
         ),
     ] = None,
+    window: Annotated[
+        Length | None,
+        typer.Option(
+            "--window",
+            help="Show a line for each hour, day, week or month of one customer.",
+            show_default="the meter's period",
+        ),
+    ] = None,
     groups: Annotated[
         bool, typer.Option("--group", "--groups", help="Show one line for each group of the meter.")
     ] = False,
     as_of: AsOf = None,
     tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant of the customers.")] = DEFAULT_TENANT,
-    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
+    form: Annotated[Format, typer.Option("--format", metavar="table|csv|json", help="Output format.")] = Format.table,
     config: Config = None,
     data: Data = None,
     database_url: DatabaseUrl = None,
@@ -88,6 +105,7 @@ def usage(
 
     [dim]tidelock usage api_calls cus_1 --from 2026-01-01T00:00:00Z[/]
     [dim]tidelock usage api_calls cus_1 --as-of 41[/]
+    [dim]tidelock usage api_calls cus_1 --window day --period 2026-10[/]
     [dim]tidelock usage --period 2026-10 --format csv > october.csv[/]
     """
     from tidelock.usage.usage import Wanted
@@ -100,7 +118,8 @@ def usage(
         raise SettingsError("to show one customer, name the meter: tidelock usage METRIC CUSTOMER")
     asked = slice_of(tenant, metric, customer, occurred_from=since, occurred_to=until)
     start, end = _stretch(period, asked.occurred_from, asked.occurred_to)
-    wanted = Wanted(tenant, metric or "", customer or "", start, end, grouped=groups, as_of=as_of)
+    length = None if window is None else window.value
+    wanted = Wanted(tenant, metric or "", customer or "", start, end, window=length, grouped=groups, as_of=as_of)
     check_texts(tenant=tenant, metric=metric, customer=customer)
     with found_ledger(settings) as database:
         if customer is None:
@@ -142,7 +161,7 @@ async def _usage(database: Database, settings: Settings, wanted: Wanted) -> Usag
 def _show_usage(found: Usage, *, groups: bool) -> None:
     what = f"[bold]{escape(found.metric)}[/] of [bold]{escape(found.customer_ref)}[/]"
     through = f"through sequence {found.through_sequence:,}"
-    terminal.show(f"{what}: {found.aggregation} by {found.period}, {through}")
+    terminal.show(f"{what}: {found.aggregation} by {found.window}, {through}")
     if not found.items:
         terminal.say("No usage in that time.")
         return
@@ -171,15 +190,15 @@ def _single(found: Usage, tenant: str) -> Iterator[Exported]:
 
 
 def _export(settings: Settings, database: Database, wanted: Wanted, form: Format) -> None:
-    """What all customers used, as it is or as it was."""
-    from tidelock.usage.usage import meter_of
+    """Usage of all customers, now or as of a sequence."""
+    from tidelock.usage.usage import check_for_all, meter_of
 
     definitions = asyncio.run(_catalog(settings, database)).definitions
     metrics = [wanted.metric] if wanted.metric else list(definitions.meters)
     if wanted.grouped and not any(meter_of(definitions, name).group_by for name in metrics):
         raise SettingsError(f"{', '.join(metrics) or 'no meter'} has no groups: it is defined without group_by")
-    if wanted.metric:
-        meter_of(definitions, wanted.metric)
+    for name in metrics:
+        check_for_all(meter_of(definitions, name), wanted)
     if wanted.as_of is None:
         asyncio.run(_exported(settings, database, wanted, metrics, form))
         return
@@ -266,7 +285,7 @@ def _line(form: Format, out: IO[bytes]) -> Callable[[Exported], bytes]:
 
 
 async def _show_all(found: AsyncIterator[Exported]) -> None:
-    """A terminal is no place for a million rows."""
+    """Show the first rows: a terminal is no place for a million."""
     from tidelock.usage.exports import cells
 
     rows: list[tuple[str, ...]] = []

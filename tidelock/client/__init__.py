@@ -9,16 +9,17 @@ async with AsyncClient("http://127.0.0.1:8080") as client:
 """
 
 from tidelock.client.errors import NoAnswer, Refused
-from tidelock.client.explained import ExplainedEvent, Explanation, Part
+from tidelock.client.explained import Corrections, ExplainedEvent, Explanation, Part
 from tidelock.client.following import Update
 from tidelock.client.http import AsyncClient, Client
-from tidelock.client.values import CustomerUsage, Usage, UsagePeriod, Verdict
+from tidelock.client.values import CustomerUsage, Reverted, Usage, UsagePeriod, Verdict
 from tidelock.triggers.signatures import InvalidSignature
 from tidelock.triggers.signatures import verify as verify_webhook
 
 __all__ = [
     "AsyncClient",
     "Client",
+    "Corrections",
     "CustomerUsage",
     "ExplainedEvent",
     "Explanation",
@@ -26,6 +27,7 @@ __all__ = [
     "NoAnswer",
     "Part",
     "Refused",
+    "Reverted",
     "Update",
     "Usage",
     "UsagePeriod",

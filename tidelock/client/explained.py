@@ -17,9 +17,9 @@ class ExplainedEvent:
 
     ingress_sequence: int
     occurred_at: str
-    #: folded, adjusted, error, filtered or deleted
+    #: folded, adjusted, error, filtered or deleted; of a correction void or amend
     part: str
-    #: of one that is adjusted: late, or closed
+    #: why only the total has it: late or closed, of a correction void, amend or closed; None: it was in time
     adjusted_reason: str | None
     #: the quantity used by the meter
     counted: Decimal | None
@@ -30,6 +30,12 @@ class ExplainedEvent:
     #: of an error
     code: str | None
     message: str | None
+    #: of a correction: the sequence of its target
+    corrects: int | None
+    #: of a corrected event: the sequence of its correction
+    corrected_by: int | None
+    #: the text by which unique_count tells it from others
+    counted_text: str | None
     #: the whole event by the names of the API; decimals in its data are Decimal, as sent
     event: Mapping[str, Any]
 
@@ -45,6 +51,19 @@ class Part:
     last: Decimal | None
     first_sequence: int | None
     last_sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """How many corrections there are."""
+
+    #: those that changed the counter
+    voids: int
+    amendments: int
+    #: of these, those that came too late, or after the close, and changed the total only
+    adjusted: int
+    #: corrections of events that are not counted here, which changed nothing
+    uncounted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +91,9 @@ class Explanation:
     #: counted on time, and late
     folded: Part
     adjusted: Part
+    #: corrected late: included in `value`, and no longer in `total`
+    withdrawn: Part
+    corrections: Corrections
     #: code -> how many could not be counted for that reason
     errors: Mapping[str, int]
     filtered: int
@@ -115,6 +137,8 @@ def read_explanation(answer: Mapping[str, Any]) -> Explanation:
         total=decimal(answer["total"]),
         folded=_part(answer["folded"]),
         adjusted=_part(answer["adjusted"]),
+        withdrawn=_part(answer["withdrawn"]),
+        corrections=Corrections(**answer["corrections"]),
         errors=answer["errors"]["codes"],
         items=[_event(item) for item in answer["items"]],
     )
@@ -133,7 +157,10 @@ def _part(said: Mapping[str, Any]) -> Part:
 
 
 def _event(item: Mapping[str, Any]) -> ExplainedEvent:
-    told = ("part", "adjustedReason", "counted", "change", "total", "group", "code", "message")
+    told = (
+        "part", "adjustedReason", "counted", "change", "total", "group", "code", "message", "corrects", "correctedBy",
+        "countedText",
+    )  # fmt: skip
     return ExplainedEvent(
         ingress_sequence=item["ingressSequence"],
         occurred_at=item["occurredAt"],
@@ -145,6 +172,9 @@ def _event(item: Mapping[str, Any]) -> ExplainedEvent:
         group=item["group"],
         code=item["code"],
         message=item["message"],
+        corrects=item["corrects"],
+        corrected_by=item["correctedBy"],
+        counted_text=item["countedText"],
         event={name: value for name, value in item.items() if name not in told},
     )
 

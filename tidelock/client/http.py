@@ -19,17 +19,22 @@ from tidelock.client.errors import AGAIN, PAUSE_S_MAX, NoAnswer, Refused, asked_
 from tidelock.client.explained import Explanation, explain_query, read_explanation
 from tidelock.client.following import Following, Update, messages, read_shape, shape_request
 from tidelock.client.values import (
+    NOTHING_REVERTED,
     CustomerUsage,
     Event,
+    Reverted,
     Usage,
     Verdict,
+    batch_body,
     body,
+    correction,
     filter_text,
     instant,
     prepared,
     read_customers,
     read_usage,
     read_verdicts,
+    reverted,
 )
 
 #: events of one request; each request is recorded as one collection
@@ -51,13 +56,14 @@ def _options(url: str, key: str | None, timeout_s: float) -> dict[str, Any]:
 
 def _usage_query(
     metric: str, customer_ref: str | None, start: datetime | str | None, end: datetime | str | None, *, groups: bool,
-    as_of: int | None, tenant: str | None,
+    tenant: str | None, window: str | None = None, as_of: int | None = None,
 ) -> dict[str, str]:  # fmt: skip
     given = {
         "metric": metric,
         "customerRef": customer_ref,
         "from": instant(start),
         "to": instant(end),
+        "window": window,
         "groupBy": "true" if groups else None,
         "asOf": None if as_of is None else str(as_of),
         "tenantId": tenant,
@@ -118,12 +124,35 @@ class Client:
             found += read_verdicts(answer)
         return found
 
+    def void(
+        self, stream: str, target: str, *, reason: str | None = None, batch_id: str | None = None,
+        key: str | None = None, tenant: str | None = None,
+    ) -> Verdict:  # fmt: skip
+        """Take back the event with the key `target`. A repeat is a duplicate."""
+        sent = correction("void", stream, target, reason=reason, batch_id=batch_id, key=key, tenant=tenant)
+        return self.send([sent])[0]
+
+    def amend(
+        self, stream: str, target: str, *, quantity: Decimal | int | str | None = None, data: Any = None,
+        reason: str | None = None, batch_id: str | None = None, key: str | None = None, tenant: str | None = None,
+    ) -> Verdict:  # fmt: skip
+        """Give the event with the key `target` another quantity or other data; what is left out stays as it is.
+
+        To amend it again, amend this amendment by the key in its verdict."""
+        sent = correction(
+            "amend", stream, target, quantity=quantity, data=data, reason=reason, batch_id=batch_id, key=key,
+            tenant=tenant,
+        )  # fmt: skip
+        return self.send([sent])[0]
+
     def usage(
         self, metric: str, customer_ref: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
-        groups: bool = False, as_of: int | None = None, tenant: str | None = None,
+        window: str | None = None, groups: bool = False, as_of: int | None = None, tenant: str | None = None,
     ) -> Usage:  # fmt: skip
-        """Usage of a customer, from `start` until before `end`; `as_of`: as of that sequence."""
-        query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
+        """Usage of a customer, from `start` until before `end`; `as_of`: as of that sequence.
+
+        `window`: by `hour`, `day`, `week` or `month` instead of the meter's period."""
+        query = _usage_query(metric, customer_ref, start, end, window=window, groups=groups, as_of=as_of, tenant=tenant)
         return read_usage(self._asked("GET", "/v1/usage", params=query))
 
     def usage_of_all(
@@ -131,7 +160,7 @@ class Client:
         groups: bool = False, tenant: str | None = None,
     ) -> Iterator[CustomerUsage]:  # fmt: skip
         """What every customer used, from `start` to before `end`, page by page: by customer, period and group."""
-        query = _usage_query(metric, None, start, end, groups=groups, as_of=None, tenant=tenant) | {"limit": str(PAGE)}
+        query = _usage_query(metric, None, start, end, groups=groups, tenant=tenant) | {"limit": str(PAGE)}
         while True:
             page = self._asked("GET", "/v1/usage", params=query)
             yield from read_customers(page)
@@ -160,6 +189,33 @@ class Client:
             if page["next"] is None:
                 return
             query["cursor"] = page["next"]
+
+    def batches(self, *, tenant: str | None = None) -> Iterator[Mapping[str, Any]]:
+        """Batches, the latest first, page by page: events that were recorded under one `batchId`."""
+        query = {} if tenant is None else {"tenantId": tenant}
+        while True:
+            page = self._asked("GET", "/v1/batches", params=query)
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
+
+    def preview_revert(self, batch_id: str, *, tenant: str | None = None) -> Mapping[str, Any]:
+        """What reverting a batch would make of every counter; nothing is recorded."""
+        found: Mapping[str, Any] = self._asked(
+            "GET", "/v1/batches/preview", params=batch_body(batch_id, tenantId=tenant)
+        )
+        return found
+
+    def revert(self, batch_id: str, *, reason: str | None = None, tenant: str | None = None) -> Reverted:
+        """Void every event of a batch, each once: after a failure, ask again. Without a tenant those of all of them."""
+        done, cursor = NOTHING_REVERTED, None
+        while True:
+            asked = batch_body(batch_id, reason=reason, tenantId=tenant, cursor=cursor)
+            answer = self._asked("POST", "/v1/batches/revert", json=asked)
+            done, cursor = reverted(done, answer), answer["next"]
+            if cursor is None:
+                return done
 
     def explain(
         self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,
@@ -240,12 +296,31 @@ class AsyncClient:
             found += read_verdicts(answer)
         return found
 
+    async def void(
+        self, stream: str, target: str, *, reason: str | None = None, batch_id: str | None = None,
+        key: str | None = None, tenant: str | None = None,
+    ) -> Verdict:  # fmt: skip
+        """As `Client.void`."""
+        sent = correction("void", stream, target, reason=reason, batch_id=batch_id, key=key, tenant=tenant)
+        return (await self.send([sent]))[0]
+
+    async def amend(
+        self, stream: str, target: str, *, quantity: Decimal | int | str | None = None, data: Any = None,
+        reason: str | None = None, batch_id: str | None = None, key: str | None = None, tenant: str | None = None,
+    ) -> Verdict:  # fmt: skip
+        """As `Client.amend`."""
+        sent = correction(
+            "amend", stream, target, quantity=quantity, data=data, reason=reason, batch_id=batch_id, key=key,
+            tenant=tenant,
+        )  # fmt: skip
+        return (await self.send([sent]))[0]
+
     async def usage(
         self, metric: str, customer_ref: str, *, start: datetime | str | None = None, end: datetime | str | None = None,
-        groups: bool = False, as_of: int | None = None, tenant: str | None = None,
+        window: str | None = None, groups: bool = False, as_of: int | None = None, tenant: str | None = None,
     ) -> Usage:  # fmt: skip
         """As `Client.usage`."""
-        query = _usage_query(metric, customer_ref, start, end, groups=groups, as_of=as_of, tenant=tenant)
+        query = _usage_query(metric, customer_ref, start, end, window=window, groups=groups, as_of=as_of, tenant=tenant)
         return read_usage(await self._asked("GET", "/v1/usage", params=query))
 
     async def usage_of_all(
@@ -253,7 +328,7 @@ class AsyncClient:
         groups: bool = False, tenant: str | None = None,
     ) -> AsyncGenerator[CustomerUsage, None]:  # fmt: skip
         """As `Client.usage_of_all`."""
-        query = _usage_query(metric, None, start, end, groups=groups, as_of=None, tenant=tenant) | {"limit": str(PAGE)}
+        query = _usage_query(metric, None, start, end, groups=groups, tenant=tenant) | {"limit": str(PAGE)}
         while True:
             page = await self._asked("GET", "/v1/usage", params=query)
             for each in read_customers(page):
@@ -282,6 +357,34 @@ class AsyncClient:
             if page["next"] is None:
                 return
             query["cursor"] = page["next"]
+
+    async def batches(self, *, tenant: str | None = None) -> AsyncGenerator[Mapping[str, Any], None]:
+        """As `Client.batches`."""
+        query = {} if tenant is None else {"tenantId": tenant}
+        while True:
+            page = await self._asked("GET", "/v1/batches", params=query)
+            for each in page["items"]:
+                yield each
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
+
+    async def preview_revert(self, batch_id: str, *, tenant: str | None = None) -> Mapping[str, Any]:
+        """As `Client.preview_revert`."""
+        found: Mapping[str, Any] = await self._asked(
+            "GET", "/v1/batches/preview", params=batch_body(batch_id, tenantId=tenant)
+        )
+        return found
+
+    async def revert(self, batch_id: str, *, reason: str | None = None, tenant: str | None = None) -> Reverted:
+        """As `Client.revert`."""
+        done, cursor = NOTHING_REVERTED, None
+        while True:
+            asked = batch_body(batch_id, reason=reason, tenantId=tenant, cursor=cursor)
+            answer = await self._asked("POST", "/v1/batches/revert", json=asked)
+            done, cursor = reverted(done, answer), answer["next"]
+            if cursor is None:
+                return done
 
     async def explain(
         self, metric: str, customer_ref: str, *, period: datetime | date | str | None = None, group: str | None = None,

@@ -53,6 +53,8 @@ class Usage:
     customer_ref: str
     aggregation: str
     period: str
+    #: length of an item's period: the meter's, or the requested one
+    window: str
     items: list[UsagePeriod]
     #: every event up to this one is counted
     through_sequence: int
@@ -62,9 +64,20 @@ def prepared(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
     """Events that can be sent twice without being recorded twice: those without a key get one."""
     for event in events:
         sent = dict(event)
-        if sent.get("idempotencyKey") is None:
+        # The key of a correction is derived from what it corrects.
+        if sent.get("idempotencyKey") is None and sent.get("target") is None:
             sent["idempotencyKey"] = uuid.uuid4().hex
         yield sent
+
+
+def correction(
+    op: str, stream: str, target: str, *, quantity: Decimal | int | str | None = None, data: Any = None,
+    reason: str | None, batch_id: str | None, key: str | None, tenant: str | None,
+) -> Event:  # fmt: skip
+    """A void or an amendment."""
+    given = {"op": op, "stream": stream, "target": target, "quantity": quantity, "data": data, "reason": reason,
+             "batchId": batch_id, "idempotencyKey": key, "tenantId": tenant}  # fmt: skip
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def body(events: list[dict[str, Any]]) -> bytes:
@@ -111,6 +124,36 @@ def read_customers(answer: Mapping[str, Any]) -> Iterator[CustomerUsage]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """What became of the events of a batch."""
+
+    voided: int
+    #: void already
+    duplicates: int
+    #: how many stay in the meters, and the first of them: `ingressSequence`, `code`, `message`
+    left_count: int
+    left: tuple[Mapping[str, Any], ...]
+
+
+NOTHING_REVERTED = Reverted(0, 0, 0, ())
+
+
+def reverted(done: Reverted, answer: Mapping[str, Any]) -> Reverted:
+    """What was done, with that of one more answer."""
+    return Reverted(
+        voided=done.voided + answer["voided"],
+        duplicates=done.duplicates + answer["duplicates"],
+        left_count=done.left_count + answer["leftCount"],
+        left=(*done.left, *answer["left"]),
+    )
+
+
+def batch_body(batch_id: str, **given: str | None) -> dict[str, str]:
+    """What a request about a batch says."""
+    return {name: value for name, value in {"batchId": batch_id, **given}.items() if value is not None}
+
+
 def read_usage(answer: Mapping[str, Any]) -> Usage:
     items = [
         UsagePeriod(
@@ -129,6 +172,8 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
         customer_ref=answer["customerRef"],
         aggregation=answer["aggregation"],
         period=answer["period"],
+        # Servers of before had the meter's only.
+        window=answer.get("window", answer["period"]),
         items=items,
         through_sequence=answer["throughSequence"],
     )

@@ -16,12 +16,12 @@ How to add a page:
 
    It is called once for each opening of the page, inside the frame with its navigation. More paths below that of the
    entry (`/streams/{name}`) are further functions with `@page`; they get what is in braces as arguments.
-3. What moves is asked for again by `visit.every(1.0, refresh)`: it pauses while nobody looks at the page, and an API
-   that does not answer is told in the frame, not by a traceback.
+3. Data that changes is refreshed by `visit.every(1.0, refresh)`: it pauses while the page is hidden, and an API
+   that does not answer is reported in the frame, not by a traceback.
 
 What a page is made of is in `parts/`: `panel`, `stat`, `chip`, `empty`, `code_block`, `rows_table` with `pager`,
 `chart` and the fields of forms. Colours, sizes and type are tokens in `assets/theme.css`; a page has no colours of its
-own. Every list is a page of the API's with a limit, never everything: behind it may be ten million events.
+own. Every list is one page of the API's, never everything: there may be ten million events.
 
-NiceGUI is started by the first visitor, so a server that nobody looks at does not pay for it.
+NiceGUI is started by the first visitor, so a server without visitors does not pay for it.
 """

@@ -18,16 +18,18 @@ import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from tidelock.console import exact
+from tidelock.http.csvpages import CSV
+from tidelock.http.problems import JSON
 
 _TIMEOUT_S = 30.0
 
-# Pages ask every few seconds, and nobody needs to be told.
+# Pages ask every few seconds, which is not worth a log line.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
-# Parts of the answer that wait here. Beyond them the API waits, and keeps what it has to tell in a queue of its own.
+# Chunks of the response that wait here. Beyond them the API waits and queues.
 _PARTS_MAX = 64
 _END = b"\n\n"
-# How soon a silent one ends whose visitor has signed out.
+# How soon an idle subscription ends once its visitor has signed out.
 _LOOK_S = 1.0
 
 _TABLES = "{ __schema { subscriptionType { fields { name } } } }"
@@ -35,7 +37,7 @@ _COLUMNS = "query($name: String!) { __type(name: $name) { fields { name descript
 
 
 class ApiError(Exception):
-    """What the API answered where it did not do what was asked."""
+    """An error response of the API."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -49,33 +51,47 @@ class Api:
     """The API for one visitor."""
 
     def __init__(self, app: ASGIApp, key: Callable[[], str | None]) -> None:
-        """`key`: that of the visitor now. Once they have signed out it gives None, which the API refuses."""
+        """`key`: returns the visitor's current key; None once they have signed out, which the API rejects."""
         self._app = app
         self._key = key
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        # The name of the host is what a server without keys answers to.
+        # The host name that a server without keys accepts.
         self._client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
     async def get(self, path: str, **parameters: object) -> Any:
-        """The answer; parameters that are None are left out. Raises ApiError."""
+        """The response body; parameters that are None are left out. Raises ApiError."""
         return await self.send("GET", path, **parameters)
 
     async def exact(self, path: str, **parameters: object) -> Any:
-        """As `get`, with numbers that keep their digits. Raises ApiError."""
+        """Like `get`, with numbers that keep their digits. Raises ApiError."""
         content = await self._asked("GET", path, None, parameters)
         return exact.read(content) if content else None
 
     async def send(self, method: str, path: str, body: object = None, **parameters: object) -> Any:
-        """`body` is sent as JSON. None for an answer without a body."""
+        """Send `body` as JSON. Returns None for a response without a body."""
         content = await self._asked(method, path, body, parameters)
         return msgspec.json.decode(content) if content else None
 
-    async def _asked(self, method: str, path: str, body: object, parameters: Mapping[str, object]) -> bytes:
+    async def csv(self, path: str, **parameters: object) -> bytes:
+        """The response as CSV. Raises ApiError."""
+        return await self._asked("GET", path, None, parameters, accept=CSV)
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        parameters: Mapping[str, object],
+        *,
+        accept: str = JSON,
+    ) -> bytes:
         given = {name: str(value) for name, value in parameters.items() if value is not None}
         content = None if body is None else msgspec.json.encode(body)
-        headers = _authorization(self._key()) | ({} if body is None else {"content-type": "application/json"})
+        headers = {"accept": accept, **_authorization(self._key())}
+        if body is not None:
+            headers["content-type"] = "application/json"
         try:
-            # A limit of our own: the client's are for connections, and here is none.
+            # Our own limit: the client's apply to connections, and there is none here.
             async with asyncio.timeout(_TIMEOUT_S):
                 response = await self._client.request(method, path, params=given, content=content, headers=headers)
         except TimeoutError:
@@ -87,7 +103,7 @@ class Api:
         raise _error(response.status_code, response.content)
 
     async def follow(self, subscription: str) -> AsyncGenerator[Any]:
-        """What a GraphQL subscription gives, until one has enough or signs out. Raises ApiError."""
+        """The payloads of a GraphQL subscription, until the visitor leaves or signs out. Raises ApiError."""
         key = self._key()
 
         def signed_in() -> bool:
@@ -117,14 +133,14 @@ class Columns:
 
 
 async def live_tables(api: Api) -> list[str]:
-    """Tables whose changes are recorded, so that they can be subscribed to and have triggers."""
+    """Tables whose changes are recorded, so that they support subscriptions and triggers."""
     found = await query(api, _TABLES)
     fields = (found["__schema"]["subscriptionType"] or {"fields": []})["fields"]
     return [field["name"] for field in fields]
 
 
 async def columns_of(api: Api, table: str) -> Columns:
-    """The columns of a table; none of a table that is not there."""
+    """The columns of a table; empty if there is no such table."""
     found = (await query(api, _COLUMNS, {"name": table}))["__type"] or {"fields": []}
     fields = found["fields"] or []
     types = {field["name"]: field["type"]["name"] or field["type"]["ofType"]["name"] for field in fields}
@@ -132,7 +148,7 @@ async def columns_of(api: Api, table: str) -> Columns:
 
 
 async def query(api: Api, text: str, variables: Mapping[str, Any] | None = None) -> Any:
-    """The data that a GraphQL query gives. Raises ApiError."""
+    """The data of a GraphQL query. Raises ApiError."""
     answer = await api.send("POST", "/graphql", {"query": text, "variables": variables or {}})
     if answer.get("errors"):
         error = answer["errors"][0]
@@ -155,7 +171,7 @@ def _error(status: int, body: bytes) -> ApiError:
 
 
 class FollowRefused(Exception):
-    """The API does not follow this."""
+    """The API refused the subscription."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"the server responded with HTTP {status} and no readable error; see its log")
@@ -166,7 +182,7 @@ class FollowRefused(Exception):
 async def follow(
     app: ASGIApp, headers: Mapping[str, str], query: str, allowed: Callable[[], bool]
 ) -> AsyncGenerator[dict[str, Any]]:
-    """What a subscription gives, payload by payload, until it is closed, the API ends it or it is no longer allowed.
+    """The payloads of a subscription, until it is closed, the API ends it or it is no longer allowed.
 
     Raises FollowRefused.
     """
@@ -179,17 +195,17 @@ async def follow(
     finally:
         exchange.gone.set()
         task.cancel()
-        # What failed in there was answered, and told to the log.
+        # A failure in there was answered and logged.
         await asyncio.gather(task, return_exceptions=True)
 
 
 class _Exchange:
-    """One request and its answer, as the server's interface has them."""
+    """One request and its response, as ASGI messages."""
 
     def __init__(self, body: bytes, allowed: Callable[[], bool]) -> None:
         self._body: bytes | None = body
         self._allowed = allowed
-        #: nobody follows any more
+        #: set when the subscriber has left
         self.gone = asyncio.Event()
         self._status = 200
         self._parts: asyncio.Queue[bytes | None] = asyncio.Queue(_PARTS_MAX)
@@ -224,7 +240,7 @@ class _Exchange:
             raise FollowRefused(self._status, rest)
 
     async def _next(self) -> bytes | None:
-        """The next part; None when the answer is whole, or nobody may have more of it."""
+        """The next chunk; None at the end of the response, or once the visitor may not read on."""
         while self._allowed():
             if not self._parts.empty():
                 return self._parts.get_nowait()

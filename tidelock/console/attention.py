@@ -1,4 +1,4 @@
-"""Attention: what is wrong, and what to do about it, told from the API's answers. Pure: proven without a browser."""
+"""Attention: what is wrong, and what to do about it, from the API's responses. Pure: tested without a browser."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidelock.console.parts.times import ago
+from tidelock.sections import number_of
 
-# A reader that is further behind than this deserves a look.
+# Warn about readers that lag by more than this.
 _LAG_S = 30.0
-# A higher share of refused events is not an accident of a single producer.
+# A higher share of rejected events is more than one faulty producer.
 _REFUSED_SHARE = 0.02
 
 _READERS = {
@@ -24,7 +25,7 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to look at."""
+    """One thing that needs attention."""
 
     tone: Literal["warn", "bad"]
     title: str
@@ -40,7 +41,7 @@ def of_readers(readers: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     for reader in readers:
         if reader["lagSeconds"] > _LAG_S:
             text, command = _READERS.get(reader["name"], ("It has not caught up yet.", "tidelock status"))
-            behind = f"{reader['lagSequences']:,} events, {ago(reader['lagSeconds'])}"
+            behind = f"{number_of(reader['lagSequences'], 'event')}, {ago(reader['lagSeconds'])}"
             yield Notice("bad", f"{reader['name']} is behind: {behind}", text, command)
 
 
@@ -49,10 +50,12 @@ def of_activity(steps: Sequence[dict[str, Any]]) -> Iterable[Notice]:
     answered = sum(sums.values())
     if sums["rejected"] > _REFUSED_SHARE * answered:
         text = "Their senders got the reason for each event: see `error.field` in the responses."
-        yield Notice("warn", f"{sums['rejected']:,} of {answered:,} events were rejected in the last ten minutes", text)
+        yield Notice(
+            "warn", f"{sums['rejected']:,} of {number_of(answered, 'event')} rejected in the last ten minutes", text
+        )
     if sums["conflicts"]:
         text = "A producer sent different content under a key already used. The ledger keeps the first event."
-        yield Notice("warn", f"{sums['conflicts']:,} conflicts in the last ten minutes", text)
+        yield Notice("warn", f"{number_of(sums['conflicts'], 'conflict')} in the last ten minutes", text)
 
 
 def of_definitions(definitions: dict[str, Any]) -> Iterable[Notice]:

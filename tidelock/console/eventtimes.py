@@ -1,7 +1,7 @@
-"""Event times of recorded events, and how the watermark of a window moved past them, for the picture of a window.
+"""Event times of recorded events, and how a window's watermark advanced, for the picture of a window.
 
-The fold decides what is late. From the last events alone its watermark can be followed again: it is the latest time
-seen so far less the tolerance, so that after a few events it no longer matters what was before them.
+The fold decides what is late. Its watermark can be reconstructed from the last events alone: it is the latest time
+seen so far minus the tolerance, so after a few events earlier ones no longer matter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNITS = {
     "unixtimestamp_us": 1_000,
     "unixtimestamp_ns": 1,
 }
-# What lies further ahead of its arrival is an error row.
+# An event further ahead of its arrival is an error row.
 _AHEAD_NS = 3600 * SECOND
 
 
@@ -42,14 +42,14 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn: events, the steps of the watermark (source timestamp, watermark), and the windows it closed."""
+    """What is drawn: events, steps of the watermark (source timestamp, watermark), and the windows it closed."""
 
     events: Sequence[Timed]
     steps: Sequence[tuple[int, int]]
 
 
 def time_of(event: Json, eventtime: Mapping[str, str] | None) -> int | None:
-    """When an event happened by its own words; None where that cannot be told here."""
+    """An event's event time; None if it cannot be determined here."""
     if eventtime is None:
         return None
     column, kind = eventtime["column"], eventtime.get("type")
@@ -75,7 +75,7 @@ def picture(
     judged: int,
     warm: int,
 ) -> Picture:
-    """Events in the order of the ledger, of which the first `warm` only tell where the watermark was.
+    """Events in ledger order; the first `warm` only establish the watermark.
 
     `late`: sequence -> the late row that the fold has made of it. `judged`: through which sequence it has; what came
     after that is drawn as it will be judged.
@@ -84,7 +84,7 @@ def picture(
     timed: list[Timed] = []
     steps: list[tuple[int, int]] = []
     mark: int | None = None
-    # Of the collection: its events are judged by the watermark before it.
+    # Of the collection: its events are compared with the watermark before it.
     before, collection = mark, 0
     for at, event in enumerate(events):
         moment = time_of(event, eventtime)

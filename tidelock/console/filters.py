@@ -1,4 +1,4 @@
-"""Filters as people build them: conditions on columns, joined by and or or, and what the API understands of them."""
+"""Filters as people build them: conditions on columns, joined by and/or, and their form in the API."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*", re.ASCII)
 
 
 class Unfit(ValueError):
-    """What was filled in is no filter; says why."""
+    """The input is not a filter; says why."""
 
 
 class Unfilled(Unfit):
-    """Something is still to be filled in."""
+    """The form is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormCondition:
-    """A comparison as it was filled in."""
+    """A comparison as entered in the form."""
 
     column: str
     operator: str = "_eq"
@@ -49,7 +49,7 @@ class FormCondition:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Conditions of which all must be true, or any."""
+    """Conditions joined by and, or by or."""
 
     conditions: Sequence[FormCondition]
     any: bool = False
@@ -74,7 +74,7 @@ class Built:
 
 
 def built_of(where: Json) -> Built | None:
-    """The conditions that give a filter; None where it is more than a form can show."""
+    """The conditions of a filter; None if the form cannot show it."""
     joined = where.get("_or", where.get("_and"))
     if joined is not None and len(where) == 1 and isinstance(joined, list):
         parts = joined
@@ -96,7 +96,7 @@ def built_of(where: Json) -> Built | None:
 
 
 def read_where(text: str) -> Json:
-    """A filter that was written as JSON. Raises Unfit."""
+    """Parse a filter written as JSON. Raises Unfit."""
     if not text.strip():
         return {}
     try:
@@ -159,7 +159,7 @@ def _value(text: str, column: str, type_: str) -> Any:
 
 
 def _conditions(part: Json) -> Iterator[FormCondition | None]:
-    """The comparisons of a part; None for what is no comparison that a form can show."""
+    """The comparisons of a part; None if the form cannot show one of them."""
     for column, comparison in part.items():
         if column.startswith("_") or not isinstance(comparison, dict):
             yield None
@@ -170,7 +170,7 @@ def _conditions(part: Json) -> Iterator[FormCondition | None]:
 
 
 def _shown(operator: str, operand: Any) -> str | None:
-    """What a form says for it; None where that would be read as something else."""
+    """The value's text in the form; None if the form would read it as something else."""
     if operator == "_is_null":
         return {True: "yes", False: "no"}[operand] if isinstance(operand, bool) else None
     if operator not in _LISTS:
@@ -182,7 +182,7 @@ def _shown(operator: str, operand: Any) -> str | None:
 
 
 def _stands_in_a_list(text: str) -> bool:
-    """Whether it is the same between commas."""
+    """Whether it survives in a comma-separated list."""
     return text != "" and "," not in text and text == text.strip()
 
 

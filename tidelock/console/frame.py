@@ -1,6 +1,6 @@
-"""The frame around every page: navigation, who is here, and what is said when the API does not answer.
+"""The frame around every page: navigation, the visitor, and the message when the API does not answer.
 
-And the page of a ledger that is still empty.
+Also the page of an empty ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelock.model import ALL_TENANTS
 
 logger = logging.getLogger(__name__)
 
-# The API may be slow; a page that waits says so by its tab, a page that gives up says nothing of use.
+# The API may be slow; a waiting page shows that in its tab, one that gave up would be useless.
 _BUILD_S = 40.0
 
 Builder = Callable[..., Awaitable[None]]
@@ -37,24 +37,24 @@ _FIRST = """curl -s {home}/v1/events {key}-H 'content-type: application/json' \\
 
 
 class Visit:
-    """One opening of a page: who looks at it, and what it can ask for."""
+    """One opening of a page: its visitor, and the API for them."""
 
     def __init__(self, site: Site, request: Request, grant: Grant, keyed: bool) -> None:
         self.api: Api = site.api(request)
         self.query = request.query_params
         self.path = request.url.path
-        #: where this server is, as the visitor has found it
+        #: the address by which the visitor reached this server
         self.home = str(request.base_url).rstrip("/")
-        #: the only tenant that is seen; None: every one
+        #: the only tenant the visitor sees; None: all
         self.tenant: str | None = None if grant.tenant_id == ALL_TENANTS else grant.tenant_id
         self.scopes = grant.scopes
-        #: API keys exist, so there is somebody to sign out
+        #: API keys exist, so the visitor has signed in
         self.keyed = keyed
         self._visible = True
         self._trouble: ui.element | None = None
 
     def every(self, seconds: float, refresh: Callable[[], Awaitable[None]]) -> ui.timer:
-        """Ask again regularly, beginning now, while somebody looks. The timer can be paused (`deactivate`)."""
+        """Run regularly, beginning now, while the page is visible. The timer can be paused (`deactivate`)."""
 
         async def turn() -> None:
             if self._visible:
@@ -63,7 +63,7 @@ class Visit:
         return ui.timer(seconds, turn)
 
     def soon(self, draw: Callable[[], Awaitable[None]]) -> None:
-        """Draw this here once the page is there: what takes long must not keep it from coming."""
+        """Draw this here after the page has loaded: slow parts must not delay it."""
         place = ui.element("div").style("display: contents")
 
         async def drawn() -> None:
@@ -73,7 +73,7 @@ class Visit:
         ui.timer(0, lambda: self.tried(drawn), once=True)
 
     async def tried(self, work: Callable[[], Awaitable[Any]]) -> bool:
-        """Do it; what the API refuses is told in the frame. Whether it was done."""
+        """Run it; an error of the API is shown in the frame. Returns whether it succeeded."""
         try:
             await work()
         except ApiError as error:
@@ -95,14 +95,14 @@ class Visit:
                 ui.label(error.message)
 
     def listen(self, trouble: ui.element) -> None:
-        """What the browser tells by itself."""
+        """Events that the browser sends."""
         self._trouble = trouble
         ui.on("tl_visible", lambda event: setattr(self, "_visible", bool(event.args)))
         ui.on("tl_theme", lambda _: _redraw())
 
 
 def page(path: str, *, title: str, about: str = "") -> Callable[[Builder], Builder]:
-    """A page of the console: the function builds what is inside the frame."""
+    """Declare a page of the console: the function builds the content of the frame."""
 
     def register(build: Builder) -> Builder:
         async def opened(request: Request, **places: str) -> Response | None:
@@ -139,7 +139,7 @@ async def _build(build: Builder, visit: Visit, places: dict[str, str]) -> None:
 
 
 def _frame(visit: Visit, title: str, about: str) -> ui.element:
-    """Everything around; gives the place for the page itself."""
+    """The frame; returns the element for the page itself."""
     here = entry_of(visit.path)
     ui.colors(primary="#0e7490", dark="#15181d", dark_page="#0d0f12")
     with ui.element("div").classes("tl-frame"):
@@ -174,7 +174,7 @@ def _side(visit: Visit, here: Entry | None) -> None:
 
 
 def _bar(here: Entry | None) -> None:
-    """The same at the bottom of a phone."""
+    """The navigation bar of phones, at the bottom."""
     with ui.element("nav").classes("tl-bar").props('aria-label="Console"'):
         for entry in ENTRIES:
             if entry.near:
@@ -212,7 +212,7 @@ def _who(visit: Visit) -> None:
 
 
 def _redraw() -> None:
-    """Charts have colours of their own: let them look the tokens up again."""
+    """Charts resolve colours when they are drawn: let them look up the tokens again."""
     client: Client = ui.context.client
     for element in list(client.elements.values()):
         if isinstance(element, Chart):
@@ -220,7 +220,7 @@ def _redraw() -> None:
 
 
 async def nothing_recorded(visit: Visit) -> bool:
-    """Whether the ledger has no event; then this is the page, until it has one."""
+    """Whether the ledger is empty; if so, show that until it has an event."""
     if await _head(visit):
         return False
     first = _FIRST.format(home=visit.home, key="-H 'authorization: Bearer KEY' " if visit.keyed else "")

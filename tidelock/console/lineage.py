@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 # A row lies in size / step hopping windows; more than these are not shown.
 _HOPS_MAX = 20
-# Sessions that began longer before an event than this are not looked for.
+# Sessions that began longer than this before the event are not searched for.
 _SESSION_NS = 24 * 3600 * SECOND
 _ENVELOPE = {
     "customer_ref": "customerRef",
@@ -34,13 +34,13 @@ _ENVELOPE = {
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Rows of a table that an event touched, if they are there."""
+    """A query for the rows of a table that an event touched."""
 
     table: str
     where: Json
-    #: what it is to the event
+    #: its relation to the event
     what: str
-    #: which table it stands for in the list: several meters share one
+    #: its table in the list: several meters share one
     name: str
     tone: str = "plain"
 
@@ -50,7 +50,7 @@ class Lookup:
 
 
 def lookups(event: Json, definitions: Json) -> Iterator[Lookup]:
-    """Everything that can be found by key and time."""
+    """Every query by key and time."""
     sequence, stream = event["ingressSequence"], event["stream"]
     declared = definitions["streams"].get(stream, {})
     if declared.get("key"):
@@ -113,7 +113,7 @@ def value_of(event: Json, declared: Json, column: str) -> Any:
 
 
 def _starts(frame: Json, time: int) -> list[int]:
-    """Where the windows begin that an instant lies in; none of a count window, which has no times."""
+    """Starts of the windows that contain an instant; none for a count window, which has no times."""
     if "tumbling" in frame:
         size = step = parse_duration(frame["tumbling"])
     elif "hopping" in frame:

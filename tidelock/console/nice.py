@@ -1,4 +1,4 @@
-"""NiceGUI, which is one a process: set up once, and running while some server has visitors."""
+"""NiceGUI, of which a process has one: set up once, running while some server has visitors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from tidelock.console.site import ENTRIES, asset_url, nowhere
 
-# Messages that are kept for a browser which was away for a moment: those of some seconds.
+# Messages kept for a browser that was disconnected for some seconds.
 _HISTORY_MESSAGES = 50
 
 _using = 0
@@ -27,10 +27,10 @@ _changing = asyncio.Lock()
 
 def _set_up() -> FastAPI:
     config = nicegui_app.config
-    # One kind of connection: what does not let WebSockets through does not let subscriptions through either.
+    # WebSockets only: a proxy that blocks them blocks subscriptions too.
     config.socket_io_js_transports = ["websocket"]
     core.sio.eio.transports = ["websocket"]
-    # What was chosen in this browser goes before the system's; theme.js has looked already.
+    # The choice in this browser overrides the system's; theme.js has applied it already.
     chosen = "setDark(document.documentElement.dataset.theme === 'dark');"
     config.vue_config_script = config.vue_config_script.replace("setDark(dark);", chosen)
     for entry in ENTRIES:
@@ -54,24 +54,24 @@ def _set_up() -> FastAPI:
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    """A path that is no page costs no visit."""
+    """A path that is not a page does not count as a visit."""
     return nowhere(request.url.path)
 
 
 _carrier = _set_up()
 
-#: what answers requests for pages, their files and their socket
+#: the application for pages, their files and their socket
 app: ASGIApp = nicegui_app
 
 
 def visitors() -> int:
-    """Pages that are open, and those that have just been asked for."""
+    """Open pages, including those just requested."""
     return len(Client.instances)
 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[None]:
-    """NiceGUI runs while somebody is in here."""
+    """Keeps NiceGUI running inside the block."""
     global _using
     async with _changing:
         if _using == 0:

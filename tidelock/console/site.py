@@ -1,6 +1,6 @@
-"""The site: its pages, which requests are its own, who may come in, and when NiceGUI starts and ends.
+"""The site: its pages, its requests, who may sign in, and when NiceGUI starts and stops.
 
-Without NiceGUI: the server knows its paths and signs visitors in before anybody pays for it.
+It does not import NiceGUI: the server knows its paths and signs visitors in before NiceGUI is loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidelock.settings import Settings
 
 #: where the console's own files are
 ASSETS = "/_console/"
-#: the console of this server, in the scope of each request that NiceGUI gets
+#: key of this server's console in the scope of requests to NiceGUI
 SITE = "tidelock.site"
 
 _LOGIN, _LOGOUT = "/login", "/logout"
@@ -46,7 +46,7 @@ _MISSING = (
     "The console is not installed. Install it with:\n\n    pip install 'tidelock[console]'\n\nThe API is at /docs.\n"
 )
 _PATH_SHOWN = 120
-# A page in a foreign page's frame could be clicked on by who does not see it.
+# No framing by other sites: it would allow clickjacking.
 _UNFRAMED = [(b"content-security-policy", b"frame-ancestors 'none'"), (b"x-frame-options", b"DENY")]
 _CROWDED = "the console has too many visitors; try again in a minute"
 
@@ -76,7 +76,7 @@ _NOWHERE = """<!doctype html>
 <nav>{links}<a class="tl-link" href="/docs">API</a></nav>
 </main></body></html>
 """
-# Their errors are read by programs, also where a browser asks.
+# Their errors are for programs, even if a browser asks.
 _FOR_PROGRAMS = ("/v1/", "/admin/", "/_nicegui", "/docs/")
 
 COOKIE = "tidelock_console"
@@ -84,14 +84,14 @@ COOKIE = "tidelock_console"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A page, and every path below its own."""
+    """A page and all paths below it."""
 
     path: str
     title: str
     icon: str
     #: in `tidelock.console.pages`
     module: str
-    #: has a place in the bar of a phone; the others are behind "More"
+    #: in the bar on a phone; the others are under "More"
     near: bool = False
 
     def has(self, path: str) -> bool:
@@ -106,6 +106,7 @@ ENTRIES = (
     Entry("/tables", "Tables", "table", "tables"),
     Entry("/subscriptions", "Subscriptions", "broadcast", "subscriptions"),
     Entry("/triggers", "Triggers", "bolt", "triggers"),
+    Entry("/meters", "Meters", "gauge", "meters"),
     Entry("/streams", "Definitions", "layers", "streams"),
     Entry("/verify", "Verify", "shield", "verify"),
 )
@@ -116,12 +117,12 @@ def entry_of(path: str) -> Entry | None:
 
 
 class Sessions:
-    """As many as are allowed; the one that was used least lately makes room."""
+    """A bounded number of sessions; the least recently used one is dropped."""
 
     def __init__(self, *, sessions_max: int, lifetime_s: float) -> None:
         self._sessions_max = sessions_max
         self._lifetime_s = lifetime_s
-        #: token -> when it was used last, and the key
+        #: token -> time of last use, and key
         self._keys: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def open(self, key: str) -> str:
@@ -132,7 +133,7 @@ class Sessions:
         return token
 
     def key(self, token: str | None, *, renew: bool = True) -> str | None:
-        """The key of a session that is not over. `renew`: it is used by a person, not by a page that asks again."""
+        """The key of a live session. `renew`: used by a person, not by a page that refreshes."""
         used, key = self._keys.get(token or "", (0.0, ""))
         if token is None or not key:
             return None
@@ -149,7 +150,7 @@ class Sessions:
 
 
 class Site:
-    """The console of one server. NiceGUI is one a process: several servers in it share it."""
+    """The console of one server. Servers in one process share its NiceGUI."""
 
     #: set once, by `attach`
     _api: ASGIApp
@@ -182,12 +183,12 @@ class Site:
             raise HTTPException(404)
 
     def attach(self, api: ASGIApp, access: Access) -> None:
-        """What pages ask, and who judges visitors."""
+        """Attach the API that pages use, and the access control for visitors."""
         self._api = api
         self._access = access
 
     async def close(self) -> None:
-        """End what the first visitor started."""
+        """Stop what the first visitor started."""
         await self._open.aclose()
 
     def api(self, connection: HTTPConnection) -> Api:
@@ -196,7 +197,7 @@ class Site:
         return Api(self._api, lambda: self._sessions.key(token, renew=False))
 
     async def grant(self, connection: HTTPConnection) -> Grant:
-        """What this visitor may do. Raises RequestError for a stranger."""
+        """What this visitor may do. Raises RequestError if not signed in."""
         headers = dict(connection.scope["headers"])
         key = self._sessions.key(connection.cookies.get(COOKIE))
         if key is not None:
@@ -251,7 +252,7 @@ class Site:
         return response
 
     async def _admit(self, scope: Scope) -> None:
-        """Files of NiceGUI are no secret; its socket is for those who may have the pages."""
+        """Files of NiceGUI are public; its socket is for visitors who may see the pages."""
         if scope["type"] == "websocket":
             await self.grant(HTTPConnection(scope))
             trust(scope)
@@ -259,7 +260,7 @@ class Site:
     async def _started(self) -> ASGIApp:
         async with self._opening:
             if self._pages is None:
-                # Here and in a thread: nobody who has no console open should wait for its modules.
+                # In a thread: other requests should not wait while its modules are imported.
                 pages = await asyncio.to_thread(_load)
                 await self._open.enter_async_context(pages.running())
                 self._pages, self._visitors = pages.app, pages.visitors
@@ -284,7 +285,7 @@ def login_page(wanted: str, trouble: str | None = None, *, status: int = 200) ->
 
 
 def nowhere(path: str) -> HTMLResponse:
-    """The page of a path that leads nowhere."""
+    """The page for an unknown path."""
     shown = path if len(path) <= _PATH_SHOWN else path[:_PATH_SHOWN] + "…"
     text = _NOWHERE.format(
         favicon=asset_url("mark.svg"),
@@ -297,7 +298,7 @@ def nowhere(path: str) -> HTMLResponse:
 
 
 def login_error(error: RequestError, key: str) -> str:
-    """Why a key was not taken, for the one who typed it."""
+    """Why a key was not accepted."""
     if not key:
         return "Enter an API key."
     if error.http_status == 401:
@@ -306,7 +307,7 @@ def login_error(error: RequestError, key: str) -> str:
 
 
 def local_path(wanted: str | None) -> str:
-    """Where to go afterwards: on this server only."""
+    """The path to go to after signing in: on this server only."""
     ours = wanted is not None and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
     return wanted if wanted is not None and ours else "/"
 
@@ -316,7 +317,7 @@ def _load() -> Any:
 
 
 def _secure(request: Request) -> bool:
-    """Whether the browser uses TLS, to this server or to a proxy in front. A client that lies only harms itself."""
+    """Whether the browser uses TLS, to us or to a proxy in front. A client that forges the header harms only itself."""
     forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     return "https" in (request.url.scheme, forwarded.lower())
 
@@ -331,7 +332,7 @@ def _unframed(send: Send) -> Send:
 
 
 def _refuse_other_pages(scope: Scope) -> None:
-    """Browsers send the session with what pages of neighbouring origins ask: with keys too, only our own may ask."""
+    """Browsers send the session cookie with requests of same-site pages: refuse all pages but our own."""
     headers = dict(scope["headers"])
     if b"origin" in headers and not is_own_page(headers, proxied=True):
         raise Forbidden(
@@ -351,7 +352,7 @@ async def _small_body(request: Request) -> bytes:
 
 @cache
 def _assets() -> dict[str, Traversable]:
-    """By name. What a browser asks for is looked up here, and never on the disk: it may be any text."""
+    """Assets by name. Requests are looked up here and never on disk: the name may be anything."""
     return {found.name: found for found in (files("tidelock.console") / "assets").iterdir() if found.is_file()}
 
 
@@ -365,6 +366,6 @@ def _asset(name: str) -> Response:
 
 
 def asset_url(name: str) -> str:
-    """The address of one of the console's own files, which is another one once the file is."""
+    """The address of one of the console's own files, which changes with its contents."""
     content = (files("tidelock.console") / "assets" / name).read_bytes()
     return f"{ASSETS}{hashlib.sha256(content).hexdigest()[:12]}/{name}"

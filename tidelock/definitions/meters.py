@@ -16,7 +16,7 @@ from tidelock.instants import format_instant, parse_rfc3339
 from tidelock.sections import Section
 from tidelock.where import Expression, InvalidFilter, parse_where
 
-AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg")
+AGGREGATIONS = ("sum", "count", "max", "min", "last", "avg", "unique_count")
 PERIODS = ("hour", "day", "week", "month")
 #: the keys of `[meters.NAME]`
 METER_KEYS = {
@@ -25,7 +25,8 @@ METER_KEYS = {
     "period": f"Length of a counter's period, in UTC: {' '.join(PERIODS)} (weeks are ISO weeks). Default `month`.",
     "lateness": "How much older than a counter's latest event an event may be and still count; an older one becomes an "
     "adjustment. Default: `meters.lateness`.",
-    "value": "The column to aggregate. Default `quantity`.",
+    "value": "The column to aggregate. Default `quantity`. It must be numeric, but for `count` and `unique_count`; the "
+    "latter is the number of its distinct texts.",
     "where": "Filter on columns, as a table or JSON text: only matching events count.",
     "group_by": "Columns to break counters down by, in `counter_groups`.",
     "close": "How long after its end a period is closed: from then on no event changes the `value` of its counters. "
@@ -59,6 +60,11 @@ class Meter:
     close_ns: int | None = None
     #: whether a close states its counters
     statements: bool = True
+
+    @property
+    def distinct(self) -> bool:
+        """Whether it counts distinct texts."""
+        return self.aggregation == "unique_count"
 
     def counting(self) -> Meter:
         """All that decides what its counters are: not who may watch them, nor when they are closed."""
@@ -131,7 +137,9 @@ def _read_value(section: Section, stream: Stream, aggregation: str) -> str:
     column = section.text("value") or "quantity"
     check_column(section, "value", column, stream)
     kind = stream.type_of(column)
-    if kind is not None and not kind.numeric and aggregation != "count":
+    if kind is not None and kind.name == "json" and aggregation == "unique_count":
+        raise section.fail("value", f'column "{column}" is json; distinct values need a type with one text form')
+    if kind is not None and not kind.numeric and aggregation not in ("count", "unique_count"):
         numeric = [name for name, declared in stream.columns.items() if declared.numeric]
         raise section.fail(
             "value",

@@ -1,4 +1,4 @@
-"""The demo's feed: sends what the producers say to a running server, and receives its webhooks, while that runs.
+"""The demo's feed: sends the producers' events to a running server and receives its webhooks.
 
 Run beside the server (`python -m tidelock.demo.feed URL STARTED TURN`: when the demo was started, in seconds since
 1970, and how many seconds a turn of the producers takes); it ends when its standard input does.
@@ -20,17 +20,18 @@ from rich.markup import escape
 
 from tidelock.cli import terminal
 from tidelock.demo.scenes import Request, history, producers
+from tidelock.sections import number_of
 from tidelock.triggers.signatures import InvalidSignature, verify
 
 #: how often producers send
 TURN_S = 0.25
-#: how often it says how much there is
+#: how often it reports totals
 _TOLD_S = 60.0
 _PAUSE_S = 0.5
 _VERDICTS = ("accepted", "duplicates", "conflicts", "rejected")
-#: share of webhooks that it refuses at first, as receivers do
+#: share of webhooks that it rejects at first, as receivers do
 _BUSY = 0.1
-#: orders that its database chokes on, by how their ids begin, and how often before somebody repairs it by hand: they
+#: prefixes of order ids that its database fails on, and how often until it is repaired by hand: they
 #: become dead letters, which can be delivered again
 _CHOKED = ("order_filled", ("0", "1"))
 _CHOKES = 3
@@ -56,7 +57,7 @@ curl -s {url}/v1/triggers/large_trade/deliveries"""
 
 
 class DemoFeed:
-    """Sends turn after turn; what cannot be sent now is sent again, which the ledger knows for a repeat."""
+    """Sends turn after turn and retries what failed; the ledger recognises repeats."""
 
     def __init__(self, client: aiohttp.ClientSession, url: str, started_s: float, turn_s: float = TURN_S) -> None:
         self._client = client
@@ -80,7 +81,7 @@ class DemoFeed:
             await runner.cleanup()
 
     async def _until_ready(self) -> None:
-        """Events are taken at once; the fold needs its Java. An earlier demo may have left keys."""
+        """Events are accepted at once; the fold needs its JVM. An earlier demo may have left keys."""
         while True:
             try:
                 async with self._client.get("/v1/triggers", params={"limit": "1"}) as answer:
@@ -120,7 +121,7 @@ class DemoFeed:
             await asyncio.sleep(_PAUSE_S)
 
     def _tell_refusal(self, why: str) -> None:
-        """Once: it goes on trying, as a key that somebody has made may be revoked."""
+        """Said once; the feed keeps trying, since a key may be revoked."""
         if not self._refused:
             self._refused = True
             terminal.say(
@@ -134,15 +135,16 @@ class DemoFeed:
         terminal.say_as_it_is(TO_TRY.format(url=self._url, live=LIVE, seconds=f"{took_s:.0f}"))
         while True:
             await asyncio.sleep(_TOLD_S)
-            counted = self._verdicts
+            verdicts = self._verdicts
             terminal.say(
-                f"[dim]so far {counted['accepted']:,} events accepted, {counted['duplicates']:,} duplicates, "
-                f"{counted['conflicts']:,} conflicts, {counted['rejected']:,} refused; "
-                f"{self._receiver.told:,} webhooks received[/]"
+                f"[dim]so far {number_of(verdicts['accepted'], 'event')} accepted, "
+                f"{number_of(verdicts['duplicates'], 'duplicate')}, {number_of(verdicts['conflicts'], 'conflict')}, "
+                f"{verdicts['rejected']:,} rejected; "
+                f"{number_of(self._receiver.told, 'webhook')} received[/]"
             )
 
     async def _until_moving(self) -> None:
-        """Until the fold has counted something of this demo: what an earlier one has left does not move."""
+        """Wait until the fold has counted something of this demo: rows of an earlier one do not change."""
         begun: int | None = None
         while True:
             async with self._client.get("/admin/event-health") as answer:
@@ -155,9 +157,9 @@ class DemoFeed:
 
 
 class Receiver:
-    """The demo's own receiver of webhooks: it verifies, fails now and then, and counts what it was told.
+    """The demo's own receiver of webhooks: it verifies, fails now and then, and counts what it received.
 
-    It knows the secrets of triggers by their names.
+    It knows the triggers' secrets by name.
     """
 
     def __init__(self, chance: Random) -> None:
@@ -168,7 +170,7 @@ class Receiver:
         self._choked: Counter[str] = Counter()
 
     async def start(self) -> tuple[web.AppRunner, str]:
-        """Listens on a port of its own; what it gives must be cleaned up."""
+        """Listen on a free port; the caller must clean up the runner."""
         app = web.Application()
         app.router.add_post("/hooks/{name}", self._receive)
         runner = web.AppRunner(app, access_log=None)
@@ -197,9 +199,7 @@ class Receiver:
 
 
 async def ensure_triggers(client: aiohttp.ClientSession, hooks: str, receiver: Receiver) -> None:
-    """The receiver has another address at each start, and knows only the secrets it was given: created
-    again each time.
-    """
+    """Create the triggers again at each start: the receiver then has another address and other secrets."""
     for name, said in TRIGGERS.items():
         async with client.delete(f"/v1/triggers/{name}") as gone:
             if gone.status not in (204, 404):
@@ -210,7 +210,7 @@ async def ensure_triggers(client: aiohttp.ClientSession, hooks: str, receiver: R
 
 
 async def follow(url: str, started_s: float, turn_s: float) -> None:
-    """Until standard input ends, which is when the server does."""
+    """Run until standard input ends, as it does with the server."""
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(url, timeout=timeout) as client:
         running = asyncio.create_task(DemoFeed(client, url, started_s, turn_s).run())

@@ -1,7 +1,8 @@
-"""What the demo's producers say: a trading desk and an API, with everything that producers do, and half a year before.
+"""What the demo's producers send: a trading desk and an API, with all the faults of real producers, and half a year of
+history.
 
 Each producer gives, a turn at a time, the requests it sends: lists of events. Retries, conflicts, skewed clocks, late
-and out-of-order events, bursts and dropouts are theirs. No I/O and no clock: the time comes with each turn.
+and out-of-order events, bursts and dropouts are produced here. No I/O and no clock: each turn is given the time.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class Desk:
         for order in list(self._open):
             if self.chance.random() < 0.3:
                 request += self._fill(order, now_ms)
-        # Within a request the exchange does not keep to the order in which things happened.
+        # Within a request the exchange does not keep the order of events.
         self.chance.shuffle(request)
         if request:
             yield request
         if request and self.chance.random() < 0.06:
-            # The answer was lost on the way: sent once more, as it was.
+            # The response was lost: the same request is sent again.
             yield request
 
     def _order(self, now_ms: int) -> Event:
@@ -82,7 +83,7 @@ class Desk:
         self._trades += 1
         self._open.remove(order)
         placed = order["data"]
-        # The exchange reports late now and then, and seldom very late.
+        # The exchange sometimes reports late, and rarely very late.
         delay_ms = self.chance.choices([0, 800, 4_000, 90_000], [70, 20, 8, 2])[0]
         trade = {
             "trade_id": int(self.run, 16) % 10**6 * 10**6 + self._trades,
@@ -92,7 +93,7 @@ class Desk:
             "price": placed["price"],
             "ts": now_ms - delay_ms,
         }
-        # A gateway with an old firmware writes the price in words.
+        # A gateway with old firmware writes the price in words.
         if self.chance.random() < 0.01:
             trade["price"] = "n/a"
         chain = order["causalityKey"]
@@ -117,7 +118,7 @@ class Desk:
 
 @dataclass
 class Gateway:
-    """An API gateway that says who called: with its own clock, in batches, with retries, sometimes after a silence."""
+    """An API gateway that reports calls: with its own clock, in batches, with retries, sometimes after an outage."""
 
     name: str
     region: str
@@ -134,7 +135,7 @@ class Gateway:
         if now_ms % _MINUTE_MS < self.silent_s * 1_000:
             return
         request, self._held = self._held, []
-        # Collected from many threads, so in no order.
+        # Collected from many threads, so unordered.
         self.chance.shuffle(request)
         for start in range(0, len(request), 500):
             batch = request[start : start + 500]
@@ -142,14 +143,14 @@ class Gateway:
             if self.chance.random() < 0.05:
                 yield batch
             if self.chance.random() < 0.01:
-                # Counted again before it was resent: the ledger keeps the first, and reports that they differ.
+                # Counted again before it was resent: the ledger keeps the first and reports a conflict.
                 yield [batch[0] | {"quantity": "7"}]
 
     def _calls_of(self, now_ms: int) -> Iterator[Event]:
         busy = now_ms % _MINUTE_MS > 50_000
         for _ in range(self.chance.randint(0, 3) * (6 if busy else 1)):
             tenant = self.chance.choices(list(TENANTS), [6, 3, 2])[0]
-            # A few come from devices that were offline: too late to be folded, so that they adjust.
+            # A few come from devices that were offline: too late to be folded, so they become adjustments.
             late_ms = self.chance.choices([0, 3_000, 1_200_000], [96, 3, 1])[0]
             self._calls += 1
             yield {
@@ -163,13 +164,13 @@ class Gateway:
                 "source": self.name,
             }
         if self.chance.random() < 0.005:
-            # A defect of theirs, answered and not recorded.
+            # A bug of the producer: rejected and not recorded.
             yield {"stream": "api_calls", "customerRef": "cus_1", "ts": now_ms, "quantity": "a few"}
 
 
 @dataclass
 class Billing:
-    """What is measured rather than counted: storage and seats, said again and again."""
+    """Measurements rather than counts: storage and seats, reported again and again."""
 
     chance: Random
     _gb: dict[str, int] = field(default_factory=dict)
@@ -188,21 +189,21 @@ class Billing:
 
 
 def producers(seed: int, run: str) -> list[Desk | Gateway | Billing]:
-    """Everyone who sends."""
+    """All producers."""
     return [
         Desk(Random(seed), run),
         Gateway(f"{run}-gw-eu", "eu", Random(seed + 1)),
         Gateway(f"{run}-gw-us", "us", Random(seed + 2), skew_ms=-40_000),
-        # It is ahead of time, and behind a line that breaks.
+        # Its clock is fast, and its connection drops.
         Gateway(f"{run}-gw-ap", "ap", Random(seed + 3), skew_ms=45_000, silent_s=25),
         Billing(Random(seed + 4)),
     ]
 
 
 def history(now_ms: int) -> Iterator[Request]:
-    """Requests about the months and days before this one, the oldest first: something to look back at.
+    """Requests for the months and days before today, the oldest first.
 
-    They are the same at every start on a day, to the last digit: what was told before is known for a repeat.
+    They are identical at every start on one day, so that they are recognised as duplicates.
     """
     today = datetime.fromtimestamp(now_ms / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     months = [today.replace(day=1)]
@@ -221,10 +222,10 @@ def _customers() -> Iterator[tuple[str, str]]:
 
 
 def _month(tenant: str, customer: str, month: datetime, since: int) -> Iterator[Event]:
-    """Calls that grow by the month, with some that were told when the month had moved on; and seats."""
+    """Calls that grow by the month, some of them reported late, and seats."""
     chance = Random(f"{tenant} {customer} {month:%Y-%m}")
     moments = sorted(chance.sample(range(28 * 24), _CALLS))
-    # Two of them were offline, and come last.
+    # Two of them were offline and arrive last.
     late = [moments.pop(chance.randrange(len(moments) // 2)) for _ in range(2)]
     for number, hour in enumerate([*moments, *late]):
         yield {

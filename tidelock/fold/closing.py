@@ -8,6 +8,7 @@ need no more memory than a few thousand.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -33,8 +34,10 @@ from tidelock.where.sql import literal
 
 _QUERIES = load("tidelock.fold", "sql/closing.sql")
 
-#: pages of Postgres that are stated at a time: some 20,000 rows
-_BLOCKS = 400
+#: pages of Postgres that are stated at a time: some 2,000 rows, which take a few milliseconds
+_BLOCKS = 40
+#: pause after each part while events are recorded, in times of what the part took, and at most
+_PAUSES, _PAUSE_MAX_S = 2.0, 0.03
 _NEVER, _LATEST = -(2**63) + 1, 2**63 - 1
 
 
@@ -94,6 +97,8 @@ class Closings:
         self._open: dict[str, int | None] = {}
         #: the same, with the counters that a range has made
         self._opened: dict[str, int] = {}
+        #: of the ledger, when a part of a close was last written
+        self._head: int | None = None
 
     def forget(self) -> None:
         """What was read may not hold any more."""
@@ -250,13 +255,22 @@ class Closings:
             all_tenants=literal(STRING, ALL_TENANTS),
             tenant="TRUE" if tenant == ALL_TENANTS else f"it.tenant_id = {literal(STRING, tenant)}",
         )
+        self._store.execute(_QUERIES.text("one_worker"))
         self._store.execute(create)
         blocks = self._store.query(_QUERIES.text("unstated_blocks"))["blocks"][0].as_py()
         for first in range(0, blocks, _BLOCKS):
+            begun = time.monotonic()
             page = _QUERIES.text("unstated_page").format(first=first, end=first + _BLOCKS)
             outcome = appended(STATEMENTS, self._stated(self._store.query(page), stated, event))
             yield replace(outcome, follows=first > 0)
+            self._give_way(time.monotonic() - begun)
         self._store.execute("DROP TABLE unstated")
+
+    def _give_way(self, took_s: float) -> None:
+        """Let ingest have the processors and the disk, if events were recorded meanwhile."""
+        before, self._head = self._head, self._store.query(_QUERIES.text("head"))["ingress_sequence"][0].as_py()
+        if before not in (None, self._head):
+            time.sleep(min(_PAUSES * took_s, _PAUSE_MAX_S))
 
     def _stated(self, found: pa.Table, stated: Mapping[str, ClosedMeter], event: Range) -> pa.Table:
         metrics = column(found, "metric").dictionary_encode()

@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame
 
 from tidelock.arrow import read_table, written_table
 from tidelock.changes.segments import Segment, encode
-from tidelock.fold.kernel.counters import Meters, count
+from tidelock.fold.kernel.counters import count
 from tidelock.fold.kernel.entries import TimeFaults, entries, error_rows
 from tidelock.fold.kernel.latest import LatestTable, keep
+from tidelock.fold.kernel.meters import Meters
 from tidelock.fold.kernel.outcomes import Outcome, appended, no_keys, row_schema
 from tidelock.fold.store import Observe, Store, unobserved
 from tidelock.postgres.database import Database

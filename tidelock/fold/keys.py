@@ -15,12 +15,14 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.columns import ColumnType, decimal_form
 from tidelock.instants import format_instant
 
+_SPACE, _QUOTE, _BACKSLASH = map(ord, ' "\\')
 _SPECIAL = r'["\\\x00-\x1f]'
 _SECOND = 1_000_000_000
 #: longest key that is kept unchanged. With a tenant's name of at most a KiB it fits into an index entry, which Postgres
@@ -55,11 +57,21 @@ def bounded(keys: pa.Array) -> pa.Array:
 def json_strings(texts: pa.Array) -> pa.Array:
     """Strings as JSON. Few need more than quotes, and those are left to Python."""
     quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    if _plain(texts):
+        return quoted
     special = pc.fill_null(pc.match_substring_regex(texts, _SPECIAL), False)
     if not pc.any(special).as_py():
         return quoted
     escaped = [json.dumps(text, ensure_ascii=False) for text in texts.filter(special).to_pylist()]
     return pc.replace_with_mask(quoted, special, pa.array(escaped, pa.string()))
+
+
+def _plain(texts: pa.Array) -> bool:
+    """Whether no string has a byte that JSON escapes; all of them are looked through at once, and perhaps others."""
+    if not pa.types.is_string(texts.type) or texts.buffers()[2] is None:
+        return False
+    data = np.frombuffer(texts.buffers()[2], np.uint8)
+    return bool(data.min(initial=_SPACE) >= _SPACE and not ((data == _QUOTE) | (data == _BACKSLASH)).any())
 
 
 def period_strings(starts: pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ built once and executed for every range; a large one stays where Spark holds it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, functions
 
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
-from tidelock.fold.source import Source
+from tidelock.fold.source import SMALL_EVENTS, Source
 from tidelock.fold.streams import Slots, objection_sql
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows.projection import ProjectionSteps
@@ -51,10 +52,8 @@ class Preparation:
         self._streams = list(slots.streams)
         rows = latest.prepared() if latest.latest else []
         columns = [*meters.prepared(), *timing.prepared(), *rows, *projection.prepared()]
-        self._sql = f"""
-            SELECT ingress_sequence, source_timestamp, tenant_id, stream, customer_ref, occurred_at,
-                deleted, {objection_sql(slots)} AS objection, {", ".join(columns)}
-            FROM ({timing.source()})"""
+        self._columns = ", ".join([*EVENT, f"{objection_sql(slots)} AS objection", *columns])
+        self._decoded = timing.source()
         #: the plan for events after the cursor; None: not built yet, or rebuilt for every range
         self._kept: DataFrame | None = None
         self._keeps = True
@@ -62,9 +61,9 @@ class Preparation:
     def small(self, lo: int, hi: int) -> pa.Table:
         """The events of a range that the driver folds. The cursor must be at `lo`, and committed there."""
         self._compile(False)
-        plan = self._plan()
+        plan = self._plan() if self._source.small(lo, hi) else None
         if plan is None:
-            return self._prepared(self._source.read(lo, hi)).toArrow()
+            return self._prepared(self._source.driver_read(lo, hi)).toArrow()
         found = plan.toArrow()
         # It includes later events too.
         return found.filter(pc.less_equal(found["ingress_sequence"], hi)) if found.num_rows else found
@@ -80,6 +79,12 @@ class Preparation:
         events = self._source.by_customer(lo, hi, part, parts)
         return None if events is None else self._prepared(events)
 
+    def slices(self, lo: int, wanted: str, events: int, columns: Sequence[str]) -> pa.Table:
+        """Columns of events before a range, as `Source.slices` reads them."""
+        self._compile(events > SMALL_EVENTS)
+        found = self._prepared(self._source.slices(lo, wanted, events), "corrected_by")
+        return found.select(*columns, "corrected_by").toArrow()
+
     def _plan(self) -> DataFrame | None:
         if self._kept is None and self._keeps:
             following = self._source.following()
@@ -88,12 +93,12 @@ class Preparation:
             self._keeps = self._kept is not None
         return self._kept
 
-    def _prepared(self, events: DataFrame) -> DataFrame:
+    def _prepared(self, events: DataFrame, *more: str) -> DataFrame:
         if len(self._streams) == 1:
             # A constant is not read, and conditions on it are decided before any row arrives.
             events = events.withColumn("stream", functions.lit(self._streams[0]))
         self._timing.parsed(events).createOrReplaceTempView("events")
-        return self._spark.session.sql(self._sql)
+        return self._spark.session.sql(f"SELECT {', '.join([*more, self._columns])} FROM ({self._decoded})")
 
     def _compile(self, wanted: bool) -> None:
         """Compiling a step costs more than it saves on few rows."""

@@ -19,10 +19,12 @@ from pyspark.sql import DataFrame
 from tidelock.definitions import Definitions
 from tidelock.fold import executors
 from tidelock.fold.closing import Closings
+from tidelock.fold.corrections import PORTION_EVENTS, CorrectionSteps
 from tidelock.fold.executors import Task
 from tidelock.fold.kernel.counters import count
 from tidelock.fold.kernel.entries import entries, error_rows
 from tidelock.fold.kernel.latest import keep
+from tidelock.fold.kernel.meters import Meters
 from tidelock.fold.kernel.outcomes import Outcome, appended
 from tidelock.fold.kernel.outputs import outputs_of
 from tidelock.fold.kernel.takings import ENVELOPE
@@ -38,7 +40,7 @@ from tidelock.fold.windows import slices
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
 from tidelock.fold.windows.projection import ProjectionSteps
-from tidelock.fold.windows.steps import HereRows, Waiting, WindowSteps
+from tidelock.fold.windows.steps import Carried, HereRows, WindowSteps
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
 from tidelock.tables import ERROR_ROWS, KEY, Table, tables_of
@@ -48,6 +50,8 @@ _MANY_ROWS = 100_000
 _PARTS = 2
 #: ordered output takes a range in parts of this many events, windows in larger ones: open state is stored between them
 _ORDERED_EVENTS, _WINDOW_EVENTS = 150_000, 500_000
+#: the first part has this share of a part's events: nothing else can be done until it is read
+_FIRST = 3
 
 #: creates a prepared range, once
 Prepared: TypeAlias = Callable[[], DataFrame]
@@ -68,11 +72,13 @@ class RangeFold:
         part_events: int | None = None,
         gathers: bool | None = None,
         elsewhere: RangeReader | None = None,
+        portion_events: int = PORTION_EVENTS,
     ) -> None:
         """`part_events`: how many events of a large range windows take at a time.
 
         `gathers`: whether large ranges come to the driver for windows; None: where executors are on its machine.
         `elsewhere`: where large ranges are looked for before the ledger is read.
+        `portion_events`: how much of the ledger corrected counters are folded from at a time.
         """
         self._spark = spark
         self._store = store
@@ -99,6 +105,7 @@ class RangeFold:
         self._windows = WindowSteps(store, outputs)
         singly = any(output.singly for output in outputs)
         self._part_events = part_events or (_ORDERED_EVENTS if singly else _WINDOW_EVENTS)
+        self._first_events = max(1, self._part_events // _FIRST) if singly else None
         #: rows that are taken one by one are needed here; others are for executors, where these are more machines
         self._gathers = singly or (spark.cores is not None if gathers is None else gathers)
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
@@ -112,16 +119,29 @@ class RangeFold:
             timing=self._timing,
             projection=projecting,
         )
+        self._corrections = CorrectionSteps(
+            store,
+            self._source,
+            self._preparation,
+            definitions,
+            meters=self._meters,
+            outputs=outputs,
+            portion_events=portion_events,
+        )
         #: every table of these definitions
         self.tables: Mapping[str, Table] = tables_of(definitions, types)
 
     def apply(self, lo: int, hi: int) -> int:
         """Apply the events above `lo` through `hi`; returns the number of stored rows. Raises CursorMoved."""
         try:
-            small = self._source.small(lo, hi)
-            with closing(self._spread(lo, hi)) if not small else nullcontext(self._here(lo, hi)) as found:
+            corrected = self._corrections.here(lo, hi)
+            small = corrected or self._source.small(lo, hi)
+            here = self._corrected if corrected else self._here
+            with closing(self._spread(lo, hi)) if not small else nullcontext(here(lo, hi)) as found:
                 outcomes = self._closings.watched(found)
-                self._stored = self._store.apply(lo, hi, outcomes, changes=self._changes, afterwards=self._due())
+                self._stored = self._store.apply(
+                    lo, hi, outcomes, changes=self._changes, afterwards=self._due(), beside=not small
+                )
         except BaseException:
             self._closings.forget()
             self._store.rollback()
@@ -158,6 +178,7 @@ class RangeFold:
         """Run every step over nothing, since there may be no tables yet: the first run in a JVM takes long, no event
         should wait for it, and it finds definitions that cannot work.
         """
+        self._corrections.here(0, 0)
         self._here(0, 0)
         self._store.rollback()
 
@@ -175,7 +196,7 @@ class RangeFold:
         if not events.num_rows and hi > lo:
             return list(self._windows.passed(lo, hi))
         faults, kept, changes = self._timing.faults(), self._store.rows, self._changes
-        meters = self._meters.kernel(self._closings.bounds()) if self._meters.meters else None
+        meters = self._known_meters() if self._meters.meters else None
         outcomes = [appended(ERROR_ROWS, error_rows(events, meters, faults))]
         if meters is not None:
             outcomes += count(entries(events, meters), meters, kept, changes=changes)
@@ -183,6 +204,21 @@ class RangeFold:
         if self._windows.outputs:
             outcomes += self._windows.outcomes(lo, hi, HereRows(events, self._projection), list(outcomes))
         return outcomes
+
+    def _corrected(self, lo: int, hi: int) -> Iterator[Outcome]:
+        """A range with corrections. They are for meters alone: everything else leaves them out."""
+        given = self._corrections.split(lo, hi, self._preparation.small(lo, hi))
+        faults, kept, changes = self._timing.faults(), self._store.rows, self._changes
+        meters = self._known_meters() if self._meters.meters else None
+        errors = appended(ERROR_ROWS, error_rows(given.counted, meters, faults))
+        yield errors
+        yield self._corrections.ignored(given, errors.fresh)
+        if meters is not None:
+            yield from self._corrections.counted(lo, given, meters, changes=changes)
+        for latest in self._latest.kernel():
+            yield keep(given.events, latest, kept, changes=changes)
+        if self._windows.outputs:
+            yield from self._windows.outcomes(lo, hi, HereRows(given.events, self._projection), [errors])
 
     def _spread(self, lo: int, hi: int) -> Generator[Outcome, None, None]:
         """A large range: it is prepared and folded where Spark has it, and written as it comes."""
@@ -203,22 +239,22 @@ class RangeFold:
         """
         streams = {*self._others, *(output.stream for output in self._windows.outputs)}
         columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._projection.names])
-        bounds = list(pairwise([lo, *cuts(self._store, lo, hi, self._part_events)]))
+        bounds = list(pairwise([lo, *cuts(self._store, lo, hi, self._part_events, self._first_events)]))
         parts = (self._part(prepared, (lo, hi), part) for part in bounds)
         events = (part.where(_in(sorted(streams))).select(*columns) for part in parts)
         others, following = pa.array(self._others, pa.string()), iter(bounds)
-        waiting: Waiting = {}
+        carried = Carried(several=len(bounds) > 1)
 
         def folded(read: slices.Read) -> list[Outcome]:
             wrong = [each.filter(pc.is_in(each["stream"], others)) for each in read.wrong]
             outcomes = [appended(ERROR_ROWS, error_rows(each, None, self._timing.faults())) for each in wrong]
-            return [*outcomes, *self._windows.part(*next(following), read, [*told, *outcomes], waiting)]
+            return [*outcomes, *self._windows.part(*next(following), read, [*told, *outcomes], carried)]
 
         observe = self._store.observe
         with closing(slices.run(events, self._projection, folded, gathers=self._gathers, observe=observe)) as found:
             for outcomes in found:
                 yield from outcomes
-        yield from self._windows.held(waiting)
+        yield from self._windows.held(carried)
 
     def _counted(self, lo: int, hi: int, prepared: Prepared) -> Iterator[Outcome]:
         """All counters of a customer are counted by one worker. If there are many, one part of the range is written
@@ -226,7 +262,7 @@ class RangeFold:
         """
         if not self._meters.meters:
             return
-        task = replace(self._task, meters=self._meters.kernel(self._closings.bounds()))
+        task = replace(self._task, meters=self._known_meters())
         columns = (*EVENT, *FAULTS, *self._meters.columns)
         parts = _PARTS if self._stored >= _MANY_ROWS else 1
         # The state of windows is already available.
@@ -236,6 +272,9 @@ class RangeFold:
             events = prepared().where(_in(self._meters.streams)).select(*columns)
             jobs = [events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")]
         yield from executors.run(jobs, task, self.tables, self._store.observe)
+
+    def _known_meters(self) -> Meters:
+        return self._meters.kernel(self._closings.bounds(), corrected=self._corrections.ever())
 
     def _kept(self, prepared: Prepared) -> Iterator[Outcome]:
         """All events of a key go to one worker. A stream that is also counted reports objections there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelock.fold.store import Store
 from tidelock.postgres.queries import load
@@ -28,6 +28,8 @@ class Range:
     control: Mapping[str, Any] | None = None
 
 
+#: most events of a range with corrections: it is folded at the driver
+CORRECTED_EVENTS = 10_000
 #: a range that takes longer is followed by a smaller one: waiting for an event means waiting for its range
 _RANGE_S = 2.4
 
@@ -56,23 +58,50 @@ class Pace:
 
 
 def next_range(store: Store, lo: int, events_max: int, through: int | None = None) -> Range | None:
-    """The range after `lo`; None: nothing yet. A commit larger than the limit is taken whole."""
+    """The range after `lo`; None: nothing yet. A commit larger than the limit is taken whole.
+
+    A range that would be large ends before the first commit with a correction; there a small one begins.
+    """
     bound = 2**63 - 1 if through is None else through
-    rows = store.query(_QUERIES.text("next_range").format(lo=lo, events_max=events_max, through=bound)).to_pylist()
+    found = _next(store, lo, events_max, bound)
+    if found is None or found.correction is None or events_max <= CORRECTED_EVENTS:
+        return None if found is None else found.range
+    small = _next(store, lo, CORRECTED_EVENTS, bound)
+    assert small is not None
+    if small.range.hi >= found.correction:
+        return small.range
+    before = _next(store, lo, events_max, found.correction - 1)
+    return small.range if before is None else before.range
+
+
+class _Next(NamedTuple):
+    range: Range
+    #: the first correction in it
+    correction: int | None
+
+
+def _next(store: Store, lo: int, events_max: int, through: int) -> _Next | None:
+    sql = _QUERIES.text("next_range").format(lo=lo, events_max=events_max, through=through)
+    rows = store.query(sql).to_pylist()
     if not rows:
         return None
     (row,) = rows
+    last, time, correction = row["last_sequence"], row["last_source_timestamp"], row["correction"]
     if not row["control"]:
-        return Range(lo, row["last_sequence"], row["last_source_timestamp"])
-    data = store.query(_QUERIES.text("control_data").format(sequence=row["last_sequence"]))["data"][0].as_py()
-    return Range(lo, row["last_sequence"], row["last_source_timestamp"], json.loads(data))
+        return _Next(Range(lo, last, time), correction if correction is not None and correction <= last else None)
+    data = store.query(_QUERIES.text("control_data").format(sequence=last))["data"][0].as_py()
+    return _Next(Range(lo, last, time, json.loads(data)), None)
 
 
-def cuts(store: Store, lo: int, hi: int, events_max: int) -> list[int]:
-    """The ends of parts of a range without control events. Each is the end of a commit, the last is `hi`."""
+def cuts(store: Store, lo: int, hi: int, events_max: int, first: int | None = None) -> list[int]:
+    """The ends of parts of a range without control events. Each is the end of a commit, the last is `hi`.
+
+    `first`: how many events the first part has at most.
+    """
     found = [lo]
     while found[-1] < hi:
-        part = next_range(store, found[-1], events_max, hi)
+        most = events_max if first is None or found[-1] > lo else first
+        part = next_range(store, found[-1], most, hi)
         found.append(hi if part is None else part.hi)
     return found[1:]
 

@@ -14,9 +14,12 @@ from tidelock.fold.ranges import extent
 from tidelock.fold.store import Store
 from tidelock.fold.streams import QUANTITY_TEXT, Slots
 from tidelock.postgres.database import Database
+from tidelock.postgres.queries import load
 from tidelock.spark.configuration import jdbc_options
 from tidelock.spark.runtime import Spark
 from tidelock.where.sql import literal
+
+_QUERIES = load("tidelock.fold", "sql/corrections.sql")
 
 #: ranges up to this many events are read by the driver: a job that connects and partitions costs more than that
 SMALL_EVENTS = 10_000
@@ -80,9 +83,26 @@ class Source:
 
     def read(self, lo: int, hi: int) -> DataFrame:
         if self.small(lo, hi):
-            return self._driver_read(lo, hi)
+            return self.driver_read(lo, hi)
         found = self._elsewhere(self._slots, lo, hi) if self._elsewhere is not None else None
         return self._executor_read(lo, hi) if found is None else found.selectExpr("*", *_DERIVED)
+
+    def slices(self, lo: int, wanted: str, events: int) -> DataFrame:
+        """The events through `lo` of some customers that may be counted, with `corrected_by`.
+
+        `wanted`: their tenants, streams and customers, and from and until when, as rows of SQL; `events`: about how
+        many there are."""
+        ledger = _QUERIES.text("slices").format(lo=lo, wanted=wanted)
+        sql = self._slots.postgres_sql(f"({ledger}) AS events", ("corrected_by",))
+        if self._jdbc is None or events <= self._small_events:
+            return self._query(f"{sql} ORDER BY ingress_sequence")
+        return self._partitioned(sql, 0, lo, min(self._spark.parallelism, _SCANS_MAX))
+
+    def slice_sizes(self, wanted: str) -> list[int]:
+        """About how many events each of the slices has."""
+        found = self._store.query(_QUERIES.text("slice_sizes").format(wanted=wanted))
+        sizes: list[int] = found["events"].to_pylist()
+        return sizes
 
     def following(self) -> DataFrame | None:
         """What comes after the cursor, as many events as a small range has at most, read again at every execution;
@@ -94,23 +114,30 @@ class Source:
         reader = self._spark.session.read.format("jdbc").options(**self._jdbc)
         return reader.options(dbtable=f"({found}) AS following", fetchsize=str(_FETCH_ROWS)).load()
 
-    def _driver_read(self, lo: int, hi: int) -> DataFrame:
-        found = self._store.query(f"SELECT * FROM ({self._bounded(lo, hi)}) AS range ORDER BY ingress_sequence")
+    def driver_read(self, lo: int, hi: int) -> DataFrame:
+        return self._query(f"SELECT * FROM ({self._bounded(lo, hi)}) AS range ORDER BY ingress_sequence")
+
+    def _query(self, sql: str) -> DataFrame:
+        found = self._store.query(sql)
         numbers = pc.cast(found["quantity"].cast(pa.string()), _QUANTITY)
         found = found.set_column(found.column_names.index("quantity"), "quantity", numbers)
         return single_partition(self._spark.session, found)
 
     def _executor_read(self, lo: int, hi: int) -> DataFrame:
-        assert self._jdbc is not None
-        reader = self._spark.session.read.format("jdbc").options(**self._jdbc)
         # Numbers may be left out; before the first event they would only make a partition without any.
         first, events = self._extent(lo, hi)
+        return self._partitioned(self._bounded(lo, hi), first, hi, max(1, min(self._spark.parallelism, events)))
+
+    def _partitioned(self, sql: str, first: int, last: int, parts: int) -> DataFrame:
+        """The result of a query, read by tasks of Spark, each some sequences."""
+        assert self._jdbc is not None
+        reader = self._spark.session.read.format("jdbc").options(**self._jdbc)
         return reader.options(
-            dbtable=f"({self._bounded(lo, hi)}) AS range",
+            dbtable=f"({sql}) AS range",
             partitionColumn="ingress_sequence",
             lowerBound=str(first),
-            upperBound=str(hi + 1),
-            numPartitions=str(max(1, min(self._spark.parallelism, events))),
+            upperBound=str(last + 1),
+            numPartitions=str(parts),
             fetchsize=str(_FETCH_ROWS),
         ).load()
 

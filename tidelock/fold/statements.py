@@ -42,9 +42,14 @@ def create_table(schema: str, table: Table) -> str:
     return (
         f'CREATE TABLE {placed(schema, table.name)} (tenant_id text COLLATE "C" NOT NULL, '
         f'{quoted(KEY)} text COLLATE "C" NOT NULL, source_timestamp bigint NOT NULL, {columns}'
-        + (f", PRIMARY KEY (tenant_id, {quoted(KEY)})" if table.keyed else "")
+        + (f", PRIMARY KEY ({_found_by(table)})" if table.keyed else "")
         + f") WITH (fillfactor = {100 if table.appended else _FILLFACTOR})"
     )
+
+
+def _found_by(table: Table) -> str:
+    # A sequence identifies an event of any tenant.
+    return "ingress_sequence" if table.numbered else f"tenant_id, {quoted(KEY)}"
 
 
 def create_indexes(schema: str, table: Table) -> list[str]:
@@ -103,7 +108,7 @@ def merge(schema: str, table: Table) -> str:
     own = [name for name in names if name not in ("tenant_id", KEY)]
     return (
         f"MERGE INTO {placed(schema, table.name)} AS target USING {stage_of(schema, table)} AS stage "
-        f"ON {_same('target', 'stage')} "
+        f"ON {_same(table, 'target', 'stage')} "
         f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{quoted(name)} = stage.{quoted(name)}' for name in own)} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, names))}) "
         f"VALUES ({', '.join(f'stage.{quoted(name)}' for name in names)})"
@@ -120,16 +125,23 @@ def along_index(wanted: bool) -> str:
 
 
 def delete_keys(schema: str, table: Table) -> str:
-    return (
-        f"DELETE FROM {placed(schema, table.name)} AS target USING stage_keys AS stage WHERE {_same('target', 'stage')}"
-    )
+    same = _same(table, "target", "stage")
+    return f"DELETE FROM {placed(schema, table.name)} AS target USING stage_keys AS stage WHERE {same}"
+
+
+def replace_rows(schema: str, source: str, table: Table, scope: str) -> list[str]:
+    """Give a table the rows that one of the same shape in another schema has, where a condition holds."""
+    target, names = placed(schema, table.name), ", ".join(map(quoted, [*_META, *table.stored]))
+    return [
+        f"DELETE FROM {target} WHERE {scope}",
+        f"INSERT INTO {target} ({names}) SELECT {names} FROM {placed(source, table.name)} WHERE {scope}",
+    ]
 
 
 def select_keys(schema: str, table: Table) -> str:
     """The stored rows whose keys are in the stage of keys."""
-    return (
-        f"SELECT {columns(table, 'target.')} FROM stage_keys AS stage {looked_up(schema, table, _same('it', 'stage'))}"
-    )
+    found = looked_up(schema, table, _same(table, "it", "stage"))
+    return f"SELECT {columns(table, 'target.')} FROM stage_keys AS stage {found}"
 
 
 def select_any(schema: str, table: Table) -> str:
@@ -141,7 +153,7 @@ def select_few(schema: str, table: Table, keys: Sequence[Mapping[str, str]]) -> 
     """The stored rows of keys that the statement names."""
     named = ", ".join(f"({_text(key['tenant_id'])}, {_text(key[KEY])})" for key in keys)
     stage = f"(VALUES {named}) AS stage (tenant_id, {quoted(KEY)})"
-    return f"SELECT {columns(table, 'target.')} FROM {stage} {looked_up(schema, table, _same('it', 'stage'))}"
+    return f"SELECT {columns(table, 'target.')} FROM {stage} {looked_up(schema, table, _same(table, 'it', 'stage'))}"
 
 
 def looked_up(schema: str, table: Table, condition: str) -> str:
@@ -223,5 +235,6 @@ def _text(text: str) -> str:
     return literal(STRING, text)
 
 
-def _same(left: str, right: str) -> str:
-    return f"{left}.tenant_id = {right}.tenant_id AND {left}.{quoted(KEY)} = {right}.{quoted(KEY)}"
+def _same(table: Table, left: str, right: str) -> str:
+    same = f"{left}.tenant_id = {right}.tenant_id AND {left}.{quoted(KEY)} = {right}.{quoted(KEY)}"
+    return f"{left}.ingress_sequence = {right}.{quoted(KEY)}::bigint AND {same}" if table.numbered else same

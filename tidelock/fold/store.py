@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import adbc_driver_manager as adbc
@@ -18,6 +19,7 @@ from tidelock.changes.segments import Changes, Segment, encode
 from tidelock.columns import STRING
 from tidelock.errors import CursorMoved, Unreachable
 from tidelock.fold import statements
+from tidelock.fold.beside import Beside
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
 from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import Away
@@ -69,6 +71,8 @@ class Store:
         self.observe = observe
         self._database = database
         self._connection: Any = None
+        #: writes what was found while more is found; None: everything is written at once
+        self._beside: Beside | None = None
         self._staged: set[str] = set()
         #: stages that have rows of this transaction
         self._filled: set[str] = set()
@@ -102,6 +106,7 @@ class Store:
 
     def rollback(self) -> None:
         """Staged rows are gone with the transaction; a connection that cannot even roll back is dropped."""
+        self._beside = None
         self._staged.clear()
         self._filled.clear()
         try:
@@ -134,13 +139,25 @@ class Store:
             return self._read(table, statements.select_matching(self.schema, table, column, due))
 
     def apply(
-        self, lo: int, hi: int, outcomes: Iterable[Outcome], *, changes: bool, afterwards: Iterable[str] = ()
+        self,
+        lo: int,
+        hi: int,
+        outcomes: Iterable[Outcome],
+        *,
+        changes: bool,
+        afterwards: Iterable[str] = (),
+        beside: bool = False,
     ) -> int:
         """Tables, changes and cursor, in one transaction, with statements at its end, which are asked for then; says
-        how many rows were stored or removed. Raises CursorMoved."""
+        how many rows were stored or removed. Raises CursorMoved.
+
+        `beside`: outcomes are written on another thread, while the next ones are computed.
+        """
         with self.observe("write"):
             self.move(lo, hi)
-            rows = self.write(hi, outcomes, changes=changes)
+            with Beside() if beside else nullcontext() as self._beside:
+                rows = self.write(hi, outcomes, changes=changes)
+            self._beside = None
             for statement in afterwards:
                 self.execute(statement)
             self.finish(hi)
@@ -153,15 +170,16 @@ class Store:
         parts = 0
         rows = 0
         for outcome in outcomes:
-            rows += outcome.rows.num_rows + outcome.fresh.num_rows + outcome.removed.num_rows
-            self._write(outcome)
+            own = outcome.rows.num_rows + outcome.fresh.num_rows + outcome.removed.num_rows
+            rows += own
+            self._do(partial(self._write, outcome), own)
             if changes:
                 # Several steps of a range may each have rows for one table.
                 name = outcome.table.name
                 with self.observe("record"):
                     if outcome.follows and isinstance(outcome.changes, Changes):
                         segments = encode(outcome.changes)
-                        self.record_segments(hi, name, lanes[name] - 1, segments, first=parts)
+                        self._do(partial(self.record_segments, hi, name, lanes[name] - 1, segments, first=parts))
                         parts += len(segments)
                         continue
                     recorded = self._record(hi, outcome, lanes[name])
@@ -259,8 +277,14 @@ class Store:
             return ()
         lanes = outcome.lanes or ([encode(outcome.changes)] if outcome.changes is not None else [])
         for number, segments in enumerate(lanes, start=lane):
-            self.record_segments(hi, outcome.table.name, number, segments)
+            self._do(partial(self.record_segments, hi, outcome.table.name, number, segments))
         return lanes
+
+    def _do(self, work: Callable[[], None], rows: int = 0) -> None:
+        if self._beside is None:
+            work()
+        else:
+            self._beside.do(work, rows)
 
     def _logs(self, table_name: str) -> bool:
         return self.log is None or table_name in self.log.tables
@@ -284,6 +308,9 @@ class Store:
         self._ingest("stage_keys", _sorted(keys.select(["tenant_id", KEY])), temporary=True)
 
     def _ingest(self, table: str, rows: pa.Table, schema: str | None = None, *, temporary: bool = False) -> None:
+        # Nulls need not travel: they are what a row has where nothing is said.
+        if rows.num_rows:
+            rows = rows.select([name for name in rows.column_names if rows[name].null_count < rows.num_rows])
         reader = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(_COPIED_ROWS))
         with self._translated(), self._connected().cursor() as cursor:
             cursor.adbc_ingest(table, reader, mode="append", temporary=temporary, db_schema_name=schema)
@@ -296,6 +323,8 @@ class Store:
         return found.cast(row_schema(table))
 
     def _connected(self) -> Any:
+        if self._beside is not None:
+            self._beside.settle()
         if self._connection is None:
             self._connection = dbapi.connect(self._database.url)
         return self._connection

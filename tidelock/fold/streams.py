@@ -15,7 +15,6 @@ from typing import Protocol
 from tidelock.columns import ENVELOPE, STRING, ColumnType, data_path
 from tidelock.definitions import Definitions, Stream
 from tidelock.definitions.eventtimes import EventTime
-from tidelock.definitions.windows import Aggregate
 from tidelock.ingest.wire import KEY_BYTES_MAX
 from tidelock.instants import EARLIEST
 from tidelock.model import CONTROL
@@ -86,8 +85,9 @@ class Slots:
         width = max((len(members) for members in self.members.values()), default=0)
         return [f"slot_{number}" for number in range(width)]
 
-    def postgres_sql(self, events: str = "events") -> str:
-        """The select list and source of a range, without its bounds; `events` is the ledger, or has its columns."""
+    def postgres_sql(self, events: str = "events", more: Sequence[str] = ()) -> str:
+        """The select list and source of a range, without its bounds; `events` is the ledger, or has its columns. `more`
+        is selected too."""
         slots = [f"{self._slot_sql(number)} AS {name}" for number, name in enumerate(self.columns())]
         names = ["ingress_sequence", "source_timestamp", "tenant_id", "stream", "customer_ref", "resource_id"]
         names += [
@@ -96,7 +96,7 @@ class Slots:
             "quantity::numeric(38,9) AS quantity",
             f"quantity::text AS {QUANTITY_TEXT}",
         ]
-        names += [*map(POSTGRES.quoted, self.envelope), *slots]
+        names += [*map(POSTGRES.quoted, self.envelope), *slots, *more]
         if self.timed:
             names += [
                 f"{self._of_message(_MESSAGE_STREAM)} AS message_stream",
@@ -147,13 +147,19 @@ class Slots:
 def slots_of(definitions: Definitions) -> Slots:
     """The slots that definitions need."""
     used: dict[str, dict[str, None]] = {name: {} for name in definitions.streams}
-    for meter in definitions.meters.values():
-        names = [meter.value, *meter.group_by, *sorted(meter.where.used_columns if meter.where else ())]
-        used.setdefault(meter.stream, {}).update(dict.fromkeys(names))
     raw: dict[str, dict[Member, None]] = {}
+    for meter in definitions.meters.values():
+        path = _distinct_path(meter.value) if meter.distinct else None
+        names = [*meter.group_by, *sorted(meter.where.used_columns if meter.where else ())]
+        used.setdefault(meter.stream, {}).update(dict.fromkeys([meter.value, *names] if path is None else names))
+        raw.setdefault(meter.stream, {}).update({} if path is None else {path: None})
     for window in definitions.windows.values():
         aggregated = dict.fromkeys(found for found in window.select.values() if found.column is not None)
-        paths = {found: member for found in aggregated if (member := _distinct_path(found)) is not None}
+        paths = {
+            found: member
+            for found in aggregated
+            if found.function == "unique_count" and (member := _distinct_path(found.column)) is not None
+        }
         names = [*window.group_by, *(found.column for found in aggregated if found.column and found not in paths)]
         used.setdefault(window.stream, {}).update(dict.fromkeys(names))
         raw.setdefault(window.stream, {}).update(dict.fromkeys(paths.values()))
@@ -184,11 +190,9 @@ def member_of(stream: Stream, column: str) -> Member | None:
     return None if path is None or column in ENVELOPE else Member(path)
 
 
-def _distinct_path(aggregate: Aggregate) -> Member | None:
-    """The JSON text at a path whose distinct values are counted: a number is told from a string of its digits."""
-    if aggregate.function != "unique_count" or aggregate.column is None or aggregate.column in ENVELOPE:
-        return None
-    path = data_path(aggregate.column)
+def _distinct_path(column: str | None) -> Member | None:
+    """The JSON text at a path whose distinct values are counted: numbers are read as they were written."""
+    path = None if column is None or column in ENVELOPE else data_path(column)
     return None if path is None else Member(path, raw=True)
 
 

@@ -11,17 +11,20 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from tidelock.errors import RequestError
+from tidelock.errors import InvalidJson, RequestError
 from tidelock.instants import parse_instant
 from tidelock.ledger.reader import Page, Slice
 from tidelock.model import Recorded
 from tidelock.settings import Settings
 
 SEQUENCE_MAX = 2**63 - 2
+
+Asked = TypeVar("Asked")
 
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -190,3 +193,13 @@ def _decoded(cursor: str) -> bytes:
 
 def _foreign() -> RequestError:
     return RequestError("this cursor does not belong to this list", field="cursor")
+
+
+def read_json(body: bytes, form: type[Asked], shape: str) -> Asked:
+    """The JSON body of a request, whose members `shape` shows to those who send another."""
+    try:
+        return msgspec.json.decode(body, type=form)
+    except msgspec.ValidationError as problem:
+        raise RequestError(f"the body is {shape}: {problem}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise InvalidJson(f"the body is not JSON: {problem}") from None

@@ -16,11 +16,11 @@ from tidelock.columns import KEY_ENVELOPE
 from tidelock.decimals import NUMBER_CHARACTERS_MAX
 from tidelock.definitions import Definitions, Stream
 from tidelock.definitions.rowkeys import MissingKeyColumn, row_key
-from tidelock.ingest.identity import Salts, canonical, content_hash, identity_digest
+from tidelock.ingest.identity import Salts, canonical, canonical_correction, content_hash, identity_digest
 from tidelock.ingest.nesting import depth
-from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, WireEvent, long_number_in
+from tidelock.ingest.wire import ABSENT, ALIASES, KEY_BYTES_MAX, KEY_FIELDS, WireEvent, long_number_in
 from tidelock.instants import format_nine, nine_digits, parse_epoch_ms, parse_rfc3339
-from tidelock.model import ALL_TENANTS, CONTROL, DEFAULT_TENANT, Event, KeySource, Problem, Rejected
+from tidelock.model import ALL_TENANTS, CONTROL, CORRECTIONS, DEFAULT_TENANT, Event, KeySource, Op, Problem, Rejected
 from tidelock.quantities import normal_quantity
 
 # A B-tree entry of Postgres holds 2,704 bytes; the slice index has these three names in one.
@@ -85,16 +85,21 @@ class Admission:
         customer_ref, resource_id = wire.customer_ref, wire.resource_id
         if customer_ref is not None and len(customer_ref) > customer_characters:
             _check_slice(tenant_id, stream, customer_ref)
-        if wire.idempotency_key is not None or wire.causation_id is not None:
+        if wire.idempotency_key is not None or wire.causation_id is not None or wire.target is not None:
             _check_keys(wire)
         data = self._data(wire)
         if self.escapes:
             _refuse_nul(wire, data)
         occurred_at = _instant(wire)
         quantity = None if wire.quantity is ABSENT else _quantity(wire.quantity)
-        op = wire.op or "upsert"
-        key_text = None if keyed is None else _row_key(keyed, wire, data)
-        keys, key_source = self._keys(wire, place, occurred_at, key_text)
+        op, target, key_text = wire.op or "upsert", wire.target, None
+        if op in CORRECTIONS:
+            target = _target(wire, op, quantity, data)
+        elif target is not None:
+            raise _Refused("invalid_event", "target belongs to a void or an amendment; set op to one of them", "target")
+        elif keyed is not None:
+            key_text = _row_key(keyed, wire, data)
+        keys, key_source = self._keys(wire, place, op, occurred_at, key_text)
         return Event(
             tenant_id,
             stream,
@@ -121,7 +126,14 @@ class Admission:
                 quantity=quantity,
                 op=op,
                 data=data,
+                target=target,
             ),
+            None,
+            target,
+            None if target is None else identity_digest(tenant_id, target),
+            keyed is not None,
+            wire.reason,
+            wire.batch_id,
         )
 
     def _place(self, wire: WireEvent) -> _Place:
@@ -174,7 +186,7 @@ class Admission:
         return data
 
     def _keys(
-        self, wire: WireEvent, place: _Place, occurred_at: int | None, key_text: str | None
+        self, wire: WireEvent, place: _Place, op: Op, occurred_at: int | None, key_text: str | None
     ) -> tuple[tuple[str, ...], KeySource]:
         key = wire.idempotency_key
         if key is not None:
@@ -182,6 +194,8 @@ class Admission:
                 message = "idempotencyKey is empty; omit it to have one derived"
                 raise _Refused("invalid_event", message, "idempotencyKey")
             return (key,), "client"
+        if wire.target is not None:
+            return self.salts.derive(canonical_correction(place.tenant_id, place.stream, op, wire.target)), "derived"
         if occurred_at is None:
             return (), "none"
         # In a keyed stream two rows of one instant are two events, even if neither names a resource.
@@ -206,7 +220,7 @@ def _tenant(tenant_id: str | None, writer: Writer) -> str:
 
 
 def _check_keys(wire: WireEvent) -> None:
-    for name, value in (("idempotencyKey", wire.idempotency_key), ("causationId", wire.causation_id)):
+    for name, value in zip(KEY_FIELDS, (wire.idempotency_key, wire.causation_id, wire.target), strict=True):
         if value is not None and len(value) > KEY_BYTES_MAX // 4 and len(value.encode()) > KEY_BYTES_MAX:
             raise _Refused("invalid_event", f"{name} is longer than {KEY_BYTES_MAX} bytes", name)
 
@@ -277,6 +291,25 @@ def _row_key(definition: Stream, wire: WireEvent, data: bytes | None) -> str:
     if len(text.encode()) > KEY_BYTES_MAX:
         raise _Refused("invalid_event", f"the row key is longer than {KEY_BYTES_MAX} bytes", definition.key[0])
     return text
+
+
+def _target(wire: WireEvent, op: Op, quantity: str | None, data: bytes | None) -> str:
+    """The target of a correction that says nothing it must not say: who and when stay the target's."""
+    if not wire.target:
+        message = f'target is missing or empty: the idempotencyKey of the event that this "{op}" corrects'
+        raise _Refused("invalid_event", message, "target")
+    sent = {"ts": wire.ts, "occurredAt": wire.occurred_at, "customerRef": wire.customer_ref,
+            "resourceId": wire.resource_id}  # fmt: skip
+    for name, value in sent.items():
+        if value is not None:
+            message = f'{name} stays what it is: to change it, send a "void" and another event'
+            raise _Refused("invalid_event", message, name)
+    if op == "void":
+        for name, left in (("quantity", quantity), ("data", data)):
+            if left is not None:
+                message = f'a void has no {name}; to give the event another {name}, send an "amend"'
+                raise _Refused("invalid_event", message, name)
+    return wire.target
 
 
 def _both(name: str, alias: str) -> _Refused:

@@ -34,9 +34,12 @@ _TEXTS = {
     "correlationid": "correlation_id",
     "causationid": "causation_id",
     "op": "op",
+    "target": "target",
+    "reason": "reason",
+    "batchid": "batch_id",
 }
 #: these become idempotency keys, which may be longer than names
-_KEYS = ("id", "causationid")
+_KEYS = ("id", "causationid", "target")
 _SENT_AS = dict(zip(WireEvent.__struct_fields__, WireEvent.__struct_encode_fields__, strict=True))
 #: a field as named by admission -> the attribute that was sent
 _ATTRIBUTES = {

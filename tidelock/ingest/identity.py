@@ -62,6 +62,11 @@ def canonical(tenant_id: str, stream: str, customer_ref: str | None, resource_id
     return _encode((tenant_id, stream, customer_ref, resource_id, nine))
 
 
+def canonical_correction(tenant_id: str, stream: str, op: str, target: str) -> bytes:
+    """What the derived key of a correction covers: there is one void and one amendment of an event."""
+    return _encode((tenant_id, stream, op, target))
+
+
 def identity_digest(tenant_id: str, key: str) -> bytes:
     """The identity of (tenant, key), wherever the key came from: a derived key sent back by a client is the same
     identity.
@@ -78,9 +83,14 @@ def content_hash(
     quantity: str | None,
     op: str,
     data: bytes | None,
+    target: str | None = None,
 ) -> bytes:
-    """What must not differ between two sends with one key; never source, causality, correlation or causation."""
-    fields = _encode((tenant_id, stream, customer_ref, resource_id, occurred_at, quantity, op))
+    """What must not differ between two sends with one key; never source, causality, correlation, causation, reason or
+    batch."""
+    if target is None:
+        fields = _encode((tenant_id, stream, customer_ref, resource_id, occurred_at, quantity, op))
+    else:
+        fields = _encode((tenant_id, stream, customer_ref, resource_id, occurred_at, quantity, op, target))
     return sha256(fields + data if data else fields).digest()
 
 
@@ -102,6 +112,7 @@ def _apart_from_data(event: Event) -> tuple[object, ...]:
         event.occurred_at,
         event.quantity,
         event.op,
+        event.target,
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 import msgspec
 
 from tidelock.decimals import NUMBER_CHARACTERS_MAX, has_long_number
-from tidelock.model import Problem, Rejected
+from tidelock.model import Op, Problem, Rejected
 
 ABSENT = msgspec.Raw(b"null")
 
@@ -23,9 +23,8 @@ KEY_BYTES_MAX = 1024
 _Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 _Key = Annotated[str, msgspec.Meta(max_length=KEY_BYTES_MAX)]
 
-Op = Literal["upsert", "delete"]
 OPS: tuple[str, ...] = get_args(Op)
-OP_MESSAGE = "op is " + " or ".join(f'"{op}"' for op in OPS)
+OP_MESSAGE = "op is one of " + ", ".join(f'"{op}"' for op in OPS)
 
 
 class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
@@ -48,6 +47,9 @@ class WireEvent(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=F
     causation_id: _Key | None = None
     idempotency_key: _Key | None = None
     source: _Name | None = None
+    target: _Key | None = None
+    reason: _Name | None = None
+    batch_id: _Name | None = None
 
 
 FIELDS = WireEvent.__struct_encode_fields__
@@ -55,6 +57,8 @@ FIELDS = WireEvent.__struct_encode_fields__
 _event = msgspec.json.Decoder(WireEvent)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
+#: these are keys, which may be longer than names
+KEY_FIELDS = ("idempotencyKey", "causationId", "target")
 _PATH = re.compile(r" - at `\$\.([A-Za-z]+)`$")
 
 
@@ -103,7 +107,7 @@ def _explain(message: str) -> Problem:
     if ALIASES.get(field, field) == "ts":
         return Problem("invalid_timestamp", "a timestamp is an RFC 3339 string or integer epoch milliseconds", field)
     if "of length <=" in what:
-        limit = KEY_BYTES_MAX if field in ("idempotencyKey", "causationId") else NAME_CHARACTERS_MAX
+        limit = KEY_BYTES_MAX if field in KEY_FIELDS else NAME_CHARACTERS_MAX
         return Problem("invalid_event", f"{field} is longer than {limit} characters", field)
     if field == "op":
         return Problem("invalid_event", OP_MESSAGE, field)

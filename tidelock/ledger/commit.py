@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from tidelock.ingest.identity import same_content
 from tidelock.instants import SECOND, format_instant
-from tidelock.ledger.rows import event_row, event_tail, identity_row
+from tidelock.ledger.corrections import Correctable, Targets, named_targets
+from tidelock.ledger.rows import correction_row, event_row, event_tail, identity_row, tail_digest
 from tidelock.model import Accepted, Conflict, Duplicate, Event, Head, KeySource, Problem, Rejected, Verdict
 
 #: `local`: numbers follow the head; `remote`: a sequence database gave them
@@ -41,6 +43,9 @@ class Floor(NamedTuple):
 
 
 _NO_FLOOR = Floor(0, 0, 0)
+_NO_TARGETS: Mapping[bytes, Correctable] = MappingProxyType({})
+#: what the digest of a commit covers: see `chain_digest`
+CHAIN_FORM = 2
 
 
 class Collection:
@@ -50,7 +55,10 @@ class Collection:
         self.events = events
         self.size = len(events)
         self.tails: list[bytes] = []
+        self.tail_digests: list[bytes] = []
         self.digests: list[bytes] = []
+        #: corrections among the events
+        self.corrections: list[Event] = []
         #: of the rows to be
         self.bytes = 0
         #: some event has more than one key, because there are several salts
@@ -60,9 +68,13 @@ class Collection:
         for event in events:
             if type(event) is not Event:
                 self.tails.append(b"")
+                self.tail_digests.append(b"")
                 continue
             tail = event_tail(event)
             self.tails.append(tail)
+            self.tail_digests.append(tail_digest(tail))
+            if event.target_digest is not None:
+                self.corrections.append(event)
             self.bytes += len(tail)
             self.digests += event.digests
             if len(event.digests) > 1:
@@ -80,6 +92,7 @@ class Commit:
     head: Head
     event_rows: list[bytes] = field(default_factory=list)
     identity_rows: list[bytes] = field(default_factory=list)
+    correction_rows: list[bytes] = field(default_factory=list)
     verdicts: list[list[Verdict]] = field(default_factory=list)
     #: where its numbers come from
     source: SequenceSource = "local"
@@ -89,10 +102,13 @@ class Commit:
         return self.head.ingress_sequence - len(self.event_rows) + 1
 
 
-def chain_digest(previous: bytes, commit_id: int, event_rows: Sequence[bytes]) -> bytes:
-    """The digest of a commit: it covers the previous one, so that no commit can be changed, removed or moved."""
+def chain_digest(previous: bytes, commit_id: int, row_digests: Sequence[bytes]) -> bytes:
+    """The digest of a commit: it covers the previous one, so that no commit can be changed, removed or moved.
+
+    In the first form it covers whole rows instead of their digests.
+    """
     digest = sha256(previous + commit_id.to_bytes(8, "big"))
-    digest.update(b"".join(event_rows))
+    digest.update(b"".join(row_digests))
     return digest.digest()
 
 
@@ -103,13 +119,17 @@ def decide(
     known: Mapping[bytes, Known],
     future_tolerance: int,
     *,
+    targets: Mapping[bytes, Correctable] = _NO_TARGETS,
+    carried_bytes_max: int = 1 << 62,
     first: int | None = None,
     floor: Floor = _NO_FLOOR,
 ) -> Commit:
     """Number new events, in order, and recognise the others. The result does not depend on how collections were
     grouped.
 
-    `first`: the first sequence, above head and floor; by default the next one.
+    `targets`: recorded events that corrections name; with any of those, all identities must have been looked up.
+    `carried_bytes_max`: of data that amendments leave as it is. `first`: the first sequence, above head and floor; by
+    default the next one.
     """
     commit = Commit(head)
     lowest = max(head.ingress_sequence, floor.ingress_sequence)
@@ -119,6 +139,10 @@ def decide(
     commit_id = max(head.commit_id, floor.commit_id) + 1
     # Identities recorded by this commit, in addition to those known before.
     fresh: dict[bytes, tuple[int, Event]] = {}
+    row_digests: list[bytes] = []
+    corrections = None
+    if named := named_targets(event for collection in collections for event in collection.corrections):
+        corrections = Targets(named, targets, carried_bytes_max)
     received_text = format_instant(now)
     for collection in collections:
         check_future = collection.latest > now + future_tolerance
@@ -126,7 +150,7 @@ def decide(
         own_text = ""
         verdicts: list[Verdict] = []
         commit.verdicts.append(verdicts)
-        for event, tail in zip(collection.events, collection.tails, strict=True):
+        for event, tail, hashed in zip(collection.events, collection.tails, collection.tail_digests, strict=True):
             if type(event) is not Event:
                 verdicts.append(event)  # type: ignore[arg-type]  # what is not an event is a rejection
                 continue
@@ -141,6 +165,12 @@ def decide(
             if check_future and _latest(event) > now + future_tolerance:
                 verdicts.append(_from_the_future(event, now, future_tolerance))
                 continue
+            target = None
+            if corrections is not None and event.target_digest is not None:
+                target = corrections.find(event)
+                if type(target) is Rejected:
+                    verdicts.append(target)
+                    continue
             if own_timestamp is None:
                 # Used only by a collection that records something: it is the unit of time.
                 source_timestamp = own_timestamp = max(now, source_timestamp + 1)
@@ -150,7 +180,19 @@ def decide(
             if event.received_at is not None:
                 received_at, text = event.received_at, format_instant(event.received_at)
             occurred_at = received_at if event.occurred_at is None else event.occurred_at
-            commit.event_rows.append(event_row(sequence, commit_id, own_timestamp, received_at, occurred_at, tail=tail))
+            written = event
+            if type(target) is Correctable and corrections is not None:
+                written, occurred_at = corrections.completed(event, target), target.occurred_at
+                tail = event_tail(written, target.sequence)
+                hashed = tail_digest(tail)
+                commit.correction_rows.append(correction_row(target.sequence, sequence))
+            row, row_digest = event_row(
+                sequence, commit_id, own_timestamp, received_at, occurred_at, tail=tail, tail_digest=hashed
+            )
+            commit.event_rows.append(row)
+            row_digests.append(row_digest)
+            if corrections is not None:
+                corrections.recorded(written, sequence, occurred_at)
             if event.keys:
                 digest = event.digests[0]
                 commit.identity_rows.append(identity_row(digest, sequence, event.content_hash, event.key_source))
@@ -159,7 +201,7 @@ def decide(
             else:
                 verdicts.append(Accepted(sequence, None, "none", text, own_text, retry_safe=False))
     if sequence > before:
-        digest = chain_digest(head.digest, commit_id, commit.event_rows)
+        digest = chain_digest(head.digest, commit_id, row_digests)
         skipped = head.skipped + before - head.ingress_sequence
         commit.head = Head(
             sequence, commit_id, source_timestamp, digest, salts_version=head.salts_version, skipped=skipped

@@ -29,7 +29,7 @@ QUERIES = load("tidelock.ledger", "sql/ledger.sql")
 COLUMNS = sql.SQL(
     "ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, "
     "resource_id, quantity::text, data::text, op, causality_key, correlation_id, causation_id, idempotency_key, "
-    "key_source, source"
+    "key_source, source, target, target_sequence, reason, batch_id"
 )
 _DATA = 10
 # Rows fetched from the driver at a time. With events of a MiB, that is as much as a page holds in bytes, not in rows.
@@ -57,6 +57,9 @@ class Slice:
     causality_key: str | tuple[str, ...] | None = None
     correlation_id: str | tuple[str, ...] | None = None
     source: str | tuple[str, ...] | None = None
+    batch_id: str | tuple[str, ...] | None = None
+    #: sequence of an event: only the one that corrects it
+    corrected: int | None = None
     #: occurred_at, half-open
     occurred_from: int | None = None
     occurred_to: int | None = None
@@ -67,7 +70,7 @@ class Slice:
     sequences: list[int] | None = None
 
 
-_NAMES = ("tenant_id", "stream", "customer_ref", "causality_key", "correlation_id", "source")
+_NAMES = ("tenant_id", "stream", "customer_ref", "causality_key", "correlation_id", "source", "batch_id")
 
 
 _BOUNDS = {
@@ -75,6 +78,7 @@ _BOUNDS = {
     "occurred_to": sql.SQL("occurred_at < {}"),
     "after": sql.SQL("ingress_sequence > {}"),
     "before": sql.SQL("ingress_sequence < {}"),
+    "corrected": sql.SQL("ingress_sequence = (SELECT ingress_sequence FROM corrections WHERE target_sequence = {})"),
     "sequences": sql.SQL("ingress_sequence = ANY({}::bigint[])"),
 }
 
@@ -158,6 +162,7 @@ def recorded(row: Sequence[Any], *, as_text: bool = False) -> Recorded:
     (
         sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref, resource_id,
         quantity, data, op, causality_key, correlation_id, causation_id, key, key_source, source,
+        target, target_sequence, reason, batch_id,
     ) = row  # fmt: skip
     received = _receipt(received_at)
     shown = _NULL
@@ -185,6 +190,10 @@ def recorded(row: Sequence[Any], *, as_text: bool = False) -> Recorded:
         key,
         KEY_SOURCES[key_source],
         source,
+        target,
+        target_sequence,
+        reason,
+        batch_id,
         error,
     )
 

@@ -13,16 +13,18 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
 
 from tidelock.clock import Clock, database_clock
-from tidelock.errors import Overloaded, RequestError, Unreachable
+from tidelock.errors import Overloaded, PayloadTooLarge, RequestError, Unreachable
 from tidelock.ingest.identity import Salts, content_hash
 from tidelock.ingest.intake import SaltsChanged
 from tidelock.ledger.commit import Collection, Commit, Floor, Known, decide
+from tidelock.ledger.corrections import Correctable
 from tidelock.ledger.sequencedatabase import SequenceDatabase
 from tidelock.ledger.ticks import read_due
 from tidelock.ledger.writer import Beside, DataRefused, IdentityTaken, LedgerWriter
@@ -245,7 +247,7 @@ class Sequencer:
             # A hanging database would also hang on a rollback. It may still commit: a retry then gives a duplicate.
             await self._writer.close()
             self._fail(group, Unreachable("the ledger did not respond in time; retry the request"))
-        except DataRefused as error:
+        except (DataRefused, PayloadTooLarge) as error:
             await self._writer.abandon()
             await self._one_by_one(group, error)
         except (Unreachable, RequestError) as error:
@@ -282,7 +284,12 @@ class Sequencer:
             return
         collections = [pending.collection for pending in group]
         known = await self._known(collections, look)
-        commit = await self._numbered(collections, head, now, known or {}, group[0].resumption)
+        targets: dict[bytes, Correctable] = {}
+        if any(collection.corrections for collection in collections):
+            targets = await self._writer.targets(collections, self._limits.commit_bytes_max)
+        commit = await self._numbered(
+            collections, head, now, known or {}, targets=targets, resumption=group[0].resumption
+        )
         if commit.head is head:
             await self._writer.abandon()
         else:
@@ -325,6 +332,8 @@ class Sequencer:
         head: Head,
         now: int,
         known: Mapping[bytes, Known],
+        *,
+        targets: Mapping[bytes, Correctable],
         resumption: _Resumption | None,
     ) -> Commit:
         """The decided commit, with the sequences of its events.
@@ -332,16 +341,24 @@ class Sequencer:
         How many it needs is known once it is decided: only then are they requested, so that none is wasted, and if they
         do not follow the head it is decided once more.
         """
-        tolerance = self._limits.future_tolerance_ns
-        floor = resumption.floor if resumption is not None else Floor(0, 0, 0)
-        commit = decide(collections, head, now, known, tolerance, floor=floor)
+        decided = partial(
+            decide,
+            collections,
+            head,
+            now,
+            known,
+            future_tolerance=self._limits.future_tolerance_ns,
+            targets=targets,
+            carried_bytes_max=self._limits.commit_bytes_max,
+            floor=resumption.floor if resumption is not None else Floor(0, 0, 0),
+        )
+        commit = decided()
         if self.numbers is None or commit.head is head:
             return commit
-        end = max(head.ingress_sequence, floor.ingress_sequence)
-        first = await self.numbers.reserve(end, len(commit.event_rows))
+        first = await self.numbers.reserve(commit.first - 1, len(commit.event_rows))
         if first is not None:
             if first != commit.first:
-                commit = decide(collections, head, now, known, tolerance, first=first, floor=floor)
+                commit = decided(first=first)
             commit.source = "remote"
         return commit
 
@@ -350,10 +367,11 @@ class Sequencer:
 
         Repeats come in bursts: after a restart, after a timeout. Between bursts a lookup finds nothing and costs an
         eighth of the commit; the table itself then detects a repeat by refusing the identity, and only then the commit
-        is started again. Of an event with several keys the table would recognise only the first.
+        is started again. Of an event with several keys the table would recognise only the first, and a correction
+        that is repeated would find its target corrected.
         """
-        several_keys = any(collection.several_keys for collection in collections)
-        if not look and not several_keys and self._cautious <= 0:
+        needed = any(collection.several_keys or collection.corrections for collection in collections)
+        if not look and not needed and self._cautious <= 0:
             return None
         known = await self._writer.known(collections)
         self._cautious = CAUTIOUS_COMMITS if known else self._cautious - 1

@@ -1,8 +1,9 @@
 """Verification: whether the ledger still is what was recorded, column by column, row by row, to its end.
 
-It reads up to the head as of its start, in pages: writers continue meanwhile, and memory stays small. Two further
-proofs: every event with a key has exactly its own identity, and every anchored commit is still there. The identities
-are compared by the database, which is sent what must be there and returns what differs.
+It reads up to the head as of its start, in pages: writers continue meanwhile, and memory stays small. Three further
+proofs: every event with a key has exactly its own identity, every correction is noted with its target, and every
+anchored commit is still there. The identities are compared by the database, which is sent what must be there and
+returns what differs.
 """
 
 from __future__ import annotations
@@ -17,29 +18,39 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from tidelock.ingest.identity import content_hash, identity_digest
+from tidelock.ingest.identity import identity_digest
 from tidelock.ledger.anchor import AnchorLine, BadAnchor, read_anchors
-from tidelock.ledger.commit import chain_digest
+from tidelock.ledger.commit import CHAIN_FORM, chain_digest
 from tidelock.ledger.findings import Check, Findings, Report, first_difference
 from tidelock.ledger.losttail import Loss, loss_of
-from tidelock.ledger.rows import Numbers, numeric_text, raw_rows, row_numbers, row_tail
+from tidelock.ledger.rows import (
+    Numbers,
+    first_form,
+    numeric_text,
+    raw_rows,
+    row_digests,
+    row_numbers,
+    row_tail,
+    sent_of,
+)
 from tidelock.model import CONTROL, Head
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import database_errors
+from tidelock.sections import number_of
 
 QUERIES = load("tidelock.ledger", "sql/verify.sql")
 LEDGER = load("tidelock.ledger", "sql/ledger.sql")
 
 _COMMITS_PAGE = 10_000
 _CONTROL = CONTROL.encode()
-#: where the data is in the tail of a row
-_DATA = 7
+#: where the data, and what an event corrects, are in the tail of a row
+_DATA, _TARGET, _TARGET_SEQUENCE = 7, 15, 16
 
 #: called with the sequence reached and the one to reach
 Progress = Callable[[int, int], None]
 
-_IDENTITIES_PAGE = 10_000
+_IDENTITIES_PAGE = _CORRECTIONS_PAGE = 10_000
 # Lookups by the primary key, page after page; the planner, which sees one page, would read the whole table for each.
 _SESSION = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
 _record = Struct("!16sq32sc")
@@ -56,13 +67,17 @@ class Link(NamedTuple):
     digest: bytes
     #: numbers skipped so far
     skipped: int
+    #: what its digest covers
+    form: int
 
     def __str__(self) -> str:
         span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"
         return f"commit {self.commit_id} ({span})"
 
 
-_BEFORE_FIRST = Link(commit_id=0, first=0, last=0, source_timestamp=0, control=False, digest=bytes(32), skipped=0)
+_BEFORE_FIRST = Link(
+    commit_id=0, first=0, last=0, source_timestamp=0, control=False, digest=bytes(32), skipped=0, form=1
+)
 
 
 class VerifyResult(NamedTuple):
@@ -87,9 +102,10 @@ def verify(database: Database, anchor: Path, progress: Progress) -> VerifyResult
         with closing(raw_rows(rows, walk.head.ingress_sequence)) as recorded:
             walk.go(recorded, progress)
         anchors.compare(connection, walk.head, walk.losses)
-    checks = [*walk.checks(), identity_proof.check(), anchors.check()]
+    checks = [*walk.checks(), identity_proof.check(), walk.corrections.check(), anchors.check()]
     # At one place, the check that names a row says more than the one that names a commit.
-    by_precision = [walk.content, walk.density, identity_proof.findings, walk.order, walk.chain, anchors.findings]
+    by_precision = [walk.content, walk.density, identity_proof.findings, walk.corrections.findings, walk.order]
+    by_precision += [walk.chain, anchors.findings]
     return VerifyResult(Report.of(checks), first_difference(by_precision))
 
 
@@ -103,6 +119,7 @@ class _Walk:
         self.content = Findings("content")
         self._connection = connection
         self._identities = identities
+        self.corrections = CorrectionProof(connection)
         self._commits = self._events = 0
         #: lost tails whose loss was accepted
         self.losses: list[Loss] = []
@@ -141,6 +158,7 @@ class _Walk:
             pending = next(numbered, None)
         self._check_head(previous)
         self._identities.finish(self.head.ingress_sequence)
+        self.corrections.finish(self.head.ingress_sequence)
 
     def _links(self) -> Iterator[Link]:
         after = -(2**63)
@@ -163,9 +181,20 @@ class _Walk:
             control |= self._check_row(row_tail(row), sequence, received_at, occurred_at)
         if link.control != control or (control and len(rows) != 1):
             self.order.differ(link.first, f"{link}: a control event must be alone in a commit marked as such")
-        if chain_digest(previous.digest, link.commit_id, [row for _, row in rows]) != link.digest:
+        if chain_digest(previous.digest, link.commit_id, list(self._covered(link, rows))) != link.digest:
             what = "its rows do not match its digest: one of them, or the previous commit, was changed"
             self.chain.differ(link.last, f"{link}: {what}")
+
+    def _covered(self, link: Link, rows: list[tuple[Numbers, bytes]]) -> Iterator[bytes]:
+        """What the commit's digest covers of each row; in the second form a changed row is named."""
+        for numbers, row in rows:
+            if link.form != CHAIN_FORM:
+                yield first_form(row)
+                continue
+            actual, stored = row_digests(row)
+            if actual != stored:
+                self.chain.differ(numbers[0], f"sequence {numbers[0]}: its columns do not match its row digest")
+            yield stored or b""
 
     def _resumes(self, previous: Link, link: Link, row: bytes) -> bool:
         """Whether the commit accepts the loss of everything between the previous one and itself."""
@@ -217,10 +246,9 @@ class _Walk:
             self._identities.expect(sequence, identity_digest(tenant_id, key.decode()), stored, key_source)
         elif key is not key_source:
             self._identities.findings.differ(sequence, f"sequence {sequence}: key and key source do not fit together")
-        # The time of receipt replaces an absent ts, which is hashed as absent.
-        if stored != _content(tenant_id, fields, occurred_at) and (
-            occurred_at != received_at or stored != _content(tenant_id, fields, None)
-        ):
+        if fields[_TARGET_SEQUENCE] is not None:
+            self.corrections.expect(sequence, int.from_bytes(fields[_TARGET_SEQUENCE], "big", signed=True))
+        if not _sent(tenant_id, fields, occurred_at, received_at):
             self.content.differ(sequence, f"sequence {sequence}: its columns do not match its content hash")
         return bool(fields[1] == _CONTROL)
 
@@ -239,19 +267,61 @@ class _Walk:
             self.density.differ(head.ingress_sequence + 1, f"commit {row[1]} is beyond the head")
 
 
-def _content(tenant_id: str, fields: list[Any], sent_at: int | None) -> bytes:
-    """The content hash of the current columns."""
+def _sent(tenant_id: str, fields: list[Any], occurred_at: int, received_at: int) -> bool:
+    """Whether the columns are what was sent."""
     _, stream, customer_ref, resource_id, _, op, quantity, data, *_ = fields
-    return content_hash(
-        tenant_id,
-        stream.decode(),
-        None if customer_ref is None else customer_ref.decode(),
-        None if resource_id is None else resource_id.decode(),
-        occurred_at=sent_at,
-        quantity=None if quantity is None else numeric_text(quantity),
+    target, stored_hash = fields[_TARGET], fields[14]
+    sent = sent_of(
+        tenant_id=tenant_id,
+        stream=stream.decode(),
+        customer_ref=None if customer_ref is None else customer_ref.decode(),
+        resource_id=None if resource_id is None else resource_id.decode(),
         op=op.decode(),
+        occurred_at=occurred_at,
+        quantity=None if quantity is None else numeric_text(quantity),
         data=data,
+        target=None if target is None else target.decode(),
+        received_at=received_at,
+        stored_hash=stored_hash,
     )
+    return sent is not None
+
+
+class CorrectionProof:
+    """Takes the corrections one by one, and compares them with the table that says what was corrected, in pages."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.findings = Findings("corrections")
+        self._connection = connection
+        self._page: dict[int, int] = {}
+        self._count = 0
+
+    def expect(self, sequence: int, target_sequence: int) -> None:
+        self._page[sequence] = target_sequence
+        if len(self._page) >= _CORRECTIONS_PAGE:
+            self._compare()
+
+    def finish(self, through: int) -> None:
+        """Compare the rest; then, since every correction has its row, their number reveals any extra one."""
+        self._compare()
+        (count,) = self._connection.execute(QUERIES["count_corrections"], [through]).fetchone() or (0,)
+        if count != self._count and self.findings.first is None:
+            stray = self._connection.execute(QUERIES["stray_correction"], [through]).fetchone()
+            sequence, target = stray or (through, None)
+            what = f"corrections say that sequence {sequence} corrects sequence {target}, but it does not"
+            self.findings.differ(sequence, what)
+
+    def check(self) -> Check:
+        return self.findings.check(f"each correction is noted with its target: {self._count:,} in all")
+
+    def _compare(self) -> None:
+        page, self._page = self._page, {}
+        self._count += len(page)
+        found = dict(self._connection.execute(QUERIES["noted_corrections"], [list(page)]).fetchall()) if page else {}
+        for sequence, target in page.items():
+            if (noted := found.get(sequence)) != target:
+                what = "is not noted in corrections" if noted is None else f"is noted as one of sequence {noted}"
+                self.findings.differ(sequence, f"sequence {sequence}, a correction of sequence {target}, {what}")
 
 
 class IdentityProof:
@@ -367,6 +437,6 @@ class AnchorProof:
         if not self._lines:
             return self.findings.check(f"{self._path} has no anchor yet, so a lost tail would not be found")
         last = self._lines[-1]
-        many = "1 anchor" if len(self._lines) == 1 else f"{len(self._lines):,} anchors"
+        many = number_of(len(self._lines), "anchor")
         lost = f"; {self._lost:,} of them belong to commits whose loss was accepted" if self._lost else ""
         return self.findings.check(f"{many}, the last at {last.at} for commit {last.commit_id:,}{lost}")

@@ -20,13 +20,15 @@ from psycopg import sql
 from tidelock.errors import RequestError, TidelockError, Unreachable
 from tidelock.ingest.identity import Salts, same_content
 from tidelock.ledger import rows
-from tidelock.ledger.commit import Collection, Commit, Known
+from tidelock.ledger.commit import CHAIN_FORM, Collection, Commit, Known
+from tidelock.ledger.corrections import Correctable, named_targets, too_much_carried
 from tidelock.ledger.rows import KEY_SOURCES, original
 from tidelock.ledger.salts import read_salts
 from tidelock.model import Event, Head
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import reason
+from tidelock.quantities import normal_quantity
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +116,14 @@ class LedgerWriter:
         except psycopg.Error as error:
             raise _translated(error) from error
 
+    async def targets(self, collections: Sequence[Collection], carried_bytes_max: int) -> dict[bytes, Correctable]:
+        """The recorded events that corrections name, by digest. Raises PayloadTooLarge."""
+        assert self._connection is not None, "asked under the lock only"
+        try:
+            return await known_targets(self._connection, collections, carried_bytes_max)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
     async def write(self, commit: Commit, *, control: bool, beside: Beside | None = None) -> None:
         """Make the commit durable, with what is written alongside it."""
         assert self._connection is not None, "asked under the lock only"
@@ -127,11 +137,14 @@ class LedgerWriter:
             "source_timestamp": head.source_timestamp,
             "control": control,
             "digest": head.digest,
+            "form": CHAIN_FORM,
         }
         try:
             if commit.identity_rows:
                 await _copy(self._connection, f"COPY identities ({rows.IDENTITY_COLUMNS})", commit.identity_rows)
             await _copy(self._connection, f"COPY events ({rows.EVENT_COLUMNS})", commit.event_rows)
+            if commit.correction_rows:
+                await _copy(self._connection, f"COPY corrections ({rows.CORRECTION_COLUMNS})", commit.correction_rows)
             if beside is not None:
                 await beside(self._connection, head)
             await psycopg.AsyncClientCursor(self._connection).execute(QUERIES["finish_commit"], values)
@@ -235,6 +248,39 @@ def _saying_the_same(first: Event, others: Sequence[Event]) -> frozenset[bytes]:
     """The content hashes of events with the same content as the original."""
     by_hash = {event.content_hash: event for event in others}
     return frozenset(hashed for hashed, event in by_hash.items() if same_content(first, event))
+
+
+async def known_targets(
+    connection: psycopg.AsyncConnection[Any], collections: Sequence[Collection], carried_bytes_max: int
+) -> dict[bytes, Correctable]:
+    """The recorded events that corrections name, by digest, with the data that amendments leave as it is."""
+    corrections = [event for collection in collections for event in collection.corrections]
+    named = named_targets(corrections)
+    if not named:
+        return {}
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(QUERIES["read_targets"], {"digests": b"".join(named)})
+    found = {row[0]: correctable(row) for row in await cursor.fetchall()}
+    carried = named_targets(event for event in corrections if event.op == "amend" and event.data is None)
+    digests = {found[digest].sequence: digest for digest in carried if digest in found}
+    sequences, room = sorted(digests), carried_bytes_max
+    # A few at a time, because each may have a megabyte.
+    for start in range(0, len(sequences), _ORIGINALS_AT_ONCE):
+        part = sequences[start : start + _ORIGINALS_AT_ONCE]
+        for sequence, data in await (await connection.execute(QUERIES["read_target_data"], [part])).fetchall():
+            encoded = data.encode()
+            room -= len(encoded)
+            if room < 0:
+                raise too_much_carried()
+            found[digests[sequence]] = found[digests[sequence]]._replace(data=encoded)
+    return found
+
+
+def correctable(row: Sequence[Any]) -> Correctable:
+    """From a row of `read_targets`."""
+    quantity, corrected_by = row[8:]
+    found = Correctable._make((*row[1:8], None, None, corrected_by))
+    return found if quantity is None else found._replace(quantity=normal_quantity(quantity))
 
 
 async def _locked(connection: psycopg.AsyncConnection[Any]) -> tuple[Head, int]:

@@ -35,6 +35,10 @@ _Connection = psycopg.Connection[Any]
 _Rows = Generator[Any, None, None]
 
 
+#: how the value ends of an event that neither is a correction nor names a batch; messages of the first form lack it
+_NO_CORRECTION = b',"target":null,"targetSequence":null,"reason":null,"batchId":null}'
+
+
 class Message(NamedTuple):
     """An event as it is sent. Equal messages come from the same event of the same commit."""
 
@@ -50,6 +54,12 @@ class Message(NamedTuple):
     idempotency_key: str | None
     #: of its commit, in hexadecimal digits
     digest: bytes
+
+    @property
+    def earlier_value(self) -> bytes:
+        """The value in the first form, which a topic keeps: it lacked the members of corrections, which are null."""
+        without = self.value.removesuffix(_NO_CORRECTION)
+        return self.value if without == self.value else without + b"}"
 
     # Built when needed: stored, they would be four more objects per message for the garbage collector.
     @property

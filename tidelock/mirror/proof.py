@@ -26,6 +26,7 @@ from tidelock.mirror.ranges import Partition, read_position
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import database_errors
+from tidelock.sections import number_of
 from tidelock.settings import Settings
 from tidelock.settings.groups import KafkaSettings
 
@@ -89,7 +90,7 @@ class MirrorProof:
     def check(self) -> Check:
         since = f", all of them from sequence {self._complete_from:,} on" if self._complete_from > 1 else ""
         return self.findings.check(
-            f"the same {len(self._seen):,} events in the same order, with the same commit digests, "
+            f"the same {number_of(len(self._seen), 'event')} in the same order, with the same commit digests, "
             f"through sequence {self._position:,}{since}{held_of(self._losses, len(self._lost))}"
         )
 
@@ -140,7 +141,7 @@ class MirrorProof:
             topic_name_apart(self._prefix, event.stream),
         ):
             return f"an event of the stream {event.stream}"
-        if received.value() != event.value:
+        if received.value() not in (event.value, event.earlier_value):
             return "a different event than the ledger"
         headers, expected = dict(received.headers() or []), dict(event.headers)
         if headers.get(DIGEST) != expected[DIGEST]:

@@ -31,6 +31,13 @@ def hold(connection: psycopg.Connection[Any], lease: int) -> bool:
     return row is not None and bool(row[0])
 
 
+def release(connection: psycopg.Connection[Any], lease: int) -> None:
+    """Give it up while the connection still lives: Postgres ends a closed one a moment later, and the next process that
+    asks would be refused.
+    """
+    connection.execute(QUERIES["release_lease"], {"lease": lease})
+
+
 def held(connection: psycopg.Connection[Any], lease: int) -> bool:
     """Whether anybody has it."""
     row = connection.execute(QUERIES["lease_held"], {"lease": lease}).fetchone()

@@ -135,5 +135,12 @@ def _apply(connection: _Connection, migration: Migration) -> None:
         connection.execute(_RECORD, (migration.number, migration.name, migration.sha256))
     except psycopg.OperationalError:
         raise  # The connection, not the migration.
+    except psycopg.errors.DuplicateTable as error:
+        # A name that a version takes for itself was anyone's before.
+        raise SettingsError(
+            f"Migration {migration.title} was rolled back: {error.diag.message_primary}. If that is the name of one of "
+            "your own definitions, start the version that made it, rename it in tidelock.toml, wait until the fold has "
+            "built it under its new name, and migrate again."
+        ) from error
     except psycopg.Error as error:
         raise TidelockError(f"Migration {migration.title} failed and was rolled back: {error}") from error

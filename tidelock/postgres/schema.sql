@@ -22,18 +22,26 @@ CREATE TABLE events (
     idempotency_key  text     COLLATE "C",
     key_source       "char",
     content_hash     bytea    NOT NULL,
+    target           text     COLLATE "C",
+    target_sequence  bigint,
+    reason           text     COLLATE "C",
+    batch_id         text     COLLATE "C",
+    row_digest       bytea,
     PRIMARY KEY (ingress_sequence)
 ) PARTITION BY RANGE (ingress_sequence);
 
 COMMENT ON TABLE events IS 'Recorded events in ledger order; append-only.';
 COMMENT ON COLUMN events.data IS 'The JSON text as it was sent and hashed: jsonb would lose member order and numbers.';
 COMMENT ON COLUMN events.key_source IS 'c: the client sent the key, d: derived, null: the event has no identity.';
+COMMENT ON COLUMN events.target IS 'The key of the event that a void or an amendment corrects.';
+COMMENT ON COLUMN events.row_digest IS 'Over all other columns; null in commits of the first form.';
 
 -- Takes what lies beyond the numbered partitions, so that a jump of the sequence never stops the ledger.
 CREATE TABLE events_default PARTITION OF events DEFAULT;
 
 CREATE INDEX events_slice ON events (tenant_id, stream, customer_ref, occurred_at);
 CREATE INDEX events_causality ON events (causality_key, ingress_sequence) WHERE causality_key IS NOT NULL;
+CREATE INDEX events_batch ON events (batch_id, ingress_sequence) WHERE batch_id IS NOT NULL;
 
 -- Apart from events, so that these can be partitioned and archived while a duplicate is known for ever.
 CREATE TABLE identities (
@@ -51,11 +59,19 @@ CREATE TABLE commits (
     control               boolean NOT NULL,
     digest                bytea   NOT NULL,
     skipped               bigint  NOT NULL DEFAULT 0 CHECK (skipped >= 0),
+    form                  smallint NOT NULL DEFAULT 1 CHECK (form IN (1, 2)),
     CHECK (first_sequence <= last_sequence)
 );
 
 COMMENT ON COLUMN commits.control IS 'One control event: a fold range never spans it.';
 COMMENT ON COLUMN commits.skipped IS 'Numbers left out so far, those right before this commit included.';
+COMMENT ON COLUMN commits.form IS 'What its digest covers: 1, the bytes of its rows; 2, their digests.';
+
+-- What was corrected, and by what: an event is corrected at most once.
+CREATE TABLE corrections (
+    target_sequence  bigint PRIMARY KEY,
+    ingress_sequence bigint NOT NULL UNIQUE
+);
 
 -- How many events there are through a commit: what is behind or ahead is counted without reading events.
 CREATE UNIQUE INDEX commits_events ON commits ((last_sequence - skipped));
@@ -131,6 +147,10 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON commits
     FOR EACH ROW EXECUTE FUNCTION refuse_ledger_change();
 CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON commits
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_ledger_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON corrections
+    FOR EACH ROW EXECUTE FUNCTION refuse_ledger_change();
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON corrections
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_ledger_change();
 
 CREATE FUNCTION refuse_head_going_back() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -181,7 +201,7 @@ SELECT ingress_sequence, commit_id, source_timestamp,
     tenant_id, stream, customer_ref, resource_id, row_key, op, quantity, data, causality_key, correlation_id,
     causation_id, source, idempotency_key,
     CASE key_source WHEN 'c' THEN 'client' WHEN 'd' THEN 'derived' ELSE 'none' END AS key_source,
-    content_hash
+    content_hash, target, target_sequence, reason, batch_id, row_digest
 FROM events;
 
 
@@ -211,7 +231,7 @@ CREATE TABLE tidelock_tables.counters (
     metric           text           COLLATE "C" NOT NULL,
     customer_ref     text           COLLATE "C" NOT NULL,
     period_start     bigint         NOT NULL,
-    agg_sum          numeric(38, 9) NOT NULL,
+    agg_sum          numeric(38, 9),
     agg_count        bigint         NOT NULL,
     agg_max          numeric(38, 9),
     agg_min          numeric(38, 9),
@@ -227,8 +247,12 @@ CREATE TABLE tidelock_tables.counters (
     adj_min          numeric(38, 9),
     closed_last      numeric(38, 9),
     closed_last_at   bigint,
+    parted           boolean,
     PRIMARY KEY (tenant_id, "$key")
 ) WITH (fillfactor = 70);
+
+COMMENT ON COLUMN tidelock_tables.counters.parted IS
+    'True since a correction: adj_max, adj_min and closed_last are those of the whole total.';
 
 CREATE TABLE tidelock_tables.counter_groups (
     tenant_id        text           COLLATE "C" NOT NULL,
@@ -237,7 +261,7 @@ CREATE TABLE tidelock_tables.counter_groups (
     customer_ref     text           COLLATE "C" NOT NULL,
     period_start     bigint         NOT NULL,
     group_key        text           COLLATE "C",
-    agg_sum          numeric(38, 9) NOT NULL,
+    agg_sum          numeric(38, 9),
     agg_count        bigint         NOT NULL,
     agg_max          numeric(38, 9),
     agg_min          numeric(38, 9),
@@ -253,6 +277,7 @@ CREATE TABLE tidelock_tables.counter_groups (
     adj_min          numeric(38, 9),
     adj_last         numeric(38, 9),
     adj_last_at      bigint,
+    parted           boolean,
     PRIMARY KEY (tenant_id, "$key")
 ) WITH (fillfactor = 70);
 
@@ -595,6 +620,19 @@ CREATE TABLE tidelock_tables."meters$closed" (
     source_timestamp bigint NOT NULL,
     PRIMARY KEY (tenant_id, "$key")
 );
+
+-- The texts that counters and groups have seen. The key is that of the counter or group, with the text after it.
+CREATE TABLE tidelock_tables."meters$distinct" (
+    tenant_id        text    COLLATE "C" NOT NULL,
+    "$key"           text    COLLATE "C" NOT NULL,
+    metric           text    COLLATE "C" NOT NULL,
+    in_value         boolean NOT NULL,
+    in_total         boolean NOT NULL,
+    source_timestamp bigint  NOT NULL,
+    PRIMARY KEY (tenant_id, "$key")
+);
+
+COMMENT ON COLUMN tidelock_tables."meters$distinct".in_value IS 'Whether it counts for the value; in_total: for the total.';
 
 -- Beside what is due in `fold_due`: one row for each meter that closes by itself.
 CREATE TABLE fold_closings (

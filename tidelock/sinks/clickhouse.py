@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.postgres.account import belong_to_parent
 from tidelock.settings.groups import ClickHouseSettings
-from tidelock.sinks.columns import COLUMNS, NAMES, SEQUENCE, conformed
+from tidelock.sinks.columns import COLUMNS, LATER, NAMES, SEQUENCE, conformed
 from tidelock.sinks.source import EventSource
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ _QUERY_ID = "tidelock-load"
 _CREATE = f"""\
 CREATE TABLE IF NOT EXISTS events ({", ".join(f"{column.name} {column.clickhouse}" for column in COLUMNS)})
 ENGINE = MergeTree ORDER BY ({_ORDER}) SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"""
+
+_LATER = [column for column in COLUMNS if column.name in LATER]
+# A table of the first form gets what it lacks, null in its rows; asking costs nothing where there is nothing to add.
+_WIDEN = f"ALTER TABLE events {', '.join(f'ADD COLUMN IF NOT EXISTS {each.name} {each.clickhouse}' for each in _LATER)}"
 
 
 def connection_of(url: str) -> dict[str, Any]:
@@ -97,6 +101,7 @@ class ClickHouseStore:
             path.parent.mkdir(parents=True, exist_ok=True)
         with self.client() as client:
             client.command(_CREATE)
+            client.command(_WIDEN)
         if self.embedded:
             belong_to_parent(path)
 
@@ -104,7 +109,7 @@ class ClickHouseStore:
         """The events of a range in the table's order."""
         with self.client() as client:
             found = client.query_arrow(
-                f"SELECT {', '.join(NAMES)} FROM events WHERE {_within(lo, hi)} ORDER BY {_ORDER}", use_strings=True
+                f"SELECT * FROM events WHERE {_within(lo, hi)} ORDER BY {_ORDER}", use_strings=True
             )
         return conformed(found)
 

@@ -66,8 +66,17 @@ LEDGER = (
     _optional("source"),
     _optional("idempotency_key"),
     _text("content_hash", "encode(content_hash, 'hex')"),
+    # These came with the second form of the ledger: a store of before has nulls in them where it was loaded by then.
+    _optional("key_source", "CASE key_source WHEN 'c' THEN 'client' WHEN 'd' THEN 'derived' ELSE 'none' END"),
+    _optional("target"),
+    StoreColumn("target_sequence", pa.int64(), "Nullable(Int64)", "target_sequence"),
+    _optional("reason"),
+    _optional("batch_id"),
+    _optional("row_digest", "encode(row_digest, 'hex')"),
     _text("commit_digest", "encode(commits.digest, 'hex')"),
 )
+#: what a store of the first form lacks
+LATER = ("key_source", "target", "target_sequence", "reason", "batch_id", "row_digest")
 #: of its mirror: where they are in Kafka; -1 if loaded from the ledger
 MIRROR = (
     StoreColumn("kafka_partition", pa.int32(), "Int32", "-1"),
@@ -94,6 +103,13 @@ def select_sql(columns: tuple[StoreColumn, ...] = COLUMNS, *, exact: bool = Fals
 
 
 def conformed(rows: pa.Table, columns: tuple[StoreColumn, ...] = COLUMNS) -> pa.Table:
-    """Rows from anywhere, in the types and the order of the columns; quantities may be strings."""
-    arrays = [rows[column.name].cast(column.arrow) for column in columns]
+    """Rows from anywhere, in the types and the order of the columns; quantities may be strings, and later columns may
+    be missing.
+    """
+    arrays = [
+        pa.nulls(rows.num_rows, column.arrow)
+        if column.name in LATER and column.name not in rows.column_names
+        else rows[column.name].cast(column.arrow)
+        for column in columns
+    ]
     return pa.table(arrays, schema=pa.schema([pa.field(column.name, column.arrow) for column in columns]))

@@ -20,6 +20,7 @@ from py4j.protocol import Py4JJavaError
 
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.postgres.account import belong_to_parent
+from tidelock.sections import number_of
 from tidelock.spark.runtime import Spark, reason
 
 _NAME = re.compile(r"events-([0-9]{19})-([0-9]{19})\.parquet")
@@ -262,7 +263,7 @@ def _numbered(names: list[str], staged: str, wanted: dict[int, str]) -> dict[int
     """The parts of a directory by number. Taking one of two for the whole would lose events."""
     found = [(int(name[1]), name.string) for name in map(_PART.fullmatch, names) if name]
     if sorted(number for number, _ in found) != sorted(wanted):
-        had = f"{len(found)} files where {len(wanted)} were written"
+        had = f"{number_of(len(found), 'file')} instead of the {len(wanted):,} that were written"
         raise Unreachable(f"{STAGING}/{staged} of the lake has {had}; another loader or a clean-up may be changing it")
     return dict(found)
 

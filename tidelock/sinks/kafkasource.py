@@ -2,7 +2,7 @@
 
 It reads the ranges that the mirror recorded: of each partition the offsets of the ranges with the wanted sequences, and
 no other messages. Repeats after a crash are dropped, keeping the first offset; messages of other writers are skipped.
-Two columns that messages do not carry come from the ledger, which also says which sequences must be there.
+Columns that messages do not carry come from the ledger, which also says which sequences must be there.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ NAME = "spark-kafka-4.0.0"
 #: how Spark reports a missing message
 _ABSENT = "not in Kafka: sequence"
 
-_OWN = tuple(column for column in LEDGER if column.name in (SEQUENCE, "row_key", "content_hash"))
+_OWN = tuple(column for column in LEDGER if column.name in (SEQUENCE, "row_key", "content_hash", "row_digest"))
 #: by its values Spark cuts a step into files
 _PART = "part"
 _FIELDS = (
     "ingressSequence BIGINT, commitId BIGINT, sourceTimestamp STRING, receivedAt STRING, occurredAt STRING, "
     "tenantId STRING, stream STRING, customerRef STRING, resourceId STRING, quantity STRING, op STRING, "
-    "causalityKey STRING, correlationId STRING, causationId STRING, idempotencyKey STRING, source STRING"
+    "causalityKey STRING, correlationId STRING, causationId STRING, idempotencyKey STRING, keySource STRING, "
+    "source STRING, target STRING, targetSequence BIGINT, reason STRING, batchId STRING"
 )
 # No unescaped quote occurs in a string: before the data it is the first such place, after it the last.
 _DATA = r"""nullif(regexp_extract(text, '(?s)^.*?,"data":(.*),"op":"', 1), 'null')"""
@@ -73,6 +74,11 @@ _MADE = {
     "causation_id": "event.causationId",
     "source": "event.source",
     "idempotency_key": "event.idempotencyKey",
+    "key_source": "event.keySource",
+    "target": "event.target",
+    "target_sequence": "event.targetSequence",
+    "reason": "event.reason",
+    "batch_id": "event.batchId",
     "kafka_partition": "partition",
     "kafka_offset": f"coalesce(offset, raise_error(concat('{_ABSENT} ', ledger.ingress_sequence)))",
 }

@@ -20,6 +20,7 @@ from tidelock.errors import Difference, SettingsError
 from tidelock.fold.source import SMALL_EVENTS
 from tidelock.fold.streams import BASE, Member, Slots
 from tidelock.postgres.database import Database
+from tidelock.sections import number_of
 from tidelock.settings.groups import LakeSettings
 from tidelock.sinks.columns import SEQUENCE, SPARK_SCHEMA
 from tidelock.sinks.lakereader import Damaged, LakeReader
@@ -90,7 +91,9 @@ class LakeRanges:
             found = self._reader.count(lo, hi)
         if found != int(row[0]):
             within = f"from sequence {lo + 1} through {hi}"
-            raise Difference(f"the lake has {found:,} events {within}, the ledger {int(row[0]):,}; {_REPAIR}")
+            raise Difference(
+                f"the lake has {number_of(found, 'event')} {within}, the ledger {int(row[0]):,}; {_REPAIR}"
+            )
 
     def _files(self, slots: Slots, lo: int, hi: int) -> DataFrame:
         """The events of the range that are folded; executors read them."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tidelock.errors import SettingsError, Unreachable
-from tidelock.sinks.columns import NAMES, SCHEMA, SEQUENCE, conformed
+from tidelock.sinks.columns import LATER, NAMES, SCHEMA, SEQUENCE, conformed
 from tidelock.sinks.files import EVENTS, Span, hadoop_url, local_path, span_of
 
 
@@ -83,9 +83,16 @@ class LakeReader:
 
     def _read(self, span: Span, columns: list[str]) -> pa.Table:
         try:
-            rows = pq.read_table(f"{self._root}/{span.file}", columns=columns, filesystem=self._system)
+            place = f"{self._root}/{span.file}"
+            with pq.ParquetFile(place, filesystem=self._system, pre_buffer=True) as file:
+                there = set(file.schema_arrow.names)
+                rows = file.read([name for name in columns if name in there])
         except (OSError, pa.ArrowException) as error:
             raise Damaged(span, f"cannot be read: {str(error).splitlines()[0]}") from None
+        for name in columns:
+            # Files of the first form lack those that came later.
+            if name not in there and name not in LATER:
+                raise Damaged(span, f"has no column {name}")
         for sequence in pc.min_max(rows[SEQUENCE]).as_py().values():
             # Ranges are found by file names: the sequence would not be found.
             if sequence is not None and not span.first <= sequence <= span.last:

@@ -25,6 +25,7 @@ from tidelock.postgres.database import Database
 from tidelock.postgres.listener import LEDGER_CHANNEL
 from tidelock.postgres.loop import Reader, ReaderLoop, Saying
 from tidelock.postgres.reconnect import in_words, lost
+from tidelock.sections import number_of
 from tidelock.settings.groups import LoadSettings
 from tidelock.sinks.kafkasource import not_mirrored
 from tidelock.sinks.source import EventSource
@@ -300,7 +301,7 @@ class StoreLoad(Reader):
             self._attempts += 1
         if self._attempts >= _ATTEMPTS_MAX:
             log.debug("details of the failure", exc_info=error)
-            said = f"the step after sequence {self.loading.position} failed {self._attempts} times"
+            said = f"the step after sequence {self.loading.position} failed {number_of(self._attempts, 'time')}"
             raise Unreachable(f"{self.name}: {said}: {reason(error)}") from error
         log.warning("%s: the step after %d failed; trying again: %s", self.name, self.loading.position, reason(error))
         log.debug("details of the failure", exc_info=error)

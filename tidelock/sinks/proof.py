@@ -12,6 +12,7 @@ from tidelock.columns import STRING
 from tidelock.fold.store import Store
 from tidelock.ledger.findings import Check, Findings
 from tidelock.ledger.losttail import Loss, held_of
+from tidelock.sections import number_of
 from tidelock.sinks.columns import LEDGER, SEQUENCE, conformed, select_sql
 from tidelock.sinks.lakereader import Damaged
 from tidelock.sinks.source import QUERIES, losses_in
@@ -78,7 +79,7 @@ class StoreProof:
             self.findings.differ(0, what)
 
     def check(self) -> Check:
-        same = f"the same {self._events:,} events in the same order, with the same commit digests"
+        same = f"the same {number_of(self._events, 'event')} in the same order, with the same commit digests"
         return self.findings.check(same + held_of(self._losses, self._lost))
 
     def _page(self, lo: int, hi: int) -> pa.Table:
@@ -92,7 +93,7 @@ class StoreProof:
         except Damaged as damage:
             self._differ(max(lo + 1, damage.span.first), str(damage))
             return wanted
-        if not found.equals(wanted):
+        if not found.equals(wanted) and not (found := _completed(found, wanted)).equals(wanted):
             for sequence, what in differences(wanted, found):
                 self._differ(sequence, what)
         return wanted
@@ -128,6 +129,18 @@ class StoreProof:
         found = self._store.query(QUERIES.text(query).format(**parameters))
         number = found["sequence"][0].as_py() if found.num_rows else None
         return None if number is None else int(number)
+
+
+def _completed(found: pa.Table, wanted: pa.Table) -> pa.Table:
+    """What a store holds, with the ledger's `key_source` where it has none of an event of the first form.
+
+    It was loaded before stores had the column. Events of the second form have a row digest and every column.
+    """
+    events = pc.index_in(found[SEQUENCE], value_set=wanted[SEQUENCE])
+    digests, sources = wanted["row_digest"].take(events), wanted["key_source"].take(events)
+    earlier = pc.and_(pc.is_null(found["key_source"]), pc.is_null(digests))
+    at = found.column_names.index("key_source")
+    return found.set_column(at, found.schema.field(at), pc.if_else(earlier, sources, found["key_source"]))
 
 
 def differences(wanted: pa.Table, found: pa.Table) -> Iterator[tuple[int, str]]:

@@ -15,6 +15,8 @@ from tidelock.model import Problem, Rejected
 
 #: columns of an export besides the fields of an event; an import ignores them
 EXPORT_FIELDS = ("ingressSequence", "commitId", "sourceTimestamp", "receivedAt", "keySource")
+#: another of them, which exports of earlier versions lack
+EXPORT_FIELDS_LATER = ("targetSequence",)
 #: a column mapped to this is left out
 NOWHERE = "-"
 
@@ -32,7 +34,8 @@ _SPELLINGS = {
     "source_timestamp": "sourceTimestamp",
     "received_at": "receivedAt",
     "key_source": "keySource",
-    **{name: name for name in EXPORT_FIELDS},
+    "target_sequence": "targetSequence",
+    **{name: name for name in (*EXPORT_FIELDS, *EXPORT_FIELDS_LATER)},
 }
 
 
@@ -94,7 +97,7 @@ class ColumnMap:
             return FieldTarget(name.removeprefix(_DATA), True) if name.startswith(_DATA) else FieldTarget(name, False)
         field = _SPELLINGS.get(column)
         # A column called receivedAt is the user's own, unless all of them are there.
-        if field is None or (field in EXPORT_FIELDS and not exported):
+        if field is None or (field in (*EXPORT_FIELDS, *EXPORT_FIELDS_LATER) and not exported):
             return FieldTarget(column, True)
         return FieldTarget(field, False)
 
@@ -103,7 +106,7 @@ def _known(target: str) -> str:
     if target == NOWHERE or (target.startswith(_DATA) and target != _DATA):
         return target
     field = _SPELLINGS.get(target)
-    if field is None or field in EXPORT_FIELDS:
+    if field is None or field in (*EXPORT_FIELDS, *EXPORT_FIELDS_LATER):
         near = difflib.get_close_matches(target, FIELDS, n=1, cutoff=0.0)
         raise SettingsError(
             f"--map: there is no field {target!r}, did you mean {near[0]}? Known fields: {', '.join(FIELDS)}, "

@@ -12,7 +12,7 @@ import msgspec
 from tidelock.errors import Overloaded, RequestError, Unreachable
 from tidelock.ingest.admit import Writer
 from tidelock.ingest.intake import Intake, Recorder, SaltsChanged
-from tidelock.ingest.wire import WireEvent
+from tidelock.ingest.wire import ABSENT, WireEvent
 from tidelock.instants import SECOND
 from tidelock.model import Conflict, Event, Problem, Rejected, Verdict
 from tidelock.postgres.reconnect import Patience
@@ -32,6 +32,8 @@ class Chunk:
     received: list[int | None] | None = None
     #: positions of exported events whose time may replace one that was never sent
     timed_by_receipt: list[int] = field(default_factory=list)
+    #: positions of exported amendments, which have the quantity and the data of their targets where none was sent
+    amended: list[int] = field(default_factory=list)
 
 
 def _comes_back(error: BaseException) -> bool:
@@ -130,15 +132,21 @@ class Sender:
         return verdicts
 
     async def _without_stand_ins(self, chunk: Chunk, verdicts: list[Verdict]) -> list[Verdict]:
-        """An export gives an event without ts its time of receipt; in its own ledger that looks like a conflict.
+        """An export gives an event without ts its time of receipt, and an amendment what it left as it was; in its own
+        ledger that looks like a conflict.
 
         Sent again without it, it is a duplicate. Nothing is recorded by this: the key is in use.
         """
-        doubtful = [index for index in chunk.timed_by_receipt if isinstance(verdicts[index], Conflict)]
-        if doubtful:
-            events = [chunk.events[index] for index in doubtful]
-            untimed = [msgspec.structs.replace(event, occurred_at=None, ts=None) for event in events]
-            answer = await self._intake.take(untimed, Writer(), escapes=chunk.escapes)
-            for index, verdict in zip(doubtful, answer.results, strict=True):
-                verdicts[index] = verdict
+        for standing_in, without in (
+            (chunk.timed_by_receipt, {"occurred_at": None, "ts": None}),
+            (chunk.amended, {"data": ABSENT}),
+            (chunk.amended, {"quantity": ABSENT}),
+            (chunk.amended, {"data": ABSENT, "quantity": ABSENT}),
+        ):
+            doubtful = [index for index in standing_in if isinstance(verdicts[index], Conflict)]
+            if doubtful:
+                events = [msgspec.structs.replace(chunk.events[index], **without) for index in doubtful]
+                answer = await self._intake.take(events, Writer(), escapes=chunk.escapes)
+                for index, verdict in zip(doubtful, answer.results, strict=True):
+                    verdicts[index] = verdict
         return verdicts

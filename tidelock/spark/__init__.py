@@ -4,8 +4,8 @@
 
     events = ledger(session(), streams="api_calls")
 
-In come the settings of Spark, out goes a running session with its jars and Python workers. It knows nothing of what is
-folded or loaded with it. `jars`, `ledger` and `session` are public; the modules are not.
+It takes the settings of Spark and gives a running session with its jars and Python workers. It knows nothing of what
+is folded or loaded with it. `jars`, `ledger` and `session` are public; the modules are not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["jars", "ledger", "session"]
 
 
 def __getattr__(name: str) -> Any:
-    """The fold imports modules of this package: what users import is not loaded before they ask for it."""
+    """Load the public names only when they are used: the fold imports other modules of this package."""
     if name in __all__:
         return getattr(import_module("tidelock.spark.frames"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

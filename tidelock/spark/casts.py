@@ -1,13 +1,14 @@
-"""Casts: Spark SQL that reads column values from texts, exactly and without ever failing, and writes them again.
+"""Casts: Spark SQL that parses column values from strings, exactly and without ever failing, and formats them.
 
-Spark's own casts trim, round and, in ANSI mode, raise. So a text is checked first and cast after: by a pattern of the
-plain common form, or else of every legal form, which costs more and is rarely needed. What no pattern knows is null.
+Spark's own casts trim, round and, in ANSI mode, raise. So a string is checked before it is
+cast: by a pattern of the plain common form, or else of every legal form, which costs more and is rarely needed. What
+matches no pattern is null.
 
-Arguments are SQL expressions, and stand several times in the result: give names of columns, not computations.
+Arguments are SQL expressions that are repeated in the result: pass column names, not computations.
 
 - Patterns are raw literals, `r'...'`: the same whatever Spark's settings say about backslashes.
-- They end with `\\z`: `$` would let a line break follow. Quantifiers are possessive, so that no text, however long, is
-  tried twice or fills the stack.
+- They end with `\\z`: `$` would let a line break follow. Quantifiers are possessive, so that no string, however
+  long, causes backtracking or fills the stack.
 - A value used several times in a rare branch is bound by `transform(array(x), name -> ...)[0]`, Spark's only `let`.
 """
 
@@ -20,14 +21,14 @@ from tidelock.columns import ColumnType
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 _WEEK = 7 * _DAY
-#: what sums are made of: all bigints, and doubles of that size
+#: range of the values that are summed: all bigints, and doubles of that size
 QUANTITY_WHOLE = 19
 _QUANTITY_DIGITS = (QUANTITY_WHOLE, 9)
 
 _NUMBER = r"\A[+-]?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+\z"
 # whole digits, decimals, sign and digits of the exponent
 _NUMBER_PARTS = r"\A[+-]?+([0-9]++)(?:\.([0-9]++))?+(?:[eE]([+-]?+)0*+([0-9]*+))?+\z"
-# A longer exponent cannot be balanced by the digits of any text that fits into memory.
+# No string that fits into memory has enough digits to balance a longer exponent.
 _EXPONENT_DIGITS_MAX = 10
 _DOUBLE_MAX = "1.7976931348623157E308D"
 _BIGINT_MAX = 2**63 - 1
@@ -48,13 +49,13 @@ _WHOLE_DOUBLES = 2**53
 _DOUBLE_BITS = 33
 
 _ESCAPED = r'["\\\x00-\x1f]'
-# The backslash first, since the others bring it in.
+# The backslash first, since the other escapes introduce it.
 _ESCAPES = (0x5C, 0x22, *range(32))
 _SHORT_ESCAPES = {0x22: '"', 0x5C: chr(92), 0x0A: "n", 0x0D: "r", 0x09: "t", 0x0C: "f", 0x08: "b"}
 
 
 def fits(type_: ColumnType, text: str) -> str:
-    """Whether a column can hold what a text stands for; null it can. Never null."""
+    """Whether a column can hold the value of a string; true for null. Never null."""
     match type_.name:
         case "string" | "json":
             return "TRUE"
@@ -65,7 +66,7 @@ def fits(type_: ColumnType, text: str) -> str:
 
 
 def typed(type_: ColumnType, text: str) -> str:
-    """The value a text stands for; null where there is none, or none that fits. Instants are BIGINT nanoseconds."""
+    """The value of a string; null if there is none, or none that fits. Instants are BIGINT nanoseconds."""
     match type_.name:
         case "string" | "json":
             return text
@@ -78,7 +79,7 @@ def typed(type_: ColumnType, text: str) -> str:
 
 
 def canonical(type_: ColumnType, value: str) -> str:
-    """The one text of a typed value, as keys and groups have it."""
+    """The canonical string of a typed value, as in keys and groups."""
     match type_.name:
         case "string" | "json":
             return value
@@ -93,15 +94,15 @@ def canonical(type_: ColumnType, value: str) -> str:
 
 
 def transport(type_: ColumnType, value: str) -> str:
-    """A typed value as a text that Arrow casts to the column's type without loss; an instant is its nanoseconds."""
+    """A typed value as a string that Arrow casts to the column's type without loss; an instant as nanoseconds."""
     return value if type_.name in ("string", "json") else f"CAST({value} AS STRING)"
 
 
 def quantity(type_: ColumnType | None, value: str) -> str:
-    """What a meter aggregates, DECIMAL(38,9): of a typed value, or of a path's text where there is no type.
+    """What a meter aggregates, DECIMAL(38,9): from a typed value, or from the string at a path without a type.
 
-    Null where there is nothing, or nothing with at most 19 digits before and nine after the point. A double is the
-    decimal it is written as, rounded half away from zero at nine digits; nothing else is rounded.
+    Null if there is no value, or it has more than 19 digits before or nine after the point. A double is the decimal
+    it is printed as, rounded half away from zero at nine digits; nothing else is rounded.
     """
     whole, decimals = _QUANTITY_DIGITS
     if type_ is None:
@@ -120,16 +121,16 @@ def quantity(type_: ColumnType | None, value: str) -> str:
             cast = f"CAST({value} AS DECIMAL(38,9))"
             return cast if fitting else f"CASE WHEN {legal} THEN TRY_{cast} END"
         case "decimal":
-            # Spark rounds to compare decimals of different types; texts it does not.
+            # Spark rounds decimals of different types to compare them, but not strings.
             return quantity(None, canonical(type_, value))
     return "CAST(NULL AS DECIMAL(38,9))"
 
 
 def double_quantity(value: str) -> str:
-    """A double as the decimal it is written as: the shortest digits that are read back as the same double.
+    """A double as the decimal it is printed as: the shortest digits that parse to the same double.
 
-    DECIMAL(38,9), rounded half away from zero at nine digits; null from 10^19 on, and for what is no number. Java
-    before 19 writes more or other digits for some (JDK-4511638), and Spark's cast to decimal takes what Java writes.
+    DECIMAL(38,9), rounded half away from zero at nine digits; null from 10^19 on, and for NaN. Java before 19
+    prints more or other digits for some doubles (JDK-4511638), and Spark's cast to decimal uses what Java prints.
     Every result here is the same on any Java; `tests/spark` compares with Python's `repr`, which is exact.
     """
     # Fewer digits than DECIMAL(38,9) has, so that a product has room for all of them: else Spark drops decimals.
@@ -141,14 +142,14 @@ def double_quantity(value: str) -> str:
 
 
 def is_number(text: str) -> str:
-    """Whether a text is a number, of whatever size."""
+    """Whether a string is a number, of any size."""
     return f"COALESCE({_matches(text, _NUMBER)}, FALSE)"
 
 
 def number_instant(text: str, decimals: int) -> str:
-    """Nanoseconds of a number whose unit is 10^decimals of them, exactly; null where BIGINT has none.
+    """Nanoseconds of a number in units of 10^decimals nanoseconds, exactly; null below BIGINT's range.
 
-    What is too large for BIGINT is its greatest: a time that lies ahead, however far, is one.
+    Above it, BIGINT's greatest: a time in the future is one, however far.
     """
     beyond = f"CASE WHEN NOT startswith({text}, '-') THEN {_BIGINT_MAX}L END"
     plain = f"coalesce(try_multiply(TRY_CAST({text} AS BIGINT), {10**decimals}L), {beyond})"
@@ -160,17 +161,17 @@ def number_instant(text: str, decimals: int) -> str:
 
 
 def whole_instant(value: str, decimals: int) -> str:
-    """The same of a whole number."""
+    """The same for an integer."""
     product = f"try_multiply(CAST({value} AS BIGINT), {10**decimals}L)"
     return f"CASE WHEN {value} > {_BIGINT_MAX // 10**decimals}L THEN {_BIGINT_MAX}L ELSE {product} END"
 
 
 def double_instant(value: str, decimals: int) -> str:
-    """The same of a double, which is the decimal it is written as."""
+    """The same for a double, taken as the decimal it is printed as."""
     number = double_quantity(value)
     text = f"CASE WHEN CAST({number} AS DOUBLE) = {value} THEN {canonical(ColumnType('decimal', 38, 9), number)} END"
     instant = let("written", text, number_instant("written", decimals))
-    # From there on doubles are no quantities.
+    # Larger doubles are not quantities.
     return f"CASE WHEN {value} >= 1E19D THEN {_BIGINT_MAX}L ELSE {instant} END"
 
 
@@ -193,21 +194,21 @@ def period_start(period: str, instant: str) -> str:
 
 
 def json_string(text: str) -> str:
-    """A text as a JSON string."""
+    """A string as JSON."""
     pairs = ", ".join(f"named_struct('given', chr({code}), 'made', {_escape(code)})" for code in _ESCAPES)
     escaped = f"aggregate(array({pairs}), {text}, (made, pair) -> replace(made, pair.given, pair.made))"
     return f"concat('\"', CASE WHEN {_matches(text, _ESCAPED)} THEN {escaped} ELSE {text} END, '\"')"
 
 
 def json_array(texts: Sequence[str]) -> str:
-    """Texts as a compact JSON array; null stays null in it."""
+    """Strings as a compact JSON array; null stays null."""
     members = ", ',', ".join(f"coalesce({json_string(text)}, 'null')" for text in texts)
     return f"concat('[', {members}, ']')"
 
 
 def instant_text(instant: str) -> str:
-    """RFC 3339 in UTC with `Z` of nanoseconds, the fraction without trailing zeros."""
-    # A TIMESTAMP without zone, so that the session's zone has no part in it.
+    """Nanoseconds as RFC 3339 in UTC with `Z`, the fraction without trailing zeros."""
+    # A TIMESTAMP without a zone, so that the session's zone does not matter.
     seconds = f"timestampadd(SECOND, {_floored(instant, _SECOND)}, TIMESTAMP_NTZ '1970-01-01 00:00:00')"
     fraction = f"pmod({instant}, {_SECOND}L)"
     digits = f"trim(TRAILING '0' FROM lpad(CAST({fraction} AS STRING), 9, '0'))"
@@ -216,7 +217,7 @@ def instant_text(instant: str) -> str:
 
 
 def let(name: str, value: str, body: str) -> str:
-    """A value used several times in an expression, bound to a name."""
+    """Bind a value that an expression uses several times to a name."""
     return f"transform(array({value}), {name} -> {body})[0]"
 
 
@@ -225,7 +226,7 @@ def _matches(text: str, pattern: str) -> str:
 
 
 def _plain(type_: ColumnType) -> str | None:
-    """The pattern of the common form, in which every text fits."""
+    """The pattern of the common form; every string that matches it fits."""
     match type_.name:
         case "int":
             return r"\A-?[0-9]{1,9}\z"
@@ -235,7 +236,7 @@ def _plain(type_: ColumnType) -> str | None:
             return r"\A-?[0-9]{1,17}(?:\.[0-9]{1,17})?\z"
         case "decimal":
             return _plain_number(type_.precision - type_.scale, type_.scale)
-    # Whether there is such a day takes a calendar.
+    # Whether the day exists takes a calendar.
     return None
 
 
@@ -246,7 +247,7 @@ def _plain_number(whole: int, decimals: int) -> str:
 
 
 def _plain_value(type_: ColumnType, text: str) -> str:
-    # Adding zero makes 0.0 of -0.0, to which it is equal.
+    # Adding zero turns -0.0 into the equal 0.0.
     return f"TRY_CAST({text} AS {type_})" + (" + 0D" if type_.name == "double" else "")
 
 
@@ -270,9 +271,9 @@ def _any_form(type_: ColumnType, text: str) -> str:
 
 
 def _exact(text: str, whole: int, decimals: int, *, saturated: bool = False) -> str:
-    """A number in any form, if it has no more digits on either side of its point than that.
+    """A number in any form, if it has at most this many digits on each side of the point.
 
-    Saturated: one that is too large, and only that, is the greatest whole number instead.
+    Saturated: a number that is too large becomes the greatest integer instead.
     """
 
     def part(number: int) -> str:
@@ -288,7 +289,7 @@ def _exact(text: str, whole: int, decimals: int, *, saturated: bool = False) -> 
         f" 'digits', trim(LEADING '0' FROM concat({part(1)}, {part(2)})),"
         f" 'shift', {exponent} - length({part(2)}))"
     )
-    # The number is 0.<digits> * 10^point, whatever way it was written.
+    # The number is 0.<digits> * 10^point, however it was written.
     placed = (
         "named_struct('sign', parts.sign, 'digits', trim(TRAILING '0' FROM parts.digits),"
         " 'point', parts.shift + length(parts.digits))"
@@ -305,13 +306,13 @@ def _exact(text: str, whole: int, decimals: int, *, saturated: bool = False) -> 
 
 
 def _instant(text: str) -> str:
-    """Nanoseconds of an RFC 3339 text."""
+    """Nanoseconds of an RFC 3339 string."""
     fraction = f"TRY_CAST(rpad(substr({text}, 21, length({text}) - 21), 9, '0') AS INT)"
     utc = (
         f"unix_seconds(TRY_CAST({text} AS TIMESTAMP)) * {_SECOND}L"
         f" + CASE WHEN length({text}) = 20 THEN 0 ELSE {fraction} END"
     )
-    # Spark knows no offset beyond 18 hours, and no small letters: the local time is read as UTC, and moved.
+    # Spark supports no offset beyond 18 hours and no lower-case letters: parse the local time as UTC, then shift it.
     local = f"unix_seconds(TRY_CAST(concat(substr({text}, 1, 10), 'T', substr({text}, 12, 8), 'Z') AS TIMESTAMP))"
     minutes = f"(TRY_CAST(substr({text}, -5, 2) AS INT) * 60 + TRY_CAST(substr({text}, -2, 2) AS INT))"
     sign = f"CASE WHEN substr({text}, -6, 1) = '-' THEN -60 ELSE 60 END"
@@ -324,7 +325,7 @@ def _instant(text: str) -> str:
 
 
 def _floored(number: str, divisor: int) -> str:
-    """A whole number divided, towards negative infinity; `div` goes towards zero."""
+    """Integer division that rounds down; `div` rounds towards zero."""
     return f"({number} div {divisor}L - CASE WHEN {number} % {divisor}L < 0 THEN 1 ELSE 0 END)"
 
 
@@ -376,7 +377,7 @@ def _double_fraction(value: str) -> str:
         f" 'unit', CAST({10.0**-d:.10f} AS DECIMAL(11,10)))"
         for d in range(11)
     )
-    # To the nearest, and from the middle to the even one: so Python does.
+    # Half to even, like Python.
     up = "way.times % way.by * 2 > way.by OR (way.times % way.by * 2 = way.by AND way.times div way.by % 2 = 1)"
     units = f"CAST(way.times div way.by + CASE WHEN {up} THEN 1 ELSE 0 END AS DECIMAL(11,0))"
     near = f"transform(array({ways}), way -> CAST({whole} + {units} * way.unit AS DECIMAL(38,10)))"

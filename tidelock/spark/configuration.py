@@ -1,4 +1,4 @@
-"""Spark's configuration: what Tidelock needs, then what the settings say, checked before anything starts."""
+"""Spark's configuration: what Tidelock needs, then the settings, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Shuffle partitions where the number of cores is not known when the session starts.
 _CLUSTER_PARTITIONS = 16
 _MEBIBYTE = 1 << 20
-# What libpq and the Java driver call the same.
+# Parameters that libpq and the Java driver name alike.
 _SHARED = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")
 
 # By measurement (bench/spark.md): collectors differ little; stopping at the first compiler would start a second sooner
@@ -35,7 +35,7 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     # Wrong data must raise or be caught by try_*, never turn into null unseen.
     "spark.sql.ansi.enabled": "true",
-    # Names and texts of definitions stand in the steps' SQL, and "${env:HOME}" in one is that text, nothing else.
+    # Definitions end up in the steps' SQL, and "${env:HOME}" in one is that text and nothing else.
     "spark.sql.variable.substitute": "false",
     "spark.sql.catalogImplementation": "in-memory",
 }
@@ -78,7 +78,7 @@ def is_local(master: str) -> bool:
 
 
 def cores(master: str) -> int | None:
-    """How many tasks run at a time; None when only the cluster knows."""
+    """How many tasks run at a time; None if only the cluster knows."""
     if not is_local(master):
         return None
     if found := _CORES.match(master):
@@ -87,16 +87,16 @@ def cores(master: str) -> int | None:
 
 
 def grows_with_cluster(spark: SparkSettings) -> bool:
-    """Whether a range is cut into as many parts as the cluster has cores when it is folded.
+    """Whether a range is cut into as many parts as the cluster has cores at that time.
 
-    Not where the settings say into how many, and not where executors are started for the parts that there are.
+    Not if the settings give the number of parts, and not with dynamic allocation.
     """
     told = SHUFFLE_PARTITIONS in spark.conf or spark.conf.get("spark.dynamicAllocation.enabled") == "true"
     return not is_local(spark.master) and not told
 
 
 def _own_cores() -> int:
-    # Fewer than the machine has, where a container or taskset says so; macOS does not know the question.
+    # Fewer than the machine has under a container's limit or taskset; macOS has no such call.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -123,7 +123,7 @@ def check(spark: SparkSettings, database_url: str | None) -> None:
 
 
 def spark_conf(spark: SparkSettings, directory: Path, jars: list[Path]) -> dict[str, str]:
-    """Everything the JVM is started with; `directory` is for what it keeps on disk while it runs."""
+    """Everything the JVM is started with; `directory` is for its files while it runs."""
     given = dict(spark.conf)
     parallel = cores(spark.master) or _CLUSTER_PARTITIONS
     made = {
@@ -145,7 +145,7 @@ def spark_conf(spark: SparkSettings, directory: Path, jars: list[Path]) -> dict[
 
 
 def spark_environment(spark: SparkSettings, java_home: Path, directory: Path) -> Mapping[str, str]:
-    """Variables of the JVM. Without its own word a local Spark binds the first interface it finds."""
+    """Environment of the JVM. Unless told otherwise, a local Spark binds to the first interface it finds."""
     made = {"JAVA_HOME": str(java_home), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if is_local(spark.master):
         made |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(directory)}
@@ -153,7 +153,7 @@ def spark_environment(spark: SparkSettings, java_home: Path, directory: Path) ->
 
 
 def _quoted(path: Path) -> str:
-    """As Spark's launcher splits options."""
+    """Quoted the way Spark's launcher splits options."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

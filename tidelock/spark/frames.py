@@ -27,15 +27,15 @@ from tidelock.where.sql import literal
 __all__ = ["jars", "ledger", "session"]
 
 _FETCH_ROWS = 10_000
-# Where the session does not know its cores.
+# Used when the session does not know its cores.
 _PARTITIONS = 8
 _SELECT = """\
 SELECT ingress_sequence, commit_id, source_timestamp, tenant_id, stream, customer_ref, resource_id, row_key, op,
     occurred_at, received_at, quantity::numeric(38, 9) AS quantity, data::text AS data, causality_key, correlation_id,
-    causation_id, source, idempotency_key, content_hash
+    causation_id, source, idempotency_key, content_hash, target, target_sequence, reason, batch_id
 FROM events"""
 
-#: what stays open until the process ends: a DataFrame reads when it is asked, not when it is made
+#: kept open until the process ends: a DataFrame reads when it is evaluated, not when it is created
 _open = ExitStack()
 atexit.register(_open.close)
 
@@ -93,7 +93,7 @@ def session(*, master: str | None = None, conf: Mapping[str, str] | None = None)
 
 
 def jars(data: str | Path | None = None) -> str:
-    """What `spark.jars` of a session of your own must name: the PostgreSQL driver, kept in the data directory."""
+    """The value of `spark.jars` for a session of your own: the PostgreSQL driver, kept in the data directory."""
     settings = _settings()
     directory = Path(data) if data is not None else settings.data
     spark = settings.spark

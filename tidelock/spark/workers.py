@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: for `spark.python.daemon.module`
 DAEMON = "tidelock.spark.workers"
-#: what a worker computes with, imported once and shared by all that are forked
+#: libraries of a worker, imported once and shared by all forks
 _PRELOADED = (
     "numpy",
     "pandas",
@@ -40,14 +40,14 @@ _PRELOADED = (
     "tidelock.fold.executors",
     "tidelock.fold.windows.slices",
 )
-#: packages that workers need, and how one that is missing is told
+#: packages that workers need, and what to say if one is missing
 NEEDED = {
     "tidelock": f"tidelock {__version__}",
     "numpy": "numpy",
     "pandas": "pandas<3",
     "pyarrow": "pyarrow",
 }
-#: tells host, Python and versions of the packages that are named to it; a package that is broken is as good as none
+#: prints host, Python and versions of the packages given to it; a broken package counts as missing
 _LOOK = """
 import importlib, json, platform, sys
 packages = {}
@@ -58,15 +58,15 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps([platform.node(), sys.executable, packages]))
 """
-#: how Spark quotes a daemon that ended before it listened
+#: how Spark reports a daemon that exited before it listened
 _SAID = re.compile(r"Error from python worker:\n(.*?)\nPYTHONPATH was:", re.DOTALL)
-#: what the JVM puts on a worker's path: PySpark, Py4J, and the jar with thousands of classes beside them
+#: what the JVM puts on a worker's path: PySpark, Py4J, and a jar with thousands of classes
 _ARCHIVE = re.compile(r"pyspark\.zip|py4j-.*\.zip|spark-core_.*\.jar")
 _VERSION = re.compile(r"""__version__: str = ['"]([^'"]+)""")
 
 
 def warm_workers(session: SparkSession, parallelism: int) -> None:
-    """Have a worker for every task that runs at a time, before there is something to do."""
+    """Start a worker for every task slot before there is work."""
     slots = session.range(0, parallelism, numPartitions=parallelism)
     slots.mapInArrow(_unchanged, slots.schema).write.format("noop").mode("overwrite").save()
 
@@ -76,7 +76,7 @@ def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def failure(error: BaseException) -> str | None:
-    """What to do about workers that could not be started, by what Spark says of it; None where that is not it."""
+    """What to do about workers that could not be started, by Spark's message; None if the cause is another."""
     text = str(error)
     if f"{DAEMON}'s stdout" not in text and f"{DAEMON}'s standard output" not in text:
         return None
@@ -89,34 +89,34 @@ def failure(error: BaseException) -> str | None:
 
 
 class Environment(NamedTuple):
-    """The Python of workers on one host."""
+    """The Python environment of workers on one host."""
 
     host: str
     python: str
-    #: of what can be imported there, the version
+    #: versions of the packages that can be imported
     packages: dict[str, str]
 
     def lacks(self) -> list[str]:
-        """What the fold needs and is not there, or not in a version that fits."""
+        """Packages the fold needs that are missing or of an unsuitable version."""
         return [needed for name, needed in NEEDED.items() if not _fits(name, self.packages.get(name))]
 
 
 def environment(python: str) -> Environment:
-    """Of a Python on this machine. Raises OSError and ValueError where it does not run."""
+    """The environment of a Python on this machine. Raises OSError and ValueError if it does not run."""
     ran = subprocess.run([python, "-c", _LOOK, *NEEDED], capture_output=True, text=True)
     return Environment(*json.loads(ran.stdout))
 
 
 def environments(session: SparkSession, parallelism: int) -> list[Environment]:
-    """Of every host that tasks run on. Needs nothing of ours there, if PySpark's own daemon is the session's."""
+    """The environments of every host that runs tasks. With PySpark's own daemon it needs nothing of ours there."""
     arguments = ["-c", _LOOK, *NEEDED]
 
-    # Within, so that it is sent as code: an executor that lacks us could not import it.
+    # Nested, so that it is pickled by value: an executor without Tidelock could not import it.
     def look(_: Iterable[int]) -> Iterator[str]:
         import subprocess
         import sys
 
-        # A process of its own takes long enough for the tasks to reach every executor.
+        # Starting a process takes long enough for tasks to reach every executor.
         yield subprocess.run([sys.executable, *arguments], capture_output=True, text=True).stdout
 
     tasks = 4 * parallelism
@@ -126,7 +126,7 @@ def environments(session: SparkSession, parallelism: int) -> list[Environment]:
 
 
 def _fits(name: str, found: str | None) -> bool:
-    """Whether a package is there in a version that the fold can use."""
+    """Whether a package is installed in a version that the fold can use."""
     if found is None:
         return False
     if name == "tidelock":
@@ -135,7 +135,7 @@ def _fits(name: str, found: str | None) -> bool:
 
 
 def main() -> None:
-    """Fork workers for as long as the JVM wants some; ends with it."""
+    """Fork workers on the JVM's request; exits with it."""
     _drop_archives()
     try:
         for name in _PRELOADED:
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def _drop_archives() -> None:
-    """Take Spark's archives off the path, where the installed PySpark is the same: it must fit the JVM, as they do."""
+    """Remove Spark's archives from the path if the installed PySpark has the same version: it must match the JVM."""
     archives = {entry for entry in sys.path if _ARCHIVE.fullmatch(Path(entry).name)}
     try:
         installed = version("pyspark")
@@ -158,7 +158,7 @@ def _drop_archives() -> None:
     if any(_archived(Path(entry)) not in (None, installed) for entry in archives):
         return
     sys.path[:] = [entry for entry in sys.path if entry not in archives]
-    # Importers that were made for them would still be told to read their directories again.
+    # Their cached importers would still be invalidated, which reads their directories again.
     for entry in list(sys.path_importer_cache):
         if entry.startswith(tuple(archives)):
             del sys.path_importer_cache[entry]
@@ -167,7 +167,7 @@ def _drop_archives() -> None:
 
 
 def _archived(archive: Path) -> str | None:
-    """The version of PySpark in an archive; None where there is none in it."""
+    """The version of PySpark in an archive; None if it has none."""
     try:
         with zipfile.ZipFile(archive) as opened:
             found = _VERSION.search(opened.read("pyspark/version.py").decode())

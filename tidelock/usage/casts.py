@@ -20,6 +20,9 @@ _WEEK = 7 * _DAY
 #: the type of summands, as in the fold
 _QUANTITY_DIGITS = (19, 9)
 
+#: on each side of the point of a number whose distinct values are counted
+_DISTINCT_DIGITS = 400
+
 _NUMBER = r"\A[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z"
 # sign, whole digits, decimals, sign and digits of the exponent
 _NUMBER_PARTS = r"\A([+-]?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)0*([0-9]*))?\Z"
@@ -108,6 +111,18 @@ def json_array(texts: Sequence[str]) -> str:
     """Strings as a compact JSON array; null stays null in it."""
     members = " || ',' || ".join(f"coalesce(to_json({text})::text, 'null')" for text in texts)
     return f"'[' || {members} || ']'"
+
+
+def json_distinct(text: str) -> str:
+    """What tells a JSON value from others: a string's characters, a number in plain notation, the text of others.
+
+    A number with more digits than that on a side of its point is the text that was sent."""
+    number = _taken_apart(text, _DISTINCT_DIGITS, _DISTINCT_DIGITS, "number")
+    plain = f"coalesce(trim_scale(({number}))::text, {text})"
+    return (
+        f"CASE WHEN left({text}, 1) = '\"' THEN {text}::json #>> '{{}}' "
+        f"WHEN left({text}, 1) IN ('-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9') THEN {plain} ELSE {text} END"
+    )
 
 
 def instant_text(instant: str) -> str:

@@ -33,6 +33,8 @@ from tidelock.usage.usage import meter_of, moment
 QUERIES = load("tidelock.usage", "sql/closing.sql")
 
 _DAY = 86_400 * SECOND
+#: closed periods that are listed of a meter
+_CLOSED_MAX = 100
 #: how a period is named, and the meters' period that it is
 _NAMED = {
     "month": re.compile(r"([0-9]{4})-([0-9]{2})"),
@@ -237,6 +239,15 @@ class OpenPeriod(msgspec.Struct, frozen=True, rename="camel"):
     closes_at: str | None
 
 
+class ClosedPeriod(msgspec.Struct, frozen=True, rename="camel"):
+    """A period that is closed, and has counters."""
+
+    period_start: str
+    period_end: str
+    #: also those that began after the close
+    counters: int
+
+
 class MeterPeriods(msgspec.Struct, frozen=True, rename="camel"):
     """The periods of a meter, for one tenant."""
 
@@ -249,6 +260,8 @@ class MeterPeriods(msgspec.Struct, frozen=True, rename="camel"):
     closed_through: str | None
     closed_sequence: int | None
     open: list[OpenPeriod]
+    #: the last 100 of them, newest first
+    closed: list[ClosedPeriod]
 
 
 async def read_periods(
@@ -269,11 +282,9 @@ async def read_periods(
 
 def _periods(standing: PeriodStanding, meter: Meter, tenant: str, rows: list[Any]) -> MeterPeriods:
     closed = standing.closed_through(meter.name, tenant)
-    opened = [
-        (start, end, counters)
-        for start, counters in rows
-        if (end := period_end(meter.period, start)) > (closed.through if closed is not None else -(2**63))
-    ]
+    through = closed.through if closed is not None else -(2**63)
+    found = [(start, period_end(meter.period, start), valued, every) for start, valued, every in rows]
+    ended = [each for each in reversed(found) if each[1] <= through][:_CLOSED_MAX]
     return MeterPeriods(
         metric=meter.name,
         tenant_id=tenant,
@@ -285,9 +296,11 @@ def _periods(standing: PeriodStanding, meter: Meter, tenant: str, rows: list[Any
             OpenPeriod(
                 format_instant(start),
                 format_instant(end),
-                counters,
+                valued,
                 None if meter.close_ns is None else format_instant(end + meter.close_ns),
             )
-            for start, end, counters in opened
+            for start, end, valued, _ in found
+            if end > through and valued
         ],
+        closed=[ClosedPeriod(format_instant(start), format_instant(end), every) for start, end, _, every in ended],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,25 +18,30 @@ from tidelock.instants import format_instant, parse_instant
 from tidelock.ledger.reader import Page, Slice, read_page
 from tidelock.model import Recorded
 from tidelock.periods import period_end, period_start
-from tidelock.sections import shown
+from tidelock.sections import number_of, shown
 from tidelock.settings import Settings
 from tidelock.usage.figures import (
     CODES,
     OF_PART,
+    OTHERS,
+    PARTS,
     Counted,
-    group_condition,
+    Group,
     latest_sql,
     page_sql,
     pending_sql,
     summary_sql,
 )
-from tidelock.usage.usage import Moment, Wanted, frontier, meter_of, moment, read_closes, usage_select
+from tidelock.usage.usage import Moment, Wanted, complete, frontier, meter_of, moment, usage_select
 from tidelock.views.catalog import CatalogReader
 from tidelock.where import TRUE, Expression
 from tidelock.where.expressions import IsNull, one_of
 
 #: the columns of an event, after its sequence
-_TOLD = ("part", "adjusted_reason", "counted", "total", "change", "group", "code", "message")
+_TOLD = (
+    "part", "adjusted_reason", "counted", "total", "change", "group", "code", "message", "corrects", "corrected_by",
+    "counted_text",
+)  # fmt: skip
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -47,6 +52,7 @@ _AGGREGATED = {
     "min": "the smallest {}",
     "last": "the latest {}",
     "avg": "the average {}",
+    "unique_count": "the number of distinct values of {}",
 }
 
 
@@ -81,9 +87,11 @@ class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=Tr
     """A recorded event, and its effect on the counter."""
 
     #: its part: counted on time (folded) or late (adjusted); not counted because something is missing (error), by the
-    #: meter's filter (filtered), or because it removes a row (deleted)
+    #: meter's filter (filtered), or because it removes a row (deleted); a correction is a void or an amend. A corrected
+    #: event keeps its part
     part: str
-    #: of one that is adjusted: it came too late for its counter (late), or after its period was closed (closed)
+    #: why only the total has it: it came too late for its counter (late, and of a correction void or amend), or after
+    #: its period was closed (closed); null if it was in time
     adjusted_reason: str | None
     #: the quantity used by the meter; null if none
     counted: str | None
@@ -95,6 +103,12 @@ class ExplainedEvent(Recorded, frozen=True, gc=False, rename="camel", kw_only=Tr
     #: of an error: what is missing
     code: str | None
     message: str | None
+    #: of a correction: the sequence of the event that it takes out of the counter
+    corrects: int | None
+    #: of a corrected event: the sequence of its correction
+    corrected_by: int | None
+    #: the text by which unique_count tells it from others
+    counted_text: str | None
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -116,8 +130,20 @@ class Errors(msgspec.Struct, frozen=True):
     codes: dict[str, int]
 
 
+class Corrections(msgspec.Struct, frozen=True):
+    """How many corrections there are."""
+
+    #: those that changed the counter
+    voids: int
+    amendments: int
+    #: of these, those that came too late, or after the close, and changed the total only
+    adjusted: int
+    #: corrections of events that are not counted here, which changed nothing
+    uncounted: int
+
+
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a counter is what it is: folded, late and uncounted events."""
+    """Why a counter is what it is: folded, late, corrected and uncounted events."""
 
     metric: str
     tenant_id: str
@@ -147,6 +173,9 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     folded: Part
     #: counted late: included in `total` only
     adjusted: Part
+    #: corrected late: included in `value`, and no longer in `total`
+    withdrawn: Part
+    corrections: Corrections
     errors: Errors
     #: excluded by the meter's filter
     filtered: int
@@ -179,20 +208,19 @@ class Explaining:
                 raise RequestError(f"{meter.name} has no groups: it is defined without group_by", field="group")
             through = await frontier(self._connection, asked.as_of)
             every = Counted.of(definitions, meter, asked.tenant_id, asked.customer_ref, through)
-            closes = await read_closes(self._connection, meter, asked.tenant_id, through)
-            counted = await _of_period(now, replace(every, closes=closes), asked)
-            condition = group_condition(asked.group, chosen=asked.of_group)
-            summary = await _row(now, summary_sql(counted, condition))
+            counted = await complete(self._connection, now, await _of_period(now, every, asked))
+            group = Group(asked.group, chosen=asked.of_group)
+            summary = await _row(now, summary_sql(counted, group))
             pending = (await _row(now, pending_sql(counted)))[0]
             stored = None if asked.as_of is not None else await _stored(now, counted, asked)
-            page = await self._page(now, counted, condition, limit=limit, after=after)
+            page = await self._page(now, counted, group, limit=limit, after=after)
         return _explanation(counted, asked, summary, pending, stored=stored, items=page.events), page.more
 
     async def _page(
-        self, now: Moment, counted: Counted, condition: str, *, limit: int, after: int
+        self, now: Moment, counted: Counted, group: Group, *, limit: int, after: int
     ) -> Page[ExplainedEvent]:
         """First the parts of the events; then the events themselves, up to the page limit."""
-        query = page_sql(counted, condition, after=after, limit=limit + 1)
+        query = page_sql(counted, group, after=after, limit=limit + 1)
         told = await (await now.execute(query.encode())).fetchall()
         more = len(told) > limit
         told = told[:limit]
@@ -262,17 +290,22 @@ def _explanation(
 ) -> Explanation:
     meter, start = counted.meter, counted.since
     assert start is not None
-    width = len(OF_PART)
     value, adjustment, total = summary[:3]
-    watermark = summary[3 + OF_PART.index("watermark")]
-    folded, adjusted = _part(summary[3 : 3 + width]), _part(summary[3 + width : 3 + 2 * width])
-    filtered, deleted, *codes = summary[3 + 2 * width :]
+    folded, adjusted, withdrawn = parts = _parts(summary[3:])
+    rest = summary[3 + len(parts) * len(OF_PART) :]
+    others, codes = dict(zip(OTHERS, rest, strict=False)), rest[len(OTHERS) :]
     errors = Errors(sum(codes), {code: count for code, count in zip(CODES, codes, strict=True) if count})
+    corrections = Corrections(
+        others["voids"], others["amendments"], adjusted=others["overdue"], uncounted=others["uncounted"]
+    )
+    watermark = others["watermark"]
     why = [
-        reason_of(value, total, folded, adjusted, counted.closed_sequence),
-        *asides_of(errors, filtered, deleted, pending),
+        reason_of(value, total, parts, counted.closed_sequence),
+        *corrected_of(corrections, counted.closed_sequence),
+        *asides_of(errors, others["filtered"], others["deleted"], pending),
     ]
-    own = (value, adjustment, total, watermark) if folded.count + adjusted.count else None
+    own = (value, adjustment, total, watermark) if others["counted"] else None
+    counting = [part for part in parts if part.count]
     return Explanation(
         metric=meter.name,
         tenant_id=asked.tenant_id,
@@ -292,18 +325,25 @@ def _explanation(
         watermark=None if watermark is None else format_instant(watermark),
         closed_sequence=counted.closed_sequence,
         through_sequence=counted.through,
-        first_sequence=min(_known(folded.first_sequence, adjusted.first_sequence), default=None),
-        last_sequence=max(_known(folded.last_sequence, adjusted.last_sequence), default=None),
+        first_sequence=min(_known(part.first_sequence for part in counting), default=None),
+        last_sequence=max(_known(part.last_sequence for part in counting), default=None),
         folded=folded,
         adjusted=adjusted,
+        withdrawn=withdrawn,
+        corrections=corrections,
         errors=errors,
-        filtered=filtered,
-        deleted=deleted,
+        filtered=others["filtered"],
+        deleted=others["deleted"],
         pending=pending,
         agrees=None if asked.as_of is not None else (None if stored is None else tuple(stored)) == own,
         items=list(items),
         next=None,
     )
+
+
+def _parts(figures: Sequence[Any]) -> list[Part]:
+    width = len(OF_PART)
+    return [_part(figures[place * width : (place + 1) * width]) for place in range(len(PARTS))]
 
 
 def _part(figures: Sequence[Any]) -> Part:
@@ -319,7 +359,7 @@ def _part(figures: Sequence[Any]) -> Part:
     )
 
 
-def _known(*sequences: int | None) -> list[int]:
+def _known(sequences: Iterable[int | None]) -> list[int]:
     return [sequence for sequence in sequences if sequence is not None]
 
 
@@ -334,22 +374,42 @@ def definition_of(meter: Meter) -> str:
     )
 
 
-def reason_of(
-    value: str | None, total: str | None, folded: Part, adjusted: Part, closed_sequence: int | None = None
-) -> str:
+def reason_of(value: str | None, total: str | None, parts: Sequence[Part], closed_sequence: int | None = None) -> str:
     """What a counter consists of."""
+    folded, adjusted, withdrawn = parts
     closed = "" if closed_sequence is None else f" Its period was closed at sequence {closed_sequence:,}."
-    if folded.count + adjusted.count == 0:
-        return f"Nothing is counted here.{closed}"
-    if adjusted.count == 0:
+    if not any(part.count for part in parts):
+        # A counter that was emptied by corrections is there all the same.
+        return (
+            f"{'Nothing is counted here' if total is None else f'{total}: nothing is counted here any more'}.{closed}"
+        )
+    if adjusted.count == withdrawn.count == 0:
         return f"{total} comes from {events(folded.count)}, none of them late.{closed}"
     alone = "nothing" if value is None else value
     amount = "amounts" if folded.count == 1 else "amount"
     too_late = "too late" if closed_sequence is None else "too late or after the close"
+    more = f", and from {events(adjusted.count)} that arrived {too_late}" if adjusted.count else ""
+    less = f", without {events(withdrawn.count)} that {_was(withdrawn.count)} corrected {too_late}"
+    if total is None:
+        corrected = f"{_was(withdrawn.count)} corrected {too_late}"
+        alone = f"which alone {amount} to {alone}"
+        return f"Nothing is left of the total: {events(folded.count)} on time, {alone}, {corrected}.{closed}"
     return (
-        f"{total} comes from {events(folded.count)} on time, which alone {amount} to {alone}, and from "
-        f"{events(adjusted.count)} that arrived {too_late}.{closed}"
+        f"{total} comes from {events(folded.count)} on time, which alone {amount} to {alone}{more}"
+        f"{less if withdrawn.count else ''}.{closed}"
     )
+
+
+def corrected_of(corrections: Corrections, closed_sequence: int | None = None) -> Iterator[str]:
+    """What was corrected."""
+    counts = {"voided": corrections.voids, "amended": corrections.amendments}
+    done = [f"{events(count)} {_was(count)} {verb}" for verb, count in counts.items() if count]
+    if done:
+        too_late = "too late" if closed_sequence is None else "too late or after the close"
+        late = f", {corrections.adjusted:,} of them {too_late}" if corrections.adjusted else ""
+        yield f"{' and '.join(done)}{late}."
+    if corrections.uncounted:
+        yield f"{_were(corrections.uncounted, 'correction')} of events that are not counted here."
 
 
 def asides_of(errors: Errors, filtered: int, deleted: int, pending: int) -> Iterator[str]:
@@ -365,9 +425,13 @@ def asides_of(errors: Errors, filtered: int, deleted: int, pending: int) -> Iter
         yield f"{_were(pending)} recorded later."
 
 
-def _were(count: int) -> str:
-    return f"{events(count)} {'was' if count == 1 else 'were'}"
+def _were(count: int, what: str = "event") -> str:
+    return f"{events(count, what)} {_was(count)}"
 
 
-def events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count:,} events"
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def events(count: int, what: str = "event") -> str:
+    return number_of(count, what)

@@ -14,7 +14,7 @@ from tidelock.definitions import Definitions, Meter
 from tidelock.instants import format_instant
 from tidelock.periods import period_end, period_start
 from tidelock.tables import COUNTER_GROUPS, COUNTERS, SCHEMA
-from tidelock.usage.usage import Wanted, check_wanted, frontier, meter_of, moment
+from tidelock.usage.usage import Wanted, check_for_all, check_wanted, frontier, meter_of, moment
 from tidelock.views.catalog import CatalogReader
 from tidelock.views.rows import RowSelection, conditions
 
@@ -77,6 +77,7 @@ async def read_all_usage(
     async with moment(connection, timeout_ns) as now:
         definitions = (await catalog.read(connection)).definitions
         meter = check_wanted(definitions, wanted)
+        check_for_all(meter, wanted)
         through = await frontier(connection, None)
         rows = await (await now.execute(_select(meter, wanted, after=after, limit=limit + 1))).fetchall()
     more = len(rows) > limit

@@ -17,6 +17,7 @@ import psycopg
 from psycopg import sql
 
 from tidelock.definitions import Definitions, Meter
+from tidelock.definitions.meters import PERIODS
 from tidelock.durations import format_duration
 from tidelock.errors import NotFound, RequestError
 from tidelock.instants import format_instant
@@ -25,7 +26,7 @@ from tidelock.periods import period_end, period_start
 from tidelock.postgres.queries import load
 from tidelock.sections import shown
 from tidelock.tables import COUNTER_GROUPS, COUNTERS
-from tidelock.usage.figures import Counted, usage_sql
+from tidelock.usage.figures import Buckets, Counted, has_corrections_sql, usage_sql
 from tidelock.views.catalog import CatalogReader
 from tidelock.views.rows import RowSelection, conditions, table_name
 from tidelock.where import TRUE, Expression
@@ -61,6 +62,8 @@ class Usage(msgspec.Struct, frozen=True, rename="camel"):
     customer_ref: str
     aggregation: str
     period: str
+    #: length of an item's period: the meter's, or the requested one
+    window: str
     items: list[UsageItem]
     through_sequence: int
 
@@ -74,7 +77,7 @@ class Wanted:
     customer_ref: str
     since: int | None = None
     until: int | None = None
-    #: length of a period, if the caller requires one
+    #: length of an item's period; None: the meter's
     window: str | None = None
     grouped: bool = False
     #: as of this sequence
@@ -95,16 +98,35 @@ async def read_usage(
         meter = check_wanted(definitions, wanted)
         through = await frontier(connection, wanted.as_of)
         query: sql.Composed | bytes = usage_select(meter, wanted, limit=items_max + 1)
-        if wanted.as_of is not None:
+        if wanted.as_of is not None or _buckets(meter, wanted) is not None:
             every = Counted.of(definitions, meter, wanted.tenant_id, wanted.customer_ref, through)
-            closes = await read_closes(connection, meter, wanted.tenant_id, through)
-            counted = _counted(replace(every, closes=closes), wanted)
-            query = usage_sql(counted, grouped=wanted.grouped, limit=items_max + 1).encode()
+            counted = await complete(connection, now, _counted(every, wanted))
+            buckets = _buckets(meter, wanted)
+            query = usage_sql(counted, grouped=wanted.grouped, limit=items_max + 1, buckets=buckets).encode()
         rows = await (await now.execute(query)).fetchall()
     if len(rows) > items_max:
         raise RequestError(f"this has more than {items_max} items; narrow it with from and to", field="from")
-    items = [_item(meter.period, *row) for row in rows]
-    return Usage(meter.name, wanted.customer_ref, meter.aggregation, meter.period, items, through_sequence=through)
+    window = wanted.window or meter.period
+    items = [_item(window, *row) for row in rows]
+    return Usage(
+        metric=meter.name,
+        customer_ref=wanted.customer_ref,
+        aggregation=meter.aggregation,
+        period=meter.period,
+        window=window,
+        items=items,
+        through_sequence=through,
+    )
+
+
+def check_for_all(meter: Meter, wanted: Wanted) -> None:
+    """Raises RequestError for what only the ledger's slice of one customer says."""
+    if _buckets(meter, wanted) is not None:
+        raise RequestError(
+            f"{meter.name} is counted by {meter.period}; a window of one {wanted.window} is answered for one customer, "
+            "from the ledger: name the customer, or leave out window",
+            field="window",
+        )
 
 
 def meter_of(definitions: Definitions, metric: str) -> Meter:
@@ -118,10 +140,10 @@ def meter_of(definitions: Definitions, metric: str) -> Meter:
 
 
 def check_wanted(definitions: Definitions, wanted: Wanted) -> Meter:
-    """The meter. Raises NotFound, and RequestError for periods or groups that it does not have."""
+    """The meter. Raises NotFound, and RequestError for windows or groups that there are not."""
     meter = meter_of(definitions, wanted.metric)
-    if wanted.window not in (None, meter.period):
-        raise RequestError(f"{meter.name} is counted by {meter.period}: window must be {meter.period}", field="window")
+    if wanted.window not in (None, *PERIODS):
+        raise RequestError(f"window must be one of {', '.join(PERIODS)}", field="window")
     if wanted.grouped and not meter.group_by:
         raise RequestError(f"{meter.name} has no groups: it is defined without group_by", field="groupBy")
     return meter
@@ -142,11 +164,27 @@ def usage_select(meter: Meter, wanted: Wanted, *, limit: int, where: Expression 
 
 
 def _counted(every: Counted, wanted: Wanted) -> Counted:
-    """The events of the periods that overlap the request."""
+    """The events of the meter's periods that overlap the request: whole ones, since they decide together."""
     period = every.meter.period
-    since = None if wanted.since is None else period_start(period, wanted.since)
-    until = None if wanted.until is None else period_end(period, period_start(period, wanted.until - 1))
-    return replace(every, since=since, until=until)
+    buckets = _buckets(every.meter, wanted)
+    since, until = (wanted.since, wanted.until) if buckets is None else (buckets.since, buckets.until)
+    return replace(every, since=_start(period, since), until=_end(period, until))
+
+
+def _buckets(meter: Meter, wanted: Wanted) -> Buckets | None:
+    """The windows that overlap the request, where they are not the meter's periods."""
+    window = wanted.window
+    if window is None or window == meter.period:
+        return None
+    return Buckets(window, _start(window, wanted.since), _end(window, wanted.until))
+
+
+def _start(period: str, since: int | None) -> int | None:
+    return None if since is None else period_start(period, since)
+
+
+def _end(period: str, until: int | None) -> int | None:
+    return None if until is None else period_end(period, period_start(period, until - 1))
 
 
 def _item(
@@ -167,6 +205,13 @@ def _item(
         total=total,
         watermark=None if watermark is None else format_instant(watermark),
     )
+
+
+async def complete(connection: psycopg.AsyncConnection[Any], now: Moment, counted: Counted) -> Counted:
+    """With what else decides about its events: closes, and whether there are corrections."""
+    closes = await read_closes(connection, counted.meter, counted.tenant_id, counted.through)
+    row = await (await now.execute(has_corrections_sql(counted).encode())).fetchone()
+    return replace(counted, closes=closes, corrected=bool(row and row[0]))
 
 
 async def read_closes(

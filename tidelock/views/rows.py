@@ -18,6 +18,8 @@ from tidelock.where import POSTGRES, TRUE, Expression, where_sql
 
 #: rows fetched from the driver at a time; one may have a MiB
 CHUNK_ROWS = 16
+#: of the longest number that a bigint certainly holds
+_DIGITS = 18
 
 #: the select expression of a column, in its outside form or one that is quickly converted
 _EXPRESSIONS = {
@@ -142,8 +144,18 @@ def _beginning(selection: RowSelection) -> sql.Composable:
     if (by := selection.table.listed_by) is None:
         return sql.SQL("(tenant_id, {}) > ({}, {})").format(sql.Identifier(KEY), tenant, key)
     names = {"by": sql.Identifier(by), "key": sql.Identifier(KEY), "table": table_name(selection.table)}
-    place = sql.SQL("(SELECT {by} FROM {table} WHERE tenant_id = {t} AND {key} = {k})").format(t=tenant, k=key, **names)
+    place = sql.SQL("(SELECT {by} FROM {table} WHERE tenant_id = {t} AND {key} = {k}{numbered})").format(
+        t=tenant, k=key, numbered=_numbered(selection.table, selection.after[1]), **names
+    )
     return sql.SQL("(tenant_id, {by}, {key}) > ({t}, {place}, {k})").format(t=tenant, k=key, place=place, **names)
+
+
+def _numbered(table: Table, key: str) -> sql.Composable:
+    """By what ordered output is indexed instead of the key."""
+    if not table.numbered:
+        return sql.SQL("")
+    known = key.isascii() and key.isdecimal() and len(key) <= _DIGITS
+    return sql.SQL(" AND ") + (compared("ingress_sequence", "=", int(key)) if known else sql.SQL("false"))
 
 
 def _key_range(selection: RowSelection) -> list[sql.Composable]:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tests.model.counting import lateness, matches, meters_in
 from tests.model.events import Columns, Event, group_key, names_of, row_key
-from tests.model.fold import _lateness, _matches
-from tests.model.meters import duration, period_start, quantity_of
+from tests.model.meters import period_start, quantity_of
 from tests.model.progress import CONTROL
 from tests.model.values import KEY_BYTES_MAX
 from tidelock.changes.segments import decode, encode
 from tidelock.fold.kernel.amounts import DECIMAL
-from tidelock.fold.kernel.counters import Meters
+from tidelock.fold.kernel.meters import Meters
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
 from tidelock.tables import KEY, Table
 
@@ -33,12 +33,9 @@ ENTRIES = pa.schema(
         "period_start": pa.int64(),
         "quantity": DECIMAL,
         "group_key": pa.string(),
+        "text": pa.string(),
     }
 )
-
-
-def meters_in(toml: Toml) -> dict[str, Mapping[str, Any]]:
-    return {name: meter for name, meter in toml.get("meters", {}).items() if isinstance(meter, Mapping)}
 
 
 def kernel_meters(toml: Toml) -> Meters:
@@ -46,7 +43,7 @@ def kernel_meters(toml: Toml) -> Meters:
     return Meters(
         names=tuple(found),
         aggregations=tuple(meter.get("aggregation", "sum") for meter in found.values()),
-        lateness_ns=tuple(duration(_lateness(meter, toml)) for meter in found.values()),
+        lateness_ns=tuple(lateness(meter, toml) for meter in found.values()),
         grouped=tuple(bool(meter.get("group_by")) for meter in found.values()),
         live=tuple(meter.get("live", True) for meter in found.values()),
         missing=tuple("" for _ in found),
@@ -68,14 +65,16 @@ def _entries(event: Event, toml: Toml) -> Iterator[dict[str, Any]]:
         key = row_key(columns, names_of(stream["key"]))
         if key is None or len(key.encode()) > KEY_BYTES_MAX:
             return
-    if event.op == "delete" or event.customer_ref is None:
+    if event.op in ("delete", "void") or event.customer_ref is None:
         return
     for number, (name, meter) in enumerate(meters_in(toml).items()):
-        if event.stream != meter.get("stream", name) or not _matches(meter.get("where"), columns):
+        if event.stream != meter.get("stream", name) or not matches(meter.get("where"), columns):
             continue
-        source = meter.get("value", "quantity")
-        quantity = quantity_of(columns.type(source), columns.value(source))
-        if quantity is None and meter.get("aggregation", "sum") != "count":
+        source, aggregation = meter.get("value", "quantity"), meter.get("aggregation", "sum")
+        distinct = aggregation == "unique_count"
+        text = columns.distinct_text(source) if distinct else None
+        quantity = None if distinct else quantity_of(columns.type(source), columns.value(source))
+        if quantity is None and text is None and aggregation != "count":
             continue
         yield {
             "ingress_sequence": event.ingress_sequence,
@@ -87,6 +86,7 @@ def _entries(event: Event, toml: Toml) -> Iterator[dict[str, Any]]:
             "period_start": period_start(meter.get("period", "month"), event.occurred_at),
             "quantity": None if quantity is None else quantity.quantize(Decimal("1e-9")),
             "group_key": group_key(columns, names_of(meter["group_by"])) if meter.get("group_by") else None,
+            "text": text,
         }
 
 

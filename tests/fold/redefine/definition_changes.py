@@ -168,6 +168,7 @@ def lend(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tidelock.spark.runtime.Spark", Borrowed)
     # Handlers of signals would stay.
+    monkeypatch.setattr("tidelock.cli.meters.stop_on_signals", threading.Event)
     monkeypatch.setattr("tidelock.cli.fold.stop_on_signals", threading.Event)
 
 

@@ -45,7 +45,7 @@ def definitions(stream: Any = None, meter: Any = None, **more: Any) -> Definitio
         (definitions(new={"stream": "plain"}), ["meters.new"]),
     ],
 )
-def test_what_decides_rows_is_what_is_made_anew(after: Definitions, changed: list[str]) -> None:
+def test_what_decides_rows_is_what_is_rebuilt(after: Definitions, changed: list[str]) -> None:
     before = definitions()
     assert changed_units(unit_hashes(before), after) == changed
     assert changed_units(unit_hashes(after), before) == changed
@@ -122,7 +122,7 @@ def test_a_plan_folds_what_its_units_need_and_no_more() -> None:
         ("meters.gone", ["meters.gone"]),
     ],
 )
-def test_definitions_that_share_error_rows_are_made_anew_together(changed: str, units: list[str]) -> None:
+def test_definitions_that_share_error_rows_are_rebuilt_together(changed: str, units: list[str]) -> None:
     window = {"window": {"tumbling": "10s"}, "select": {"total": "sum(quantity)"}}
     streams: dict[str, Any] = {"typed": {"columns": COLUMNS}, "plain": {}, "calls": {}}
     windows = {
@@ -158,7 +158,7 @@ def test_shapes_change_by_the_columns_that_differ() -> None:
     assert list(drop(ALWAYS, before)) == []
 
 
-def test_an_event_tells_what_it_changes_also_of_what_makes_no_rows() -> None:
+def test_an_event_shows_what_it_changes_also_of_what_makes_no_rows() -> None:
     before = definitions()
     wanted = definitions(meter={"live": False}, new={"stream": "plain"})
     event = definition_event(Plan(wanted, ("meters.new",), before=before))
@@ -213,7 +213,7 @@ EVENT_TIME = {"enabled": True}
         ({"eventtime": OCCURRED}, {}, ["streams.typed", "windows.w"]),
     ],
 )
-def test_what_decides_the_rows_of_a_window_is_what_makes_it_anew(stream: Any, window: Any, changed: list[str]) -> None:
+def test_what_decides_the_rows_of_a_window_is_what_rebuilds_it(stream: Any, window: Any, changed: list[str]) -> None:
     base = {"key": "n", "columns": COLUMNS, "calculated": {"twice": "n * 2"}, "eventtime": TIMED}
 
     def windowed(stream: Any, window: Any) -> Definitions:
@@ -223,7 +223,7 @@ def test_what_decides_the_rows_of_a_window_is_what_makes_it_anew(stream: Any, wi
     assert changed_units(unit_hashes(windowed({}, {})), windowed(stream, window)) == changed
 
 
-def test_ordered_output_is_made_anew_when_it_waits_otherwise() -> None:
+def test_ordered_output_is_rebuilt_when_it_waits_otherwise() -> None:
     def ordered(**waits: str) -> Definitions:
         return parse_definitions({"streams": {"s": {"ordered": True, "eventtime": OCCURRED | waits}}})
 
@@ -244,7 +244,7 @@ def test_tables_of_windows_are_read_as_they_were_written() -> None:
     assert read_tables([table.canonical() for table in tables.values()]) == tables
 
 
-def test_the_folds_own_tables_are_made_anew_when_their_shape_changes() -> None:
+def test_the_folds_own_tables_are_rebuilt_when_their_shape_changes() -> None:
     before, after = (
         ALWAYS | {"t$open": Table("t$open", {"a": STRING}, ("a",), internal=True, indexes=indexes)}
         for indexes in ((("a",),), (("tenant_id", "a"),))

@@ -95,7 +95,7 @@ def test_every_changed_missing_and_added_row_is_found(spark: Spark, folded: Data
         recompute(spark, folded, "nothing")
 
 
-def test_tables_are_checked_by_the_definitions_of_now_while_the_fold_goes_on(spark: Spark, folded: Database) -> None:
+def test_tables_are_checked_by_the_current_definitions_while_the_fold_continues(spark: Spark, folded: Database) -> None:
     """The definitions change between the first look and the comparison."""
     toml = changed(meters__calls={"period": "hour"}, streams__typed={"key": "region"})
     begun = threading.Event()
@@ -116,7 +116,7 @@ def test_tables_are_checked_by_the_definitions_of_now_while_the_fold_goes_on(spa
     assert leftovers(folded) == []
 
 
-def test_a_swap_in_the_middle_of_the_comparison_begins_it_anew(
+def test_a_swap_in_the_middle_of_the_comparison_restarts_it(
     spark: Spark, folded: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toml = changed(streams__things=None)

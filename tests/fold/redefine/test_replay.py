@@ -76,7 +76,7 @@ def test_every_change_of_definitions_gives_the_tables_of_the_new_ones_and_the_di
     assert catalog(folded).version == 1 + len(steps)
 
 
-def test_what_decides_no_row_is_recorded_but_makes_nothing_anew(spark: Spark, folded: Database) -> None:
+def test_what_decides_no_row_is_recorded_but_rebuilds_nothing(spark: Spark, folded: Database) -> None:
     before = picture(folded)
     change(spark, folded, changed(meters__calls={"live": False}))
     assert not catalog(folded).definitions.meters["calls"].live
@@ -186,7 +186,7 @@ def test_a_crash_between_ranges_or_before_the_swap_changes_nothing_in_the_end(
     assert leftovers(folded) == []
 
 
-def test_a_shadow_that_is_ahead_of_the_event_is_built_anew(spark: Spark, folded: Database) -> None:
+def test_a_shadow_that_is_ahead_of_the_event_is_rebuilt(spark: Spark, folded: Database) -> None:
     toml = changed(meters__calls={"period": "month"})
     plan = replaying.plan_replay(catalog(folded), parse_definitions(toml), [])
     send(folded, {"stream": "calls", "customerRef": "c", "quantity": 5, "ts": "2026-03-10T14:00:00Z"})
@@ -217,7 +217,7 @@ def test_a_shadow_that_another_plan_has_replaced_is_given_up(spark: Spark, folde
 
 def test_a_shadow_that_was_begun_before_an_upgrade_of_the_tables_is_built_again(spark: Spark, folded: Database) -> None:
     plan = Plan(parse_definitions(changed(meters__calls={"period": "month"})), ("meters.calls",))
-    for outdated in ('DROP TABLE "meters$closed"', "ALTER TABLE counters DROP closed_last"):
+    for outdated in ('DROP TABLE "meters$distinct"', "ALTER TABLE counters DROP closed_last"):
         shadow = Shadow(spark, folded, plan)
         shadow.step(3)
         shadow.close()
@@ -311,7 +311,7 @@ def test_first_definitions_that_nothing_can_be_folded_by_give_way_to_others(
     assert leftovers(database) == []
 
 
-def test_whoever_reads_meanwhile_sees_the_old_rows_or_the_new_ones(spark: Spark, folded: Database) -> None:
+def test_readers_meanwhile_see_the_old_rows_or_the_new_ones(spark: Spark, folded: Database) -> None:
     seen: set[tuple[Any, ...]] = set()
     done = threading.Event()
 

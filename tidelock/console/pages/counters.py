@@ -1,4 +1,4 @@
-"""Counters: what customers used, and the way to why."""
+"""Counters: what customers used, with links to the explanation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def one_period(visit: Visit) -> None:
 
 
 class CounterList:
-    """Counters by meter, customer and tenant: the newest period first, or in the order that is chosen."""
+    """Counters by meter, customer and tenant: the newest period first, or in a chosen order."""
 
     def __init__(self, visit: Visit, meters: dict[str, Any]) -> None:
         self._visit = visit

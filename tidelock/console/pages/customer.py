@@ -19,13 +19,14 @@ from tidelock.console.parts.rowlist import RowList
 from tidelock.console.parts.tables import Column, Row, cells
 from tidelock.console.parts.texts import empty, link, panel, row, stat
 from tidelock.console.parts.times import period_name
+from tidelock.sections import number_of
 
 Json = dict[str, Any]
 
 _EVERY_S = 5.0
-#: periods that are drawn
+#: periods drawn
 _PERIODS = 24
-#: meters that are drawn, the first that there is something of
+#: meters drawn: the first that have data
 _METERS_MAX = 12
 _COUNTERS = f"""query($where: counters_bool_exp) {{
   counters(where: $where, order_by: {{period_start: desc}}, limit: {_PERIODS}) {{
@@ -44,7 +45,7 @@ _LATE = (
 
 
 async def customer_page(visit: Visit) -> None:
-    """The page of one customer; of none, the question for one."""
+    """The page of a customer; without one, a form that asks for it."""
     customer = visit.query.get("customerRef")
     tenant = visit.tenant or visit.query.get("tenantId") or "default"
     _ask(visit, customer or "", tenant)
@@ -105,7 +106,7 @@ async def _used(visit: Visit, meters: Json, customer: str, tenant: str) -> dict[
 def _latest(meter: Json, metric: str, newest: Json) -> None:
     late = signed(difference(newest["value"], newest["total"]))
     when = period_name(meter["period"], newest["period_start"])
-    note = f"{when}, {figure(newest['agg_count'])} events" + (f", {late} late" if late else "")
+    note = f"{when}, {number_of(int(newest['agg_count']), 'event')}" + (f", {late} late" if late else "")
     stat(metric, figure(newest["total"]) or "–", note, "warn" if late else "plain")
 
 

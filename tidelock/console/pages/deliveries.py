@@ -1,4 +1,4 @@
-"""Deliveries of a trigger: what it told, whether it arrived, and what to send again."""
+"""Deliveries of a trigger: what was sent, whether it arrived, and sending it again."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _attempt(attempt: Json) -> Row:
 
 
 def payload(name: str, found: Json) -> Json:
-    """The body as it was sent last, or will be sent first."""
+    """The body as last sent, or as it will be sent."""
     last = found["items"][0]["sentAt"] if found["items"] else None
     return {
         "event_id": found["eventId"],

@@ -1,4 +1,4 @@
-"""Errors: events that are recorded and did not fit their definitions, newest first."""
+"""Errors: recorded events that do not fit their definitions, newest first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CODES = {
     "correction_ignored": "a correction that windows leave out",
     "value_out_of_range": "a value beyond what can be held",
 }
-# When events were received never changes, so those that were asked for are kept; a few at a time are asked for.
+# The time an event was received never changes, so it is cached; a few are requested at a time.
 _TIMES_KEPT, _ASKED_AT_ONCE = 2_000, 8
 
 
@@ -99,7 +99,7 @@ class _ErrorsBoard:
         }
 
     async def _look_up(self, sequences: list[int]) -> None:
-        """When those events were received: an error row has its event's sequence, and no time of its own."""
+        """When those events were received: an error row has its event's sequence but no time."""
         slots = asyncio.Semaphore(_ASKED_AT_ONCE)
 
         async def ask(sequence: int) -> None:

@@ -1,4 +1,4 @@
-"""One event: who it is, when it was, what caused it and what it caused, and every derived row it touched."""
+"""One event: its identity, its times, its causes and effects, and every derived row it touched."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from tidelock.console.frame import Visit, page
 from tidelock.console.icons import svg
 from tidelock.console.lineage import Lookup, lookups
 
-# First, for the path of an event takes every name below /events that is not taken before.
+# Declared first: the path of an event matches every name below /events.
 from tidelock.console.pages import errors  # noqa: F401
+from tidelock.console.pages.batches import batch_link
 from tidelock.console.parts.numbers import figure
 from tidelock.console.parts.tables import cells, column_of, rows_table
 from tidelock.console.parts.texts import chip, empty, facts, json_block, link, panel, row
 from tidelock.console.parts.times import ago, milliseconds, whole_time
+from tidelock.sections import number_of
 
 Json = dict[str, Any]
 
-# Events of a run that are drawn, and derived rows that are shown of one table.
+# Events of a run drawn, and derived rows shown of one table.
 _RUN_MAX, _ROWS_MAX = 60, 10
 _SEQUENCE_MAX = 2**63 - 2
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 
 _KEY_SOURCES = {
     "client": "the producer, who sent it",
-    "derived": "tenant, stream, customer, resource and time",
+    "derived": "tenant, stream, customer, resource and time; of a correction its target",
     "none": "nothing: a retry would be recorded as a second event",
 }
 
@@ -52,6 +54,7 @@ async def event(visit: Visit, sequence: str) -> None:
         return
     _steps(found)
     outcomes = ui.element("div").classes("tl-row tl-tools")
+    await _correction(visit, found)
     with row():
         _identity(found)
         _clocks(found)
@@ -87,6 +90,29 @@ def _steps(found: Json) -> None:
                 ui.label(text)
 
 
+async def _correction(visit: Visit, found: Json) -> None:
+    """What it corrects, and what corrects it."""
+    sequence, target = found["ingressSequence"], found["targetSequence"]
+    later = (await visit.api.exact("/admin/events", targetSequence=sequence, limit=1))["items"]
+    if target is None and not later:
+        return
+    with panel("Correction"):
+        if target is not None:
+            what = "takes it out of the meters" if found["op"] == "void" else "gives it another quantity or other data"
+            with row("tl-tools"):
+                chip(found["op"], "warn")
+                ui.label("This event corrects")
+                link(f"sequence {target:,}", f"/events/{target}")
+                ui.label(f"and {what}.")
+            facts([("Target", found["target"]), ("Reason", found["reason"])])
+        for each in later:
+            with row("tl-tools"):
+                chip("void" if each["op"] == "void" else "amended", "bad" if each["op"] == "void" else "warn")
+                ui.label("It was corrected by")
+                link(f"sequence {each['ingressSequence']:,}", f"/events/{each['ingressSequence']}")
+                ui.label(f"at {each['receivedAt']}" + (f": {each['reason']}" if each["reason"] else ""))
+
+
 def _identity(found: Json) -> None:
     with panel("Identity"):
         facts(
@@ -101,12 +127,15 @@ def _identity(found: Json) -> None:
                 ("Operation", found["op"]),
                 ("Source", found["source"]),
                 ("Commit", f"{found['commitId']:,}"),
+                *([] if found["reason"] is None or found["target"] is not None else [("Reason", found["reason"])]),
             ]
         )
+        if found["batchId"] is not None:
+            link(f"Batch {found['batchId']}", batch_link(found["batchId"], found["tenantId"]))
 
 
 def _clocks(found: Json) -> None:
-    """The three of them, with what lies between."""
+    """Its three times, with the durations between them."""
     occurred, received = milliseconds(found["occurredAt"]), milliseconds(found["receivedAt"])
     ordered = milliseconds(found["sourceTimestamp"])
     with panel("Three clocks"), ui.element("div").classes("tl-clocks"):
@@ -145,7 +174,7 @@ async def _run(visit: Visit, found: Json) -> None:
         here = found["ingressSequence"]
         with ui.element("div").classes("tl-scroll"):
             ui.html(graph(told["items"], here), sanitize=False)
-        cut = f"the first {_RUN_MAX} events" if told["next"] else f"{len(told['items'])} events"
+        cut = f"the first {_RUN_MAX} events" if told["next"] else number_of(len(told["items"]), "event")
         with row("tl-tools"):
             ui.label(f"{cut} of this run, in the ledger's order").classes("tl-faint")
             link("Show all", f"/events?causalityKey={quote(key)}")
@@ -156,7 +185,7 @@ async def _touched(visit: Visit, found: Json, outcomes: ui.element) -> None:
     asked = [(each, await _rows(visit, each, found["tenantId"])) for each in lookups(found, definitions)]
     given = [(each, rows) for each, rows in asked if rows]
     if any(each.table == "error_rows" and rows[0]["source"] == found["stream"] for each, rows in given):
-        # What does not fit its stream touches no table; rows of its key are others' work.
+        # An event that does not fit its stream touches no table; rows with its key come from other events.
         given = [(each, rows) for each, rows in given if each.tone == "warn"]
     with outcomes:
         chip("accepted", "good", title="Every event in the ledger was accepted once; repeats were duplicates")
@@ -174,7 +203,7 @@ async def _rows(visit: Visit, asked: Lookup, tenant: str) -> list[Json]:
     try:
         found = await visit.api.exact(f"/v1/tables/{asked.table}", where=asked.query, limit=_ROWS_MAX, tenantId=tenant)
     except ApiError as error:
-        # A value that does not fit its column is an error row, and in no table.
+        # A value that does not fit its column is an error row and in no table.
         if error.status in (404, 422):
             return []
         raise
@@ -193,7 +222,7 @@ def _rows_of(asked: Lookup, rows: list[Json]) -> None:
 
 
 def _figure(value: Any) -> bool:
-    """Whether it is a number: exact ones are texts."""
+    """Whether it is a number: exact ones are strings."""
     return not isinstance(value, bool) and _NUMBER.fullmatch(str(value)) is not None
 
 
@@ -208,7 +237,7 @@ def _why_none(found: Json, definitions: Json) -> str:
 
 
 def graph(events: Sequence[dict[str, Any]], here: int) -> str:
-    """A drawing whose nodes lead to their events; the event `here` is marked."""
+    """A drawing whose nodes link to their events; the event `here` is marked."""
     lanes = {stream: at for at, stream in enumerate(dict.fromkeys(event["stream"] for event in events))}
     places = {
         event["ingressSequence"]: (_LEFT + _STEP * at, _TOP + _LANE * lanes[event["stream"]])
@@ -230,11 +259,11 @@ def graph(events: Sequence[dict[str, Any]], here: int) -> str:
 
 def _edge(cause: tuple[int, int], effect: tuple[int, int]) -> str:
     (x1, y1), (x2, y2) = cause, effect
-    # An effect may be recorded before its cause: then the edge goes back.
+    # An effect may be recorded before its cause; then the edge points backward.
     way = 1 if x2 > x1 else -1
     start, end, middle = x1 + 8 * way, x2 - 9 * way, (x1 + x2) / 2
     if y1 == y2:
-        # Along its own lane it bows out, or it would run through those between.
+        # Within a lane the edge curves, or it would cross the nodes between.
         lift = 0 if abs(x2 - x1) <= _STEP else 22
         path = f"M{start} {y1} Q{middle} {y1 - lift} {end} {y2}"
     else:

@@ -1,4 +1,4 @@
-"""Events: the ledger as it grows, filtered, paused, and paged in both directions; and those that did not fit."""
+"""Events: the ledger as it grows, filtered, paused, and paged in both directions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _LABELS = {
     "stream": "Stream",
     "customerRef": "Customer",
     "causalityKey": "Causality key",
+    "batchId": "Batch",
     "tenantId": "Tenant",
     "from": "Occurred from (UTC)",
     "to": "and before (UTC)",
@@ -32,15 +33,16 @@ _COLUMNS = (
     Column("quantity", "Quantity", "number"),
     Column("late", "Occurred before", "number", wide=True),
     Column("causality", "Causality", "mono", wide=True),
+    Column("op", "Op", "chip", wide=True),
     Column("key", "Key", "chip", wide=True),
     Column("tenant", "Tenant", wide=True),
 )
 
-FILTERS = ("stream", "customerRef", "causalityKey", "tenantId", "from", "to")
+FILTERS = ("stream", "customerRef", "causalityKey", "batchId", "tenantId", "from", "to")
 _TIMES = ("from", "to")
 ROWS = 50
-# With a filter that hardly anything matches, a page would be looked for in the whole ledger. So it is looked for in
-# stretches, and after some of them it is the reader who says whether to go on.
+# With a filter that matches hardly anything, filling a page would scan the whole ledger. So it is scanned in
+# stretches, and after some of them the visitor decides whether to continue.
 _STRETCH, _STRETCHES = 250_000, 4
 
 
@@ -71,6 +73,7 @@ class _EventsBoard:
                 with ui.element("div").classes("tl-pair"):
                     self._fields |= {name: self._field(name, streams) for name in _TIMES}
             with row("tl-tools"):
+                link("Batches", "/events/batches")
                 link("Errors", "/events/errors")
                 self._state = ui.label("live").classes("tl-live")
                 self._button = button("Pause", self._toggle, icon="pause")
@@ -89,7 +92,7 @@ class _EventsBoard:
         return field(_LABELS[name], given, act=self._filter)
 
     async def turn(self) -> None:
-        """What has come since."""
+        """Show new events."""
         if self._live and await self._list.follow():
             self._show()
 
@@ -152,6 +155,8 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
         "late": _span(late_s),
         "late_title": f"occurred at {item['occurredAt']}",
         "causality": item["causalityKey"],
+        "op": None if item["op"] == "upsert" else item["op"],
+        "op_tone": "warn" if item["targetSequence"] else "plain",
         "key": item["keySource"],
         "key_title": item["idempotencyKey"],
         "key_tone": "calm" if item["keySource"] == "client" else "plain",
@@ -160,7 +165,7 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _span(seconds: float) -> str:
-    """How long before it was received it happened; negative: the producer's clock is ahead."""
+    """Time from when it happened to when it was received; negative if the producer's clock is ahead."""
     if abs(seconds) < 1:
         return f"{seconds * 1000:.0f} ms"
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
@@ -170,19 +175,19 @@ def _span(seconds: float) -> str:
 
 
 class EventList:
-    """What is shown, newest first."""
+    """The events shown, newest first."""
 
     def __init__(self, api: Api, filters: dict[str, str | None], *, narrow: bool) -> None:
-        """`narrow`: the API shows a part of the ledger only, whatever is asked for."""
+        """`narrow`: the API shows only a part of the ledger to this visitor."""
         self._api = api
         self._narrow = narrow
         self.filters = filters
         self.items: list[dict[str, Any]] = []
-        #: there may be older ones
+        #: whether there may be older events
         self.more = False
-        #: how far back was looked where that was not to the beginning, and what is shown does not fill a page
+        #: how far back was searched, if that was not to the beginning and the page is not full
         self.looked_to: int | None = None
-        #: everything up to it is known
+        #: all events up to it are known
         self._seen = 0
 
     async def newest(self) -> None:
@@ -190,12 +195,12 @@ class EventList:
         await self._back(self._seen + 1)
 
     async def follow(self) -> bool:
-        """Add what came since; whether anything did."""
+        """Add new events; returns whether there were any."""
         head = await self._head()
         if head <= self._seen:
             return False
         found = await self._read(after=self._seen, before=head + 1, order="desc")
-        # Also where nothing matched: else a filter for what does not come is looked for in ever more.
+        # Also if nothing matched: otherwise each refresh would scan more.
         self._seen = head
         if not found:
             return False
@@ -225,7 +230,7 @@ class EventList:
             self.items, self.more, self.looked_to = found[::-1], True, None
 
     async def _back(self, before: int) -> None:
-        """A page of what lies below."""
+        """A page of older events."""
         found: list[dict[str, Any]] = []
         for _ in range(_STRETCHES):
             lowest = max(0, before - _STRETCH) if self._selective() else 0
@@ -240,8 +245,8 @@ class EventList:
         self.more = full or lowest > 0
 
     def _selective(self) -> bool:
-        """Whether rows are looked for that may be rare; a causality key has an index of its own."""
-        if self.filters.get("causalityKey"):
+        """Whether matches may be rare; causality keys and batches have their own indexes."""
+        if self.filters.get("causalityKey") or self.filters.get("batchId"):
             return False
         return self._narrow or any(self.filters.get(name) for name in FILTERS)
 

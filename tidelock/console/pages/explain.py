@@ -1,4 +1,4 @@
-"""A counter explained: its figures, what they are made of, its other periods, its groups, and the events."""
+"""A counter explained: its figures, what they consist of, its other periods, its groups, and its events."""
 
 from __future__ import annotations
 
@@ -25,19 +25,24 @@ _ROWS = 50
 _PARTS: dict[str, tuple[str, Tone, str]] = {
     "folded": ("on time", "calm", "counted in the value"),
     "adjusted": ("late", "warn", "counted in the total only"),
+    "withdrawn": ("corrected late", "warn", "counted in the value, and no longer in the total"),
+    "void": ("void", "calm", "takes an earlier event out"),
+    "amend": ("amendment", "calm", "replaces an earlier event"),
     "error": ("error", "bad", "something is missing or does not fit"),
     "filtered": ("filtered", "plain", "left out by the meter's filter"),
     "deleted": ("removal", "plain", "removes a row, so it is not counted"),
     "pending": ("later", "plain", "recorded after the sequence through which this is complete"),
 }
-# A customer and a group may have an empty name; everything else that is empty was left out.
+# A customer and a group may have an empty name; other empty parameters count as absent.
 _NAMES = frozenset({"customerRef", "group"})
 _ASKED = ("metric", "customerRef", "tenantId", "period", "group", "groupNull", "asOf")
 
 _DAY = 86_400 * SECOND
-#: period -> how far the chart looks to both sides
+#: period -> how far the chart extends to both sides
 _AROUND = {"hour": 2 * _DAY, "day": 31 * _DAY, "week": 182 * _DAY, "month": 550 * _DAY}
 _ADDED = ("sum", "count")
+#: period -> what its chart divides it into
+_FINER = {"day": "hour", "week": "day", "month": "day"}
 
 
 async def explained(visit: Visit) -> None:
@@ -65,6 +70,7 @@ async def explained(visit: Visit) -> None:
     async def others() -> None:
         await period_chart(visit, found, asked)
         if not asked.keys() & {"group", "groupNull"}:
+            await _parts_chart(visit, found, asked)
             await _groups(visit, found, asked)
 
     visit.soon(others)
@@ -82,7 +88,7 @@ def _way_back(asked: Json) -> None:
 
 
 def _headline(found: Json) -> None:
-    """The number, and in a sentence why."""
+    """The number, and why in a sentence."""
     with ui.element("section").classes("tl-panel tl-answer"):
         with ui.element("div").classes("tl-answer-main"):
             about = (
@@ -110,10 +116,11 @@ def _fact(name: str, value: str | None, mark: str, *, warn: bool = False, title:
 
 
 def _composition(found: Json) -> None:
-    """How many events became what, as one bar and a line for each."""
+    """What became of the events, as one bar and a line each."""
     counts = {
         "folded": found["folded"]["count"],
         "adjusted": found["adjusted"]["count"],
+        "withdrawn": found["withdrawn"]["count"],
         "error": found["errors"]["count"],
         "filtered": found["filtered"],
         "deleted": found["deleted"],
@@ -123,7 +130,7 @@ def _composition(found: Json) -> None:
     with ui.element("div").classes("tl-made"):
         for part, count in shown.items():
             if count:
-                # At least a sliver of each: what is rare is what one looks for.
+                # At least a sliver of each: rare outcomes are what people look for.
                 ui.element("span").classes(f"tl-made-{_PARTS[part][1]}").style(f"flex: {count} 1 4px")
     with ui.element("div").classes("tl-parts"):
         for part, count in shown.items():
@@ -137,13 +144,11 @@ def _composition(found: Json) -> None:
 def _figures(found: Json, part: str) -> str | None:
     if part == "error":
         return ", ".join(f"{count:,} {code}" for code, count in found["errors"]["codes"].items() if count) or None
-    if part not in ("folded", "adjusted") or not found[part]["count"]:
+    if part not in ("folded", "adjusted", "withdrawn") or not found[part]["count"]:
         return None
     figures = found[part]
-    told = {"sum": "sum", "avg": "sum", "count": "sum", "max": "max", "min": "min", "last": "last"}[
-        found["aggregation"]
-    ]
-    amount = "" if found["aggregation"] == "count" else f"{told} {figure(figures[told])}, "
+    told = {"sum": "sum", "avg": "sum", "max": "max", "min": "min", "last": "last"}.get(found["aggregation"])
+    amount = "" if told is None else f"{told} {figure(figures[told])}, "
     return f"{amount}sequences {_range(figures['firstSequence'], figures['lastSequence'])}"
 
 
@@ -176,14 +181,14 @@ def _rules(visit: Visit, found: Json, asked: Json) -> None:
 
 
 async def _groups(visit: Visit, found: Json, asked: Json) -> None:
-    """The breakdown, of a meter that has one."""
+    """The breakdown, if the meter has one."""
     wanted = {name: asked[name] for name in ("metric", "customerRef", "tenantId", "asOf") if name in asked}
     try:
         usage = await visit.api.get(
             "/v1/usage", **wanted, groupBy="true", **{"from": found["periodStart"], "to": found["periodEnd"]}
         )
     except ApiError as error:
-        # A meter without groups has no breakdown, one with very many has none that one could read.
+        # A meter without groups has no breakdown; one with very many would be unreadable.
         if error.status != 400:
             raise
         return
@@ -217,11 +222,11 @@ def _group_name(group: str | None) -> str:
 
 
 class Events:
-    """The events of the counter, in the order of the ledger, each with what became of it."""
+    """The events of the counter in ledger order, each with what became of it."""
 
     def __init__(self, visit: Visit, asked: Json, first: Json) -> None:
         self._visit = visit
-        # The same moment for every page: what was recorded since would move the figures under the reader.
+        # All pages of one moment: later events would change the figures while paging.
         self._asked = {**asked, "period": first["periodStart"], "asOf": first["throughSequence"] or None}
         self._first = first
         self._turning = PageTurner(visit, self._read)
@@ -252,6 +257,10 @@ class Events:
 
 def _event_row(event: Json) -> Row:
     name, tone, about = _PARTS[event["part"]]
+    if event["corrects"] is not None:
+        tone, about = _corrects(event)
+    elif event["correctedBy"] is not None:
+        name, about = f"{name}, corrected", f"{about}; corrected by {event['correctedBy']:,}"
     return {
         "sequence": figure(event["ingressSequence"]),
         "_href": f"/events/{event['ingressSequence']}",
@@ -264,12 +273,28 @@ def _event_row(event: Json) -> Row:
         "occurred": clock_time(event["occurredAt"]),
         "occurred_title": event["occurredAt"],
         "group": event["group"],
-        "data": event["message"] or _short(event["data"]),
+        "data": event["message"] or _linked(event) or _short(event["data"]),
     }
+
+
+def _corrects(event: Json) -> tuple[Tone, str]:
+    """Of a correction: whether it was in time, and of what."""
+    about = f"corrects {event['corrects']:,}"
+    if event["adjustedReason"] is None:
+        return "calm", about if event["total"] is not None else f"{about}, which is not counted here"
+    too_late = "after the close" if event["adjustedReason"] == "closed" else "too late"
+    return "warn", f"{about} {too_late}: only the total changes"
 
 
 def _signed(number: str | None) -> str | None:
     return number if number in (None, "0") else signed(number)
+
+
+def _linked(event: Json) -> str | None:
+    """What is read before the data: which event it corrects, or which corrects it."""
+    if event["corrects"] is not None:
+        return f"corrects {event['corrects']:,}"
+    return None if event["correctedBy"] is None else f"corrected by {event['correctedBy']:,}"
 
 
 def _short(data: Any) -> str | None:
@@ -285,7 +310,7 @@ def _range(first: int | None, last: int | None) -> str | None:
 
 
 async def period_chart(visit: Visit, found: Json, asked: Json) -> None:
-    """The periods around the one that is explained; a click on one explains it."""
+    """The periods around the explained one; a click explains another."""
     start, around = parse_rfc3339(found["periodStart"]), _AROUND[found["period"]]
     wanted = {name: asked[name] for name in ("metric", "customerRef", "tenantId", "asOf") if name in asked}
     try:
@@ -312,8 +337,31 @@ async def period_chart(visit: Visit, found: Json, asked: Json) -> None:
     made.on_point_click(explain)
 
 
+async def _parts_chart(visit: Visit, found: Json, asked: Json) -> None:
+    """The days or hours of the period that is explained."""
+    if (window := _FINER.get(found["period"])) is None or found["total"] is None:
+        return
+    wanted = {name: asked[name] for name in ("metric", "customerRef", "tenantId", "asOf") if name in asked}
+    between = {"from": found["periodStart"], "to": found["periodEnd"]}
+    try:
+        usage = await visit.api.get("/v1/usage", **wanted, window=window, **between)
+    except ApiError as error:
+        # There may be more events than can be read in time.
+        if error.status != 400:
+            raise
+        return
+    if len(usage["items"]) < 2:
+        return
+    with panel(f"This {found['period']} by {window}", "From the events of each, by the decisions of this counter"):
+        chart(
+            period_bars(usage["items"], window, found["aggregation"]),
+            height=200,
+            label=f"{found['metric']} by {window}",
+        )
+
+
 def period_bars(items: list[Json], period: str, aggregation: str, *, marked: str | None = None) -> Json:
-    """A chart of periods, with what came late on top; one that is marked stands out."""
+    """A chart of periods with late usage on top; a marked one stands out."""
     base = axes(time=False)
     base["grid"]["top"] = 34
     base["xAxis"]["data"] = [period_name(period, item["periodStart"]) for item in items]
@@ -322,7 +370,7 @@ def period_bars(items: list[Json], period: str, aggregation: str, *, marked: str
     if aggregation in _ADDED:
         late = bars("Late", "warn", [_number(item["adjustment"]) for item in items], stack="total")
     else:
-        # What came late does not add up to these: shown is what the total is instead.
+        # Late usage does not add up for these aggregates: the total is shown instead.
         late = {
             "type": "scatter",
             "name": "With what arrived late",
@@ -347,7 +395,7 @@ def period_bars(items: list[Json], period: str, aggregation: str, *, marked: str
 
 
 def _point(item: Json, marked: str | None) -> Any:
-    """The period that is explained stands out."""
+    """Highlight the explained period."""
     number = _number(item["value"])
     if marked is None or item["periodStart"] == marked:
         return number
@@ -355,5 +403,5 @@ def _point(item: Json, marked: str | None) -> Any:
 
 
 def _number(text: str | None) -> float | None:
-    """For drawing only; the exact figures are beside it."""
+    """For drawing only; the exact figures are shown beside it."""
     return None if text is None else float(text)

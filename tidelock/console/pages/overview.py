@@ -1,4 +1,4 @@
-"""Overview: what comes in, who reads it and how far they are, and whether anything needs somebody."""
+"""Overview: incoming events, readers and their lag, and whether anything needs attention."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tidelock.console.parts.charts import axes, bars, chart, tooltip
 from tidelock.console.parts.tables import Column, rows_table
 from tidelock.console.parts.texts import Stat, code_block, grid, link, panel, row, stat
 from tidelock.console.parts.times import ago, milliseconds, since, whole_time
+from tidelock.sections import number_of
 
 _MOVING_S, _SLOW_S = 2.0, 15.0
-# Triggers whose dead letters are looked for.
+# Triggers checked for dead letters.
 _TRIGGERS_MAX = 20
-#: verdict -> how it is called, and its colour
+#: verdict -> label and colour
 _VERDICTS = {
     "accepted": ("accepted", "accent"),
     "duplicates": ("duplicate", "faint"),
@@ -40,13 +41,13 @@ async def overview(visit: Visit) -> None:
 
 
 class _OverviewBoard:
-    """Everything on the page that changes."""
+    """The parts of the page that change."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._steps: list[dict[str, Any]] = []
         self._readers: list[dict[str, Any]] = []
-        #: what was found by looking around, beside what moves
+        #: notices from what is read rarely
         self._around: list[Notice] = []
         self._shown: list[Notice] | None = None
         with grid("tl-four"):
@@ -75,7 +76,7 @@ class _OverviewBoard:
         health = await self._visit.api.get("/admin/event-health", tenantId=self._visit.tenant)
         self._steps, self._readers = activity["items"], health["readers"]
         step_s = activity["stepSeconds"]
-        # The last step is not over: it would always look like a fall.
+        # The last step is incomplete and would always look like a drop.
         over = _since_first(self._steps[:-1])
         rate = sum(step["accepted"] for step in over[-5:]) / (5 * step_s)
         refused = sum(step["rejected"] + step["conflicts"] for step in over[-5:])
@@ -90,7 +91,7 @@ class _OverviewBoard:
         self._tell()
 
     async def look_around(self) -> None:
-        """What changes rarely, and costs more to ask for."""
+        """Refresh what changes rarely and costs more to read."""
         api, tenant = self._visit.api, self._visit.tenant
         definitions = await api.get("/admin/definitions")
         errors = await api.get("/v1/errors", limit=1, tenantId=tenant)
@@ -102,7 +103,7 @@ class _OverviewBoard:
         self._tell()
 
     async def _dead(self) -> list[str]:
-        """Triggers with dead letters; none for a key that may not see them."""
+        """Triggers with dead letters; empty for a key that may not see them."""
         api = self._visit.api
         try:
             triggers = await api.get("/v1/triggers", limit=_TRIGGERS_MAX)
@@ -131,7 +132,7 @@ class _OverviewBoard:
 
 
 def _since_first(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the silence before the first answer, which is a server's that was not there; two minutes at least."""
+    """Leave out the time before the first response, when the server was not running; at least two minutes remain."""
     first = next((at for at, step in enumerate(steps) if any(step[name] for name in _VERDICTS)), 0)
     return steps[min(first, len(steps) - 60) :]
 
@@ -155,7 +156,7 @@ def _show_slowest(behind: Stat, readers: list[dict[str, Any]]) -> None:
         return
     slowest = max(readers, key=lambda reader: reader["lagSeconds"])
     seconds = slowest["lagSeconds"]
-    note = f"{slowest['name']}, {slowest['lagSequences']:,} events behind"
+    note = f"{slowest['name']}, {number_of(slowest['lagSequences'], 'event')} behind"
     behind.set(ago(seconds), note, "bad" if seconds > 30 else "warn" if seconds > 5 else "good")
 
 
@@ -197,7 +198,7 @@ def _finding(finding: Notice) -> None:
 
 
 class Shares:
-    """Kinds with a colour each; the figures come by `set`."""
+    """Kinds with a colour each; `set` gives the figures."""
 
     def __init__(self, kinds: Sequence[tuple[str, str]]) -> None:
         """Each kind is its name and the token of its colour."""
@@ -217,7 +218,7 @@ class Shares:
         whole = sum(figures)
         for part, label, percent, figure in zip(self._parts, self._figures, self._percents, figures, strict=True):
             share = figure / whole if whole else 0.0
-            # A little of something is something: it keeps a sliver that can be seen.
+            # A small share keeps a visible sliver.
             part.style(f"flex: {share:.5f} 1 {'3px' if figure else '0'}")
             label.set_text(f"{figure:,}")
             percent.set_text(f"{share:.1%}" if whole else "")

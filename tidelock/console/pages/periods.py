@@ -20,9 +20,11 @@ Json = dict[str, Any]
 
 _ROWS = 50
 _PAGE = 1_000
-#: rows that are exported here at most; a command has no such limit
+#: limit of an export here; the command has none
 _EXPORT_ROWS_MAX = 50_000
 _EVERY_S = 5.0
+#: closed periods of a meter that the API lists
+_CLOSED_MAX = 100
 _OPEN = ("customerRef", "periodStart", "periodEnd", "value", "adjustment", "total")
 _CLOSED = (
     "customer_ref", "period_start", "period_end", "value", "total", "event_count", "closed_sequence", "adjustmentSince",
@@ -36,7 +38,7 @@ def period_link(metric: str, start: str, tenant: str) -> str:
 
 
 class ClosedThrough:
-    """Through where meters are closed for tenants, asked once for each that is shown."""
+    """Through which end meters are closed, read once for each tenant shown."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
@@ -49,13 +51,13 @@ class ClosedThrough:
             self._ends[tenant] = {item["metric"]: item["closedThrough"] for item in found["items"]}
 
     def closes(self, tenant: str, metric: str, start: str) -> bool:
-        """Whether the period that starts there is closed: one that starts before an end ends by it."""
+        """Whether the period that starts there is closed: closes are at ends of periods."""
         end = self._ends.get(tenant, {}).get(metric)
         return end is not None and parse_rfc3339(start) < parse_rfc3339(end)
 
 
 async def listed(visit: Visit) -> None:
-    """Every meter with what is open of it."""
+    """Every meter with its open and closed periods."""
     tenant = visit.query.get("tenantId") or visit.tenant
     meters = (await visit.api.get("/v1/periods", tenantId=tenant))["items"]
     _ask(visit, meters[0]["tenantId"] if meters else tenant or "")
@@ -72,10 +74,13 @@ async def listed(visit: Visit) -> None:
             Column("through", "Closed through", "text", wide=True),
         ]
         rows_table(columns, [made for meter in meters for made in _rows(meter)], key="_key", nothing="Nothing is open.")
+    with panel("Closed periods", f"the last {_CLOSED_MAX} of each meter; no event moves their values any more"):
+        columns = [Column("period", "Period"), Column("metric", "Meter"), Column("customers", "Counters", "number")]
+        rows_table(columns, _closed(meters), key="_key", nothing="No period with counters is closed.")
 
 
 def _ask(visit: Visit, tenant: str) -> None:
-    """The way back, and the question for another tenant, whose periods are closed apart."""
+    """A link back, and a field for another tenant: each tenant has its own closes."""
 
     def go() -> None:
         ui.navigate.to(f"/counters/periods?{urlencode({'tenantId': of_tenant.value or 'default'})}")
@@ -106,8 +111,24 @@ def _rows(meter: Json) -> list[Row]:
     ]
 
 
+def _closed(meters: list[Json]) -> list[Row]:
+    """Of all meters, newest first."""
+    found = [(each["periodStart"], meter, each) for meter in meters for each in meter["closed"]]
+    found.sort(key=lambda each: parse_rfc3339(each[0]), reverse=True)
+    return [
+        {
+            "_key": f"{meter['metric']} {start}",
+            "_href": period_link(meter["metric"], start, meter["tenantId"]),
+            "period": period_name(meter["period"], start),
+            "metric": meter["metric"],
+            "customers": f"{each['counters']:,}",
+        }
+        for start, meter, each in found
+    ]
+
+
 async def one(visit: Visit) -> None:
-    """A period of a meter: its customers, and what came since it was closed."""
+    """A period of a meter: its customers, and what has arrived since it was closed."""
     metric, start = visit.query.get("metric", ""), visit.query.get("period", "")
     tenant = visit.query.get("tenantId") or visit.tenant
     (meter,) = (await visit.api.get("/v1/periods", metric=metric, tenantId=tenant))["items"] or [None]
@@ -118,7 +139,7 @@ async def one(visit: Visit) -> None:
 
 
 class _Period:
-    """The customers of a period, a page of the API's at a time."""
+    """The customers of a period, page by page."""
 
     def __init__(self, visit: Visit, meter: Json, start: str) -> None:
         self._visit = visit

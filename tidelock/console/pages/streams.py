@@ -1,4 +1,4 @@
-"""Definitions: every stream with what is declared of it, and what is made of its events."""
+"""Definitions: every stream with its declaration and what is derived from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions: a place to try one out. A table, a filter, the GraphQL of it, and the last of what comes."""
+"""Subscriptions: a playground. A table, a filter, the GraphQL for it, and the latest messages."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tidelock.console.parts.texts import Tone, empty, panel, row
 from tidelock.console.parts.times import clock_time, whole_time
 from tidelock.sections import shown
 
-#: how often what has come is shown
+#: how often the list is refreshed
 _SHOWN_S = 0.4
 _FROM = {"now": "From now on", "rows": "Snapshot first"}
-#: what one most likely wants to see move
+#: tables most worth watching
 _LIKELY = "trades"
 
-#: what is kept to be shown; older messages are counted only
+#: messages kept; older ones are only counted
 KEPT = 100
 
 _TONES: dict[str, Tone] = {"INSERT": "good", "UPDATE": "calm", "DELETE": "bad"}
@@ -36,7 +36,7 @@ _VALUE_CHARACTERS = 60
 _NOT_BEGUN = "Nothing yet. Start the subscription to see every change that passes the filter."
 _NOTHING = "No change has passed the filter yet."
 
-# Of an UPDATE what changed stands out; an INSERT is new as a whole, so that nothing needs to.
+# Highlight what an UPDATE changed; an INSERT is new as a whole.
 _BODY = r"""
 <q-tr :props="props">
   <q-td><span class="tl-chip" :class="'tl-' + props.row.tone">{{ props.row.operation }}</span></q-td>
@@ -63,7 +63,7 @@ async def subscriptions(visit: Visit) -> None:
 
 
 class Playground:
-    """One visitor's subscription, begun and stopped at will."""
+    """One visitor's subscription, started and stopped at will."""
 
     def __init__(self, visit: Visit, tables: list[str]) -> None:
         self._visit = visit
@@ -121,7 +121,7 @@ class Playground:
         self._changed()
 
     def _changed(self) -> None:
-        """The filter is another: show what would be asked, or what is wrong."""
+        """The filter has changed: show the subscription, or what is wrong."""
         try:
             self._code.set_content(_escaped(self._document()))
             self._where.tell(None)
@@ -139,7 +139,7 @@ class Playground:
 
     async def _start(self) -> None:
         try:
-            # Everything since the current head: a table may have more rows than anybody would read.
+            # Changes after the current head: a table may have more rows than anybody would read.
             after = None if self._from.value == "rows" else await self._head()
             document = self._document(after)
         except Unfit as unfit:
@@ -157,7 +157,7 @@ class Playground:
         self._show([])
 
     def _turn(self) -> None:
-        """Show what has come since the last time."""
+        """Show messages since the last time."""
         news = self._listening.news()
         if news is not None:
             self._show(news)
@@ -190,14 +190,14 @@ class RowMessage:
 
 
 class SubscriptionTap:
-    """One subscription at a time. Messages are taken as they come, whether or not anybody has looked at the last."""
+    """One subscription at a time. Messages are consumed as they arrive, shown or not."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._task: asyncio.Task[None] | None = None
         self._messages: deque[RowMessage] = deque(maxlen=KEPT)
         self._looked = True
-        #: why it ended by itself
+        #: why the server ended it
         self.trouble = ""
         self.counts: Counter[str] = Counter()
 
@@ -222,7 +222,7 @@ class SubscriptionTap:
         self._looked = False
 
     def news(self) -> list[RowMessage] | None:
-        """The last messages, newest first; None where there are no others than at the last look."""
+        """The latest messages, newest first; None if nothing has changed since the last call."""
         if self._looked:
             return None
         self._looked = True
@@ -248,7 +248,7 @@ class SubscriptionTap:
 
 
 class MessageList:
-    """Newest first, never more than are kept."""
+    """The messages, newest first, up to a limit."""
 
     def __init__(self) -> None:
         columns = [
@@ -262,7 +262,7 @@ class MessageList:
         self.listening(False)
 
     def listening(self, active: bool) -> None:
-        """What is said while nothing has come."""
+        """The text shown before the first message."""
         say_nothing(self._table, _NOTHING if active else _NOT_BEGUN)
 
     def show(self, messages: Sequence[RowMessage]) -> None:

@@ -20,9 +20,9 @@ from tidelock.sections import shown
 
 Json = dict[str, Any]
 
-#: columns that are shown in the hand, beside the first
+#: columns shown on a phone besides the first
 _NARROW = 3
-#: columns that say what is new
+#: columns by which the newest rows are found
 _NEWEST = ("ingress_sequence", "window_start", "position", "period_start")
 
 
@@ -53,7 +53,7 @@ class _TableBrowser:
             for at, (column, type_) in enumerate(declared.items())
         ]
         self._columns = [*own[:1], *tenant, *own[1:]]
-        # What happened last is looked for more often than what comes first by key.
+        # The latest rows are wanted more often than the first by key.
         newest = next(
             (column for column in ("ingress_sequence", "window_start", "position") if column in declared), None
         )
@@ -81,7 +81,7 @@ class _TableBrowser:
         ui.navigate.to(f"/tables?{urlencode({'table': self._choice.value})}")
 
     def _changed(self) -> None:
-        # The caller is synchronous: the rows are read by a timer of the page.
+        # The caller is synchronous, so a timer of the page reads the rows.
         with self._turns:
             ui.timer(0, self._narrow, once=True)
 
@@ -117,7 +117,7 @@ class _TableBrowser:
 
 
 def _names(told: Json, table: str) -> set[str]:
-    """Columns of a stream's table whose numbers are no figures: its key, and the time in its own unit."""
+    """Columns of a stream's table whose numbers are not quantities: its key, and the time in its own unit."""
     stream = told["streams"].get(table.removesuffix("_ordered"))
     if stream is None:
         return set()

@@ -1,4 +1,4 @@
-"""Triggers: who is told of what, what became of it, and the form for a new one."""
+"""Triggers: their webhooks and deliveries, and the form for a new one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidelock.console.parts.texts import chip, code_block, empty, link, panel, r
 Json = dict[str, Any]
 
 _ROWS = 50
-#: no trigger can be called so
+#: not a possible name of a trigger
 NEW = "/triggers/+new"
 
 _LEAVES = {"not": "it no longer matches", "own": "another condition is true"}
@@ -62,7 +62,7 @@ def _way(name: str, event_id: str | None = None) -> None:
 
 
 class TriggerList:
-    """Triggers by name, a page of the API's at a time."""
+    """Triggers by name, page by page."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
@@ -70,7 +70,7 @@ class TriggerList:
 
     async def show(self) -> None:
         self._tenant: ui.input | None = None
-        # First of all: who may not see triggers is told that, and nothing else.
+        # First: a visitor who may not see triggers is told only that.
         found = await self._page()
         with row("tl-tools"):
             if self._visit.tenant is None:
@@ -130,7 +130,7 @@ def _row(item: Json) -> Row:
 
 
 class TriggerView:
-    """A trigger, and what can be done with it."""
+    """A trigger and its actions."""
 
     def __init__(self, visit: Visit, trigger: Json) -> None:
         self._visit = visit
@@ -197,7 +197,7 @@ def _pretty(where: Json) -> str:
 
 
 class TriggerForm:
-    """Makes a trigger."""
+    """The form for a new trigger."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit

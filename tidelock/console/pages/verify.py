@@ -1,4 +1,4 @@
-"""Verify: the checks of the ledger, run beside everything else, and what to do where one finds a difference."""
+"""Verify: the checks of the ledger, run in the background, and what to do about a difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelock.console.parts.times import clock_time, milliseconds
 Json = dict[str, Any]
 
 _TURN_S = 0.7
-#: check -> what it proves, and what to do where it finds a difference
+#: check -> what it proves, and what to do if it finds a difference
 _CHECKS = {
     "chain": (
         "Every commit's digest covers the previous one: nothing was changed, moved or inserted.",
@@ -63,7 +63,7 @@ async def verify(visit: Visit) -> None:
 
 
 class _VerifyBoard:
-    """The run, as it is."""
+    """The current run."""
 
     def __init__(self, visit: Visit, state: Json) -> None:
         self._visit = visit

@@ -1,4 +1,4 @@
-"""Windows: how far time has come, what was late, and what was closed."""
+"""Windows: watermarks, late rows, and closed windows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tidelock.console.parts.texts import empty, grid, panel, row, stat
 from tidelock.console.parts.times import ago, clock_time, since
 from tidelock.definitions.eventtimes import EVENTTIME_ALIASES, EVENTTIME_TYPES
 from tidelock.durations import parse_duration
-from tidelock.sections import shown
+from tidelock.sections import number_of, shown
 
 Json = dict[str, Any]
 
 _EVERY_S = 3.0
-#: how many events are drawn, and how many before them only tell where the watermark was
+#: events drawn, and events before them that only establish the watermark
 _DRAWN = {"150": "150", "400": "400", "900": "900"}
 _WARM = 100
 _LATE = """query($where: late_rows_bool_exp) {
@@ -69,7 +69,7 @@ async def windows(visit: Visit) -> None:
 
 
 async def _tenants(visit: Visit, window: str) -> list[str]:
-    """Whose rows there are, the latest first."""
+    """Tenants with rows, the latest first."""
     if visit.tenant is not None:
         return [visit.tenant]
     told = (await visit.api.get("/admin/event-health", window=window))["windows"]
@@ -161,7 +161,7 @@ class WindowView:
         health = await self._visit.api.get("/admin/event-health", window=self._output.window, tenantId=self._tenant)
         states = health["windows"]
         if states and self._tenant is None:
-            # Whose it is was not known when the page was made.
+            # The tenant was not known when the page was created.
             ui.navigate.reload()
             return
         self._show_state(states[0] if states else None)
@@ -178,7 +178,7 @@ class WindowView:
         late = state["lateDroppedCount"]
         self._late.set(f"{late:,}", "in no window", "warn" if late else "plain")
         raised = state["watermarkEmittedCount"]
-        self._held.set(f"{state['bufferSize']:,}", f"raised {raised:,} times")
+        self._held.set(f"{state['bufferSize']:,}", f"raised {number_of(raised, 'time')}")
 
     async def _draw(self, health: Json) -> None:
         output, last, drawn = self._output, self._events, int(self._drawn.value)
@@ -228,11 +228,11 @@ class TimedOutput:
     stream: str
     table: str
     columns: Sequence[Column]
-    #: the column by which rows are new or old
+    #: the column that orders rows by age
     newest: str
-    #: the definition in a line
+    #: the definition in one line
     words: str
-    #: how events tell their time; None by arrival
+    #: where events have their time; None: time of arrival
     eventtime: Mapping[str, str] | None
     tolerance: str | None
     #: nanoseconds of a tumbling window
@@ -240,7 +240,7 @@ class TimedOutput:
 
     @property
     def drawn(self) -> bool:
-        """Whether the times of events can be read here: types of plugins are known to the fold only."""
+        """Whether event times can be read here: only the fold knows plugin types."""
         if self.eventtime is None or self.tolerance is None:
             return False
         return self.eventtime.get("type") in (None, *EVENTTIME_TYPES, *EVENTTIME_ALIASES)
@@ -267,7 +267,7 @@ class TimedOutput:
 
 
 def outputs_of(definitions: Json) -> dict[str, TimedOutput]:
-    """Every one of them, by name."""
+    """All outputs, by name."""
     tables = {table["name"]: table["columns"] for table in definitions["tables"]}
     found = [_window(name, form, definitions, tables) for name, form in definitions["windows"].items()]
     ordered = [name for name, form in definitions["streams"].items() if form.get("ordered")]
@@ -322,7 +322,7 @@ def _columns(declared: Mapping[str, str], *, first: list[str]) -> list[Column]:
 
 
 class OpenRows:
-    """Windows that are not closed yet, and move."""
+    """Open windows, which still change."""
 
     def __init__(self, visit: Visit, output: TimedOutput, tenant: str | None) -> None:
         self._visit = visit

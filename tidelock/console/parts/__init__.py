@@ -1,5 +1,4 @@
 """What pages are made of: texts, tables, forms, charts and times.
 
-In come values as the API answers them; out go elements of NiceGUI in the theme's look. A part never knows which page it
-is on.
+A part takes values from the API and builds NiceGUI elements in the theme's look. It never knows which page it is on.
 """

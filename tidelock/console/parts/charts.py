@@ -16,12 +16,12 @@ def colour(token: str) -> str:
 
 
 class Chart(ui.echart):
-    """A chart that follows the theme: `frame` has redrawn it when that changes."""
+    """A chart that follows the theme: `frame` redraws it when that changes."""
 
 
 def chart(options: Options, *, height: int = 220, label: str = "") -> Chart:
-    """A chart as wide as its place. To change it: `made.options["series"][0]["data"] = ...; made.update()`."""
-    # Text is measured before it is drawn, so the font must be said; and every time here is in UTC.
+    """A chart as wide as its container. To change it: `made.options["series"][0]["data"] = ...; made.update()`."""
+    # Text is measured before it is drawn, so the font must be given; all times are in UTC.
     fixed: Options = {"animation": False, "useUTC": True, "textStyle": {":fontFamily": colour("sans")}}
     made = Chart({**fixed, **options}, renderer="svg")
     made.style(f"height: {height}px").classes("tl-chart")
@@ -31,7 +31,7 @@ def chart(options: Options, *, height: int = 220, label: str = "") -> Chart:
 
 
 def axes(*, time: bool = True, unit: str = "") -> Options:
-    """Quiet axes: time below, values at the left."""
+    """Unobtrusive axes: time at the bottom, values at the left."""
     below: Options = {
         "type": "time" if time else "category",
         "axisLine": {"lineStyle": {":color": colour("line")}},

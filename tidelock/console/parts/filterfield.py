@@ -1,4 +1,4 @@
-"""The field for a filter: a form for what most filters are, and JSON for all of them."""
+"""The field for a filter: a form for most filters, and JSON for all."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidelock.console.filters import OPERATORS, Built, FormCondition, Json, Unfi
 from tidelock.console.icons import svg
 from tidelock.console.parts.forms import Segments, button, choice, field
 
-# A form with more of them is no form any more.
+# With more conditions a form is unusable.
 _CONDITIONS_MAX = 20
 _JOINED = {"all": "all are true", "any": "any is true"}
 _MISSING = {"yes": "yes", "no": "no"}
 
 
 class WhereField:
-    """A filter on the columns of a table. `changed` is called whenever it is another."""
+    """A filter on the columns of a table. `changed` is called when it changes."""
 
     def __init__(self, columns: Columns, where: Json, changed: Callable[[], Any], *, hint: str) -> None:
         self._columns = columns
@@ -54,13 +54,13 @@ class WhereField:
         return Built(self._conditions, self._any).where(self._columns.types)
 
     def use(self, columns: Columns) -> None:
-        """Another table: what was said of the one before means nothing here."""
+        """Switch to another table and clear the filter."""
         self._columns = columns
         self._conditions, self._any, self._text = [], False, "{}"
         self._draw()
 
     def tell(self, trouble: Unfit | None) -> None:
-        """Show what is wrong with it, or that nothing is."""
+        """Show what is wrong with it, or clear that."""
         self._trouble.set_text("" if trouble is None else str(trouble))
         bad = trouble is not None and not isinstance(trouble, Unfilled)
         self._trouble.classes(add="tl-bad") if bad else self._trouble.classes(remove="tl-bad")
@@ -87,7 +87,7 @@ class WhereField:
         self._conditions, self._any = list(built.conditions), built.any
 
     def _unknown(self, built: Built) -> str:
-        """What is said of columns that the table does not have; nothing where it has all."""
+        """The message about columns that the table does not have; empty if it has all."""
         unknown = [one.column for one in built.conditions if one.column not in self._columns.types]
         return f"there is no column {unknown[0]}; available: {', '.join(self._columns.types)}" if unknown else ""
 
@@ -158,7 +158,7 @@ class WhereField:
 
     def _operate(self, at: int, operator: str) -> None:
         before = self._conditions[at]
-        # Only between these is the value of another kind.
+        # Only these operators take another kind of value.
         kept = "" if "_is_null" in (operator, before.operator) else before.value
         self._set(at, replace(before, operator=operator, value=kept), drawn=True)
 

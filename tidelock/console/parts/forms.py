@@ -16,7 +16,7 @@ Chosen = Callable[[str], Awaitable[Any] | None]
 
 
 def field(label: str, value: str = "", *, hint: str = "", act: Act | None = None, wide: bool = False) -> ui.input:
-    """A line of text. `act` is called a moment after the last key."""
+    """A line of text. `act` is called shortly after the last keystroke."""
     made = ui.input(label, value=value, placeholder=hint).props("outlined dense clearable debounce=350")
     made.props('autocomplete="off" spellcheck="false"').classes("tl-field" + (" tl-field-wide" if wide else ""))
     if act is not None:
@@ -24,10 +24,17 @@ def field(label: str, value: str = "", *, hint: str = "", act: Act | None = None
     return made
 
 
+def area(label: str, value: str = "", *, hint: str = "") -> ui.textarea:
+    """Several lines of code."""
+    made = ui.textarea(value=value, placeholder=hint)
+    made.props(f'outlined spellcheck=false input-class=tl-mono aria-label="{label}"').classes("tl-area tl-area-code")
+    return made
+
+
 def choice(
     label: str, options: Sequence[str] | dict[str, str], value: str | None = None, *, act: Act | None = None
 ) -> ui.select:
-    """One of several."""
+    """A choice of one."""
     made = ui.select(options if isinstance(options, dict) else list(options), label=label, value=value)
     made.props("outlined dense options-dense").classes("tl-field")
     if act is not None:
@@ -36,7 +43,7 @@ def choice(
 
 
 def picker(label: str, options: Sequence[str], value: str, *, act: Act) -> ui.select:
-    """One of several that are known, or any other that is typed."""
+    """A choice of one known value, or any other that is typed."""
     known = list(dict.fromkeys([*options, *([value] if value else [])]))
     made = ui.select(
         known, label=label, value=value or None, with_input=True, new_value_mode="add-unique", clearable=True
@@ -55,7 +62,7 @@ def instant_field(label: str, value: str, *, act: Act) -> ui.input:
 
 
 def whole_instant(text: str | None) -> str | None:
-    """What such a field says, as the API takes it: `2026-01-31T23:59` is that minute of UTC."""
+    """The value of such a field for the API: `2026-01-31T23:59` is that minute in UTC."""
     if not text:
         return None
     return text if text.endswith("Z") else f"{text}:00Z" if len(text) == len("2026-01-31T23:59") else f"{text}Z"
@@ -79,9 +86,12 @@ class Button:
         self._icon.set_content(svg(icon) if icon else "")
         self._button.props(remove="disabled") if enabled else self._button.props("disabled")
 
+    def show(self, visible: bool) -> None:
+        self._button.set_visibility(visible)
+
 
 class Segments:
-    """Buttons of which one is pressed."""
+    """A row of buttons, one of them pressed."""
 
     def __init__(self, options: Mapping[str, str], value: str, act: Chosen, *, label: str) -> None:
         self.value = value
@@ -110,7 +120,7 @@ class Segments:
 
 
 async def ask(title: str, text: str, yes: str, *, danger: bool = False) -> bool:
-    """Whether the visitor means it."""
+    """Ask the visitor to confirm."""
     with ui.dialog() as dialog, ui.card().classes("tl-ask").props("flat"):
         ui.label(title).classes("tl-ask-title")
         ui.label(text).classes("tl-about")

@@ -1,4 +1,4 @@
-"""Numbers as people read them, the same on every page: thousands apart, every digit that was recorded."""
+"""Numbers for people, the same on every page: with thousands separators and every recorded digit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DIGITS = 80
 
 
 def figure(value: Any) -> Any:
-    """A number, exact ones being texts, with its thousands apart; anything else as it is."""
+    """A number (exact ones are strings) with thousands separators; anything else unchanged."""
     if value is None or isinstance(value, bool):
         return value
     # A double's own text, which for one that was recorded has the digits it was sent with.
@@ -21,14 +21,14 @@ def figure(value: Any) -> Any:
 
 
 def signed(value: str | None) -> str | None:
-    """A difference: with its sign; none where there is none."""
+    """A difference with its sign; None for zero."""
     if value in (None, "0"):
         return None
     return f"{'' if str(value).startswith('-') else '+'}{figure(value)}"
 
 
 def difference(value: str | None, total: str | None) -> str | None:
-    """What the total has beyond the value; both are exact."""
+    """Total minus value, exactly."""
     if value is None or total is None:
         return None
     # The 28 digits that decimals have by default would round it.

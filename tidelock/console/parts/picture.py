@@ -14,7 +14,7 @@ from tidelock.console.parts.charts import Chart, axes, chart, colour, tooltip
 _MS = 1_000_000
 _WINDOWS_MAX = 40
 _CROSS = "path://M-4,-4L4,4M4,-4L-4,4"
-# Above the newest event, so that the watermark's last step is seen.
+# Above the newest event, so that the watermark's last step is visible.
 _MARGIN = 0.02
 
 _TOLD = """(at) => {
@@ -25,24 +25,24 @@ _TOLD = """(at) => {
     (behind < 0 ? `${(-behind).toFixed(1)} s ahead of its arrival` : `${behind.toFixed(1)} s on its way`);
 }"""
 
-# Sequences that are looked through at first: of a stream that is silent there may be no event for long.
+# Sequences scanned at first: an idle stream may have no event for long.
 _LOOKED_AT = 1_000_000
 
 
 class LastEvents:
-    """What is known of them, the oldest first."""
+    """The last events, oldest first."""
 
     def __init__(self, api: Api, stream: str, tenant: str) -> None:
         self._api = api
         self._asked = {"stream": stream, "tenantId": tenant}
         self.items: list[dict[str, Any]] = []
-        #: there are older ones
+        #: whether there are older events
         self.more = False
-        #: everything up to it is known, for this many events
+        #: all events up to it are known, for this many events
         self._seen, self._count = 0, 0
 
     async def read(self, head: int, count: int) -> None:
-        """A number of the last events up to a sequence."""
+        """Read the last events up to a sequence."""
         if count > self._count:
             self.items, self.more = await self._between(max(0, head - _LOOKED_AT), head, count)
         elif head > self._seen:
@@ -61,7 +61,7 @@ class LastEvents:
 
 
 class EventTimePicture:
-    """Dots are events, below the diagonal; what arrives at or below the green steps is late."""
+    """Dots are events, below the diagonal; those at or below the green steps are late."""
 
     def __init__(self) -> None:
         self._chart: Chart = chart(_options(), height=400, label="Event time against source timestamp")
@@ -71,7 +71,7 @@ class EventTimePicture:
         self._chart.set_visibility(visible)
 
     def show(self, picture: Picture, size: int | None) -> None:
-        """`size`: nanoseconds of a tumbling window, whose closings are marked."""
+        """`size`: nanoseconds of a tumbling window, whose closes are marked."""
         options = self._chart.options
         times = [each.event_time / _MS for each in picture.events]
         arrivals = [each.source_timestamp / _MS for each in picture.events]
@@ -99,7 +99,7 @@ class EventTimePicture:
             for start, end, arrived in closed
             for point in ([arrived / _MS, max(start / _MS, low)], [arrived / _MS, end / _MS], [None, None])
         ]
-        # What there is none of needs no explanation.
+        # The legend leaves out what does not occur.
         options["legend"]["data"] = [name for name, series in by_name.items() if series["data"]]
         self._chart.update()
 
@@ -160,7 +160,7 @@ def _line(name: str, token: str, style: dict[str, Any], *, step: bool = False) -
         "connectNulls": False,
     }
     if step:
-        # What arrives in the shade is late.
+        # Events in the shaded area are late.
         made |= {"step": "end", "areaStyle": {":color": colour("bad"), "opacity": 0.06, "origin": "start"}}
     return made
 

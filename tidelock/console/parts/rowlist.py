@@ -1,4 +1,4 @@
-"""Rows of a table in any order, filtered, a page at a time: by GraphQL, for lists have the order of keys."""
+"""Rows of a table in any order, filtered, page by page: by GraphQL, because lists are ordered by key."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from nicegui.events import GenericEventArguments
 from tidelock.console.api import query
 from tidelock.console.frame import Visit
 from tidelock.console.parts.tables import Column, Row, pager, rows_table, say_nothing
+from tidelock.sections import number_of
 
 Json = dict[str, Any]
 
-# Further back one filters: an offset is paid for by every row that is left out.
+# Beyond that, filter: an offset costs time for every row skipped.
 _PAGES_MAX = 40
-# Rows are not asked for again by the clock where that takes the database this long.
+# Rows are not refreshed if that takes the database this long.
 _SLOW_S = 0.25
 
 
 class RowList:
-    """A table whose headings sort it. `made` shows a row; it may have to ask for more, and then is awaited."""
+    """A table whose headings sort it. `made` turns items into rows; it is awaited, since it may need more data."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class RowList:
     def draw(
         self, read: Iterable[str], *, nothing: str, labels: tuple[str, str] = ("Previous", "Next"), rows: int = 50
     ) -> None:
-        """The table and its buttons, here; `read` are the columns that a row is made of."""
+        """Draw the table and its buttons here; `read` are the columns that rows need."""
         self._read_columns, self._rows_max = list(read), rows
         self._shown = rows_table(self._columns, [], key="_key", nothing=nothing, sort=self.sort, sorted_by=self._sorted)
         self._pager = pager(self._back, self._on, labels)
@@ -56,17 +57,17 @@ class RowList:
         say_nothing(self._shown, text)
 
     async def restart(self, *_: object) -> None:
-        """Other rows, from their beginning."""
+        """Show other rows, from the first page."""
         self._page = 0
         await self._visit.tried(self.read)
 
     async def again(self) -> None:
-        """Read what is shown once more, by the clock: not where that is dear."""
+        """Refresh the page shown, unless that is expensive."""
         if self._took_s < _SLOW_S:
             await self.read()
 
     async def read(self) -> None:
-        # What fails is tried again by the clock.
+        # The timer retries after a failure.
         began, self._took_s = time.monotonic(), 0.0
         given = {"where": self.where, "offset": self._page * self._rows_max}
         found = (await query(self._visit.api, self._query(), given))[self.table]
@@ -76,7 +77,7 @@ class RowList:
         rows = [{"_key": number, **row} for number, row in enumerate(rows, self._page * self._rows_max)]
         if rows != self._shown.rows:
             self._shown.rows = rows
-        count = "" if not rows else "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+        count = number_of(len(rows), "row") if rows else ""
         text = f"page {self._page + 1}" if self._page or more else count
         self._took_s = took_s
         self._pager.set(text, back=self._page > 0, on=more and self._page + 1 < _PAGES_MAX)

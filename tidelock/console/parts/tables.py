@@ -1,4 +1,4 @@
-"""Tables of rows as the API gives them, a page at a time, by its cursors: on, and back the way one came."""
+"""Tables of rows from the API, page by page, forwards and backwards by its cursors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tidelock.console.frame import Visit
 from tidelock.console.icons import svg
 from tidelock.console.parts.numbers import figure
 from tidelock.console.parts.times import clock_time
+from tidelock.sections import number_of
 
-#: text as it is; words in as many lines as they take; figures, right-aligned; code; an instant, shortened and whole on
-#: hover; a chip
+#: plain text; text that wraps; figures, right-aligned; code; an instant, shortened, in full on hover; a chip
 Kind = Literal["text", "words", "number", "mono", "time", "chip"]
 
 Row = dict[str, Any]
 
-# One template for every table. A row with `_href` leads somewhere, by a click anywhere on it and as a link in its
-# first cell; `<column>_href` leads from a cell elsewhere; `_tone` tints a row, `<column>_tone` a chip, `<column>_title`
-# is what a cell says when pointed at.
+# One template for every table. A row with `_href` is a link, by a click anywhere and in its first cell;
+# `<column>_href` links a cell elsewhere; `_tone` tints a row, `<column>_tone` a chip; `<column>_title` is the tooltip
+# of a cell.
 _BODY = r"""
 <q-tr :props="props" :class="[props.row._tone && 'tl-' + props.row._tone, props.row._href && 'tl-leads']"
       :data-href="props.row._href">
@@ -52,7 +52,7 @@ class Column:
     name: str
     label: str
     kind: Kind = "text"
-    #: left out where there is little room
+    #: hidden on narrow screens
     wide: bool = False
     #: its heading sorts the list
     sorts: bool = False
@@ -72,14 +72,14 @@ _KINDS: dict[str, Kind] = {
 def column_of(
     name: str, declared: str, *, wide: bool = False, sorts: bool = False, names: Collection[str] = ()
 ) -> Column:
-    """The column of a table of the fold. Numbers that are names, such as those in `names` and ids, are no figures."""
+    """The column of a table of the fold. Identifiers, such as ids and columns in `names`, are not figures."""
     kind = _KINDS.get(declared.partition("(")[0], "text")
     named = name == "id" or name.endswith("_id") or name in names
     return Column(name, name, "mono" if kind == "number" and named else kind, wide, sorts)
 
 
 def cells(columns: Sequence[Column], item: dict[str, Any]) -> Row:
-    """A row of a table of the fold, as it is shown."""
+    """A row of a table of the fold as shown."""
     made: Row = {}
     for column in columns:
         if column.name not in item:
@@ -105,9 +105,9 @@ def rows_table(
     sort: tuple[str, bool] | None = None,
     sorted_by: Callable[[GenericEventArguments], Awaitable[None]] | None = None,
 ) -> ui.table:
-    """A table; to change it, set its `rows`. `key` names the column that tells rows apart.
+    """A table; to change it, set its `rows`. `key` names the column that identifies rows.
 
-    `sorted_by` is called with the order that is wanted, where headings sort; `sort` is that of the beginning.
+    `sorted_by` is called with the requested order, if headings sort; `sort` is the initial order.
     """
     described = [
         {
@@ -123,7 +123,7 @@ def rows_table(
         for column in columns
     ]
     name, descends = sort or (None, False)
-    # That there are more rows than are here tells the browser to leave sorting to us.
+    # Claiming more rows than there are makes the browser leave sorting to us.
     paging = {"rowsPerPage": 0, "rowsNumber": _MANY, "sortBy": name, "descending": descends}
     made = ui.table(rows=rows, columns=described, row_key=key, pagination=0 if sorted_by is None else paging)
     if sorted_by is not None:
@@ -137,14 +137,14 @@ def rows_table(
 
 
 def say_nothing(table: ui.table, text: str) -> None:
-    """What a table says while it has no rows."""
+    """Set the text of a table without rows."""
     if table._props.get("no-data-label") != text:
         table._props["no-data-label"] = text
         table.update()
 
 
 class Pager:
-    """Older and newer, or next and previous, with what is shown between them."""
+    """Two buttons, such as previous and next, with a text between them."""
 
     def __init__(
         self, back: Callable[[], Awaitable[None]], on: Callable[[], Awaitable[None]], labels: tuple[str, str]
@@ -181,7 +181,7 @@ def _button(text: str, icon: str, act: Callable[[], Awaitable[None]], *, leading
 
 
 class PageTurner:
-    """Which page of a list is shown, and the buttons to the others; every page is read from the API again."""
+    """The page of a list that is shown, and buttons for the others; each page is read from the API."""
 
     def __init__(self, visit: Visit, read: Callable[[], Awaitable[None]]) -> None:
         self._visit = visit
@@ -190,7 +190,7 @@ class PageTurner:
 
     @property
     def cursor(self) -> str | None:
-        """Of the page to read."""
+        """The cursor of the page to read."""
         return self._pages.cursor
 
     @property
@@ -198,17 +198,17 @@ class PageTurner:
         return self._pages.has_back
 
     def draw(self, labels: tuple[str, str] = ("Previous", "Next")) -> None:
-        """The buttons, here."""
+        """Draw the buttons here."""
         self._pager = pager(self._back, self._on, labels)
 
     def took(self, found: dict[str, Any]) -> None:
-        """Tell of the page that was read."""
+        """Record the page that was read."""
         pages = self._pages
         pages.take(found["next"])
         self._pager.set(pages.text(len(found["items"])), back=pages.has_back, on=pages.has_on)
 
     async def restart(self, *_: object) -> None:
-        """Another list, from its beginning."""
+        """Start another list."""
         self._pages.restart()
         await self._visit.tried(self._read)
 
@@ -222,7 +222,7 @@ class PageTurner:
 
 
 class _Cursors:
-    """Where in a list one is. The API tells the next page only, so the cursors behind are kept."""
+    """The position in a list. The API gives only the next page, so earlier cursors are kept."""
 
     def __init__(self) -> None:
         self._cursors: list[str | None] = [None]
@@ -230,7 +230,7 @@ class _Cursors:
 
     @property
     def cursor(self) -> str | None:
-        """Of the page to read."""
+        """The cursor of the page to read."""
         return self._cursors[-1]
 
     @property
@@ -246,7 +246,7 @@ class _Cursors:
         return self._next is not None
 
     def take(self, following: str | None) -> None:
-        """What the page that was read says of the next."""
+        """Record the cursor of the next page."""
         self._next = following
 
     def on(self) -> None:
@@ -259,12 +259,12 @@ class _Cursors:
             self._cursors.pop()
 
     def restart(self) -> None:
-        """Another list, from its beginning."""
+        """Start another list."""
         self._cursors = [None]
         self._next = None
 
     def text(self, rows: int) -> str:
-        """What is shown."""
+        """The text between the buttons."""
         if not self.has_back and not self.has_on:
-            return "" if rows == 0 else "1 row" if rows == 1 else f"{rows} rows"
+            return "" if rows == 0 else number_of(rows, "row")
         return f"page {self.number}"

@@ -1,4 +1,4 @@
-"""Small parts: panels, figures, chips, code, and what is shown where there is nothing."""
+"""Small parts: panels, figures, chips, code, and empty states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tone = Literal["calm", "good", "warn", "bad", "plain"]
 
 
 def panel(title: str | None = None, about: str | None = None, *, classes: str = "") -> ui.element:
-    """A surface with a heading; what is made inside `with` is its content."""
+    """A surface with a heading; elements created inside `with` are its content."""
     with ui.element("section").classes(f"tl-panel {classes}"):
         if title is not None:
             with ui.element("div").classes("tl-panel-head"):
@@ -25,17 +25,17 @@ def panel(title: str | None = None, about: str | None = None, *, classes: str = 
 
 
 def row(classes: str = "") -> ui.element:
-    """Parts beside each other, below each other where there is no room."""
+    """Parts side by side, stacked on narrow screens."""
     return ui.element("div").classes(f"tl-row {classes}")
 
 
 def grid(classes: str = "") -> ui.element:
-    """Cards of one size, as many in a line as fit."""
+    """Cards of one size, as many per line as fit."""
     return ui.element("div").classes(f"tl-grid {classes}")
 
 
 class Stat:
-    """A figure with its name, and a line about it."""
+    """A figure with its name and a note."""
 
     def __init__(self, name: str, figure: str = "–", note: str = "", tone: Tone = "plain") -> None:
         with ui.element("div").classes("tl-stat") as self._card:
@@ -67,7 +67,7 @@ def chip(text: str, tone: Tone = "plain", *, title: str | None = None) -> ui.lab
 
 
 def empty(icon: str, title: str, text: str, command: str | None = None) -> None:
-    """Where there is nothing: why, and what to do."""
+    """An empty state: why, and what to do."""
     with ui.element("div").classes("tl-empty"):
         ui.html(svg(icon), sanitize=False)
         ui.label(title).classes("tl-empty-title")
@@ -86,12 +86,12 @@ def code_block(text: str) -> ui.element:
 
 
 def json_block(value: Any) -> ui.element:
-    """JSON as people read it."""
+    """Indented JSON."""
     return code_block(write(value, "  "))
 
 
 def facts(pairs: list[tuple[str, str | None]]) -> None:
-    """Names and values below each other; what is not there has a dash."""
+    """Names and values, one pair a line; a dash for None."""
     with ui.element("dl").classes("tl-facts"):
         for name, value in pairs:
             ui.html(_escaped(name), sanitize=False, tag="dt")

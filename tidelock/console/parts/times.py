@@ -1,4 +1,4 @@
-"""Times as people read them: in UTC, as short as they can be."""
+"""Times for people: in UTC, as short as possible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidelock.instants import format_instant, parse_rfc3339
 
 
 def clock_time(instant: str | None) -> str | None:
-    """The time of day, with milliseconds where it has a fraction; the day too if it is not today's, and so the year."""
+    """The time of day, with milliseconds if it has a fraction, and the date and year if not today's."""
     if instant is None:
         return None
     moment = _moment(instant)
@@ -25,7 +25,7 @@ def whole_time(nanoseconds: str | int) -> str:
 
 
 def period_name(period: str, start: str) -> str:
-    """What a period is called: Nov 2026, 16 Nov 2026, week of 16 Nov 2026, 16 Nov 2026 15:00."""
+    """The name of a period: Nov 2026, 16 Nov 2026, week of 16 Nov 2026, 16 Nov 2026 15:00."""
     moment = _moment(start)
     match period:
         case "month":
@@ -39,7 +39,7 @@ def period_name(period: str, start: str) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long, in the largest unit that says something."""
+    """A duration in its largest useful unit."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -52,7 +52,7 @@ def since(instant: str, now: datetime | None = None) -> float:
 
 
 def milliseconds(instant: str | int) -> float:
-    """As charts take it: an instant as text, or nanoseconds as number or digits."""
+    """For charts: from an RFC 3339 string, or from nanoseconds as a number or digits."""
     text = str(instant)
     nanoseconds = int(text) if text.lstrip("-").isdigit() else parse_rfc3339(text)
     return nanoseconds / 1_000_000

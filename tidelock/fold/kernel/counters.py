@@ -7,57 +7,40 @@ extremes and the last quantity follow, of folded and of adjusted entries apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.arrow import column, identities
+from tidelock.arrow import column
 from tidelock.fold.kernel.amounts import Amounts, choose
-from tidelock.fold.kernel.outcomes import Changes, Outcome, appended, no_keys
+from tidelock.fold.kernel.distinct import Texts
+from tidelock.fold.kernel.meters import EARLIEST, CounterKeys, Meters
+from tidelock.fold.kernel.outcomes import Changes, Outcome, Stored, appended, no_keys
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs, order_of
-from tidelock.fold.keys import bounded, joined, json_strings, number_strings, period_strings
-from tidelock.model import ALL_TENANTS
+from tidelock.fold.keys import joined, json_strings, number_strings
 from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, OPEN_COUNTERS, Table
 
-_EARLIEST = np.iinfo(np.int64).min
 _NUMBERS = ("agg_sum", "agg_max", "agg_min", "agg_last", "adj_sum", "adj_max", "adj_min")
 
 #: the last quantity of those that may be it though they were adjusted, and when it occurred
 _ADJUSTED_LAST = {COUNTER_GROUPS.name: ("adj_last", "adj_last_at"), COUNTERS.name: ("closed_last", "closed_last_at")}
-_REASONS = ("late", "closed")
-
-#: a table, and tenants and keys of some of its rows -> the stored ones
-Stored = Callable[[Table, pa.Table], pa.Table]
-
-
-@dataclass(frozen=True, slots=True)
-class Meters:
-    """The meters as the kernel sees them, by number."""
-
-    names: tuple[str, ...]
-    aggregations: tuple[str, ...]
-    lateness_ns: tuple[int, ...]
-    grouped: tuple[bool, ...]
-    live: tuple[bool, ...]
-    #: the message for an event that has nothing to aggregate
-    missing: tuple[str, ...]
-    #: meter and tenant, or all tenants -> periods that begin before are closed
-    closed: Mapping[tuple[int, str], int] = field(default_factory=dict)
+#: why entries are adjusted, by number; corrections have their own
+_REASONS = ("late", "closed", "void", "amend")
 
 
 def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = True) -> Iterator[Outcome]:
     """The effects of entries. They have `ingress_sequence`, `source_timestamp`, `tenant_id`, `customer_ref`,
     `occurred_at`,
-    `meter`, `period_start`, `quantity` and `group_key`, in any order."""
+    `meter`, `period_start`, `quantity` and `group_key`, in any order; where a meter counts distinct texts, `text`."""
     if not entries.num_rows:
         return
     entries = _in_sequence(entries)
-    keys = _Keys(entries, meters, COUNTERS if meters.closed else OPEN_COUNTERS)
-    counted = _Counted(entries, keys, keys.stored(stored), meters)
+    keys = CounterKeys(entries, meters, meters.counters)
+    counted = CountedRows(entries, keys, stored, meters)
     yield counted.outcome(changes)
+    yield from counted.texts
     yield counted.adjustments(changes)
     if any(meters.grouped):
         late = counted.adjusted_entries()
@@ -65,8 +48,10 @@ def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = 
         rows = pa.array(np.flatnonzero(grouped))
         if len(rows):
             entries, late = entries.take(rows), late[grouped]
-            keys = _Keys(entries, meters, COUNTER_GROUPS)
-            yield _Counted(entries, keys, keys.stored(stored), meters, late).outcome(changes)
+            keys = CounterKeys(entries, meters, COUNTER_GROUPS)
+            groups = CountedRows(entries, keys, stored, meters, late)
+            yield groups.outcome(changes)
+            yield from groups.texts
 
 
 def _in_sequence(entries: pa.Table) -> pa.Table:
@@ -77,109 +62,15 @@ def _in_sequence(entries: pa.Table) -> pa.Table:
     return entries.take(pa.array(np.argsort(sequences, kind="stable")))
 
 
-class _Keys:
-    """The distinct keys of entries, and the key of each entry.
-
-    They are numbered in the order of tenants and keys: their stored rows are then looked up, and their new rows
-    written, along the index and the pages of the table, which takes Postgres half the time.
-    """
-
-    def __init__(self, entries: pa.Table, meters: Meters, table: Table) -> None:
-        self.table = table
-        names = ["tenant_id", "customer_ref", "period_start"] + (["group_key"] if table is COUNTER_GROUPS else [])
-        codes = column(entries, "meter").to_numpy().astype(np.int64)
-        for name in names:
-            encoded = column(entries, name).dictionary_encode("encode")
-            numbers = encoded.indices.to_numpy()
-            codes = codes * len(encoded.dictionary) + numbers
-            # Kept dense, so that no product overflows.
-            codes = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
-        self.count = int(codes.max()) + 1
-        example = np.empty(self.count, np.int64)
-        example[codes[::-1]] = np.arange(len(codes))[::-1]
-        found = entries.select(["meter", *names]).take(pa.array(example))
-        found = found.append_column("metric", pa.array(meters.names, pa.string()).take(column(found, "meter")))
-        parts = [json_strings(column(found, name)) for name in ("metric", "customer_ref")]
-        parts.append(period_strings(column(found, "period_start")))
-        if "group_key" in names:
-            texts = bounded(joined(*parts, json_strings(column(found, "group_key"))))
-        else:
-            texts = joined(*parts)
-        self._one_tenant = len(pc.unique(found["tenant_id"])) == 1
-        found = found.append_column(KEY, texts)
-        order = self._order(found, "tenant_id", KEY)
-        found = found.take(order)
-        numbers = np.empty(self.count, np.int64)
-        numbers[order] = np.arange(self.count)
-        #: number of each entry's key
-        self.of: Places = numbers[codes]
-        self.meter: Places = column(found, "meter").to_numpy()
-        self.columns = {name: column(found, name) for name in ("metric", *names) if name != "tenant_id"}
-        self.tenants, self.texts = column(found, "tenant_id"), column(found, KEY)
-
-    def stored(self, stored: Stored) -> pa.Table:
-        """What is stored of them that counting goes on from; the rest of a row follows from that and its key."""
-        kept = {name: type_ for name, type_ in self.table.columns.items() if name.startswith(("agg_", "watermark"))}
-        return stored(replace(self.table, columns=kept), self._places())
-
-    def closed(self, meters: Meters) -> Flags | None:
-        """Which of them lie in a closed period; None: none does."""
-        if not meters.closed:
-            return None
-        of_all = np.full(len(meters.names), _EARLIEST)
-        own: dict[str, int] = {}
-        for (number, tenant), bound in meters.closed.items():
-            if tenant == ALL_TENANTS:
-                of_all[number] = bound
-            else:
-                own[f"{number} {tenant}"] = bound
-        bounds = of_all[self.meter]
-        if own:
-            names = pc.binary_join_element_wise(pa.array(self.meter).cast(pa.string()), self.tenants, " ")
-            found = pc.index_in(names, value_set=pa.array(own, pa.string()))
-            others = pa.array(own.values(), pa.int64()).take(found)
-            bounds = np.maximum(bounds, pc.fill_null(others, _EARLIEST).to_numpy())
-        closed: Flags = self.columns["period_start"].to_numpy() < bounds
-        return closed if closed.any() else None
-
-    def _places(self) -> pa.Table:
-        return pa.table({"tenant_id": self.tenants, KEY: self.texts})
-
-    def _order(self, keys: pa.Table, *names: str) -> Places:
-        """Where keys are in the order of these columns. One column is sorted in half the time of two."""
-        if self._one_tenant:
-            found = pc.sort_indices(column(keys, KEY))
-        else:
-            found = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in names])
-        order: Places = found.to_numpy().astype(np.int64)
-        return order
-
-    def numbers_of(self, rows: pa.Table) -> Places:
-        """The numbers of stored rows' keys."""
-        names = (KEY,) if self._one_tenant else ("tenant_id", KEY)
-        found = pc.index_in(identities(rows, *names), value_set=identities(self._places(), *names))
-        assert not found.null_count, "stored rows are those of keys that were asked for"
-        numbers: Places = found.to_numpy().astype(np.int64)
-        return numbers
-
-    def in_log_order(self, numbers: Places) -> Places:
-        """The positions of keys with these ascending numbers in the order of keys and then tenants, as for changes."""
-        if self._one_tenant:
-            return np.arange(len(numbers))
-        ranks = np.empty(self.count, np.int64)
-        ranks[self._order(self._places(), KEY, "tenant_id")] = np.arange(self.count)
-        return order_of(ranks[numbers])
-
-
-class _Counted:
+class CountedRows:
     """Stored rows and entries in the order of keys and sequences, with their running aggregates."""
 
     def __init__(
-        self, entries: pa.Table, keys: _Keys, stored: pa.Table, meters: Meters, late: Flags | None = None
+        self, entries: pa.Table, keys: CounterKeys, stored: Stored, meters: Meters, late: Flags | None = None
     ) -> None:
         """`late`: which entries are adjusted; of groups their counters decide."""
         self._keys, self._meters = keys, meters
-        self._entries, self._stored = entries, stored.combine_chunks()
+        self._entries, self._stored = entries, keys.stored(stored).combine_chunks()
         self._groups = keys.table is COUNTER_GROUPS
         #: the columns of the last that was adjusted; None: whatever was adjusted is never the last
         self._adjusted_last = None if keys.table is OPEN_COUNTERS else _ADJUSTED_LAST[keys.table.name]
@@ -189,6 +80,8 @@ class _Counted:
         self._key: Places = numbers[self._order]
         self._is_stored: Flags = self._order < self._stored.num_rows
         self._runs = Runs(self._key)
+        #: rows of keys with a correction, whose totals are kept apart from their values; None: there are none
+        self._parted = self._kept_apart()
         self._amounts = self._chosen()
         self._times: Places = self._joined("source_timestamp", "source_timestamp")
         #: number of each entry's collection: later ones have later source timestamps
@@ -202,7 +95,9 @@ class _Counted:
         self._closed = self._behind_close() if late is None else None
         #: entries that are adjusted: they are late, or come after a close
         self._late = self._decided() if late is None else self._placed(late)
-        self._aggregate()
+        #: what the entries do to the distinct texts of their keys; none: no meter here counts texts
+        self.texts: list[Outcome] = []
+        self._aggregate(stored)
 
     def adjusted_entries(self) -> Flags:
         """Which entries are late or come after a close, in their own order."""
@@ -275,7 +170,10 @@ class _Counted:
         return self._closed[places].astype(np.int8)
 
     def _chosen(self) -> Amounts:
-        quantities = column(self._entries, "quantity")
+        return self._fitting(column(self._entries, "quantity"))
+
+    def _fitting(self, quantities: pa.Array) -> Amounts:
+        """The numbers that hold these quantities and what is stored, and all their sums."""
         names = _NUMBERS if self._adjusted_last is None else (*_NUMBERS, self._adjusted_last[0])
         stored = [column(self._stored, name) for name in names] if self._stored.num_rows else []
         counts = [pc.max(self._stored[name]).as_py() or 0 for name in ("agg_count", "adj_count")]
@@ -287,17 +185,28 @@ class _Counted:
         raises that maximum, so one running maximum decides everything. A difference that underflows is before all
         instants.
         """
-        before = self._runs.previous(self._reached, _EARLIEST)
+        before = self._runs.previous(self._reached, EARLIEST)
         allowed = np.asarray(self._meters.lateness_ns, np.int64)[self._keys.meter[self._key]]
-        bound = np.where(before < _EARLIEST + allowed, _EARLIEST, before - allowed)
+        bound = np.where(before < EARLIEST + allowed, EARLIEST, before - allowed)
         late: Flags = ~self._is_stored & (self._occurred < bound)
         return late if self._closed is None else late | self._closed
+
+    def _kept_apart(self) -> Flags | None:
+        if "parted" not in self._keys.table.state:
+            return None
+        flags = pc.fill_null(column(self._stored, "parted"), False).to_numpy(False)
+        if not flags.any():
+            return None
+        parted = np.zeros(self._keys.count, np.bool_)
+        parted[self._keys.numbers_of(self._stored)[flags]] = True
+        found: Flags = parted[self._key]
+        return found
 
     def _behind_close(self) -> Flags | None:
         closed = self._keys.closed(self._meters)
         return None if closed is None else ~self._is_stored & closed[self._key]
 
-    def _aggregate(self) -> None:
+    def _aggregate(self, lookup: Stored) -> None:
         """All running aggregates, of folded and of late entries."""
         runs, amounts, stored = self._runs, self._amounts, self._is_stored
         quantities = column(self._entries, "quantity")
@@ -306,33 +215,63 @@ class _Counted:
         self._has_quantity: Flags = self._ordered(np.zeros(self._stored.num_rows, np.bool_), valid)
         folded, late = ~self._late & ~stored & self._has_quantity, self._late & self._has_quantity
         self._agg = self._side("agg", folded, ~self._late & ~stored)
-        self._adj = self._side("adj", late, self._late)
+        # Where the total is kept apart, its extremes and its last are of all that it covers.
+        beside = late if self._parted is None else late | self._parted & folded
+        self._adj = self._side("adj", late, self._late, beside)
+        if self._keys.distinct is not None:
+            self._count_texts(lookup)
         self._watermark = self._reached
         if (self._groups or self._closed is not None) and self._late.any():
             # What comes after a close, or is late for its counter, may be the latest of its counter or group.
-            self._watermark = runs.greatest(np.where(self._late, _EARLIEST, self._occurred))
-        last_at = np.where(folded, self._occurred, _EARLIEST)
+            self._watermark = runs.greatest(np.where(self._late, EARLIEST, self._occurred))
+        last_at = np.where(folded, self._occurred, EARLIEST)
         last_at = np.where(stored, self._joined("last_at", None), last_at)
         # Mostly every entry has a quantity.
         same = ((last_at == self._occurred) | self._late).all()
         self._last_at = self._watermark if same else runs.greatest(last_at)
-        taken = (last_at == self._last_at) & (folded | stored & (last_at > _EARLIEST))
+        taken = (last_at == self._last_at) & (folded | stored & (last_at > EARLIEST))
         self._agg["last"] = self._taken("agg_last", taken)
         if self._adjusted_last is not None:
             name, name_at = self._adjusted_last
-            lasting = late if self._groups else late & self._closed if self._closed is not None else None
-            at = np.full(len(late), _EARLIEST) if lasting is None else np.where(lasting, self._occurred, _EARLIEST)
+            lasting = self._may_last(beside)
+            at = np.full(len(late), EARLIEST) if lasting is None else np.where(lasting, self._occurred, EARLIEST)
             at = np.where(stored, self._joined(name_at, None), at)
             self._adj_last_at = runs.greatest(at)
-            self._adj["last"] = self._taken(name, (at == self._adj_last_at) & (at > _EARLIEST))
+            self._adj["last"] = self._taken(name, (at == self._adj_last_at) & (at > EARLIEST))
         self._value, self._has_value = self._by_aggregation(self._values())
         self._total, self._has_total = self._by_aggregation(self._totals())
 
-    def _side(self, name: str, quantities: Flags, events: Flags) -> dict[str, Array]:
-        """Sum, count, maximum and minimum of some entries and their stored values."""
+    def _count_texts(self, lookup: Stored) -> None:
+        """Where meters count distinct texts, these are their sums: each first text adds one."""
+        texts = column(self._entries, "text")
+        places = np.flatnonzero(self._placed(texts.is_valid().to_numpy(False)))
+        if not len(places):
+            return
+        own = texts.take(pa.array(self._order[places] - self._stored.num_rows))
+        seen = Texts(self._keys.owners(), self._key[places], own, lookup)
+        to_value, to_total, outcome = seen.counted(~self._late[places], self._times[places])
+        for side, more in ((self._agg, to_value), (self._adj, to_total - to_value)):
+            added = np.zeros(len(self._key), self._amounts.type)
+            added[places] = self._amounts.of_counts(more)
+            side["sum"] = side["sum"] + self._runs.total(added)
+        self.texts.append(outcome)
+
+    def _may_last(self, beside: Flags) -> Flags | None:
+        """Which entries may be the last of those beside the value; None: none."""
+        if self._groups:
+            return beside
+        closed = None if self._closed is None else beside & self._closed
+        if self._parted is None:
+            return closed
+        return beside & self._parted if closed is None else beside & self._parted | closed
+
+    def _side(self, name: str, quantities: Flags, events: Flags, extremes: Flags | None = None) -> dict[str, Array]:
+        """Sum, count, maximum and minimum of some entries and their stored values; `extremes`: the last two of these
+        entries."""
         runs, amounts, stored = self._runs, self._amounts, self._is_stored
+        extremes = quantities if extremes is None else extremes
         known = self._stored_valid(f"{name}_max")
-        some = quantities | known
+        some = extremes | known
         zero = np.zeros(1, amounts.type)[0]
         found: dict[str, Array] = {"any": runs.total(some.astype(np.int64)) > 0}
         before = self._stored_amounts(f"{name}_sum")
@@ -344,7 +283,7 @@ class _Counted:
             return found | {"max": np.full(len(some), lowest), "min": np.full(len(some), highest)}
         for end, none, reach in (("max", amounts.lowest, runs.greatest), ("min", amounts.highest, runs.least)):
             before = self._stored_amounts(f"{name}_{end}")
-            values = np.where(quantities, self._quantity, np.where(known, before, none))
+            values = np.where(extremes, self._quantity, np.where(known, before, none))
             found[end] = reach(values.astype(amounts.type))
         return found
 
@@ -362,21 +301,29 @@ class _Counted:
             "min": lambda: (agg["min"], agg["any"]),
             "last": lambda: (agg["last"], agg["any"]),
             "avg": lambda: (amounts.averages(agg["sum"], agg["count"]), agg["count"] > 0),
+            "unique_count": lambda: (agg["sum"], None),
         }
 
     def _totals(self) -> dict[str, Callable[[], tuple[Array, Flags | None]]]:
         agg, adj, amounts = self._agg, self._adj, self._amounts
-        either = agg["any"] | adj["any"]
         return {
             "sum": lambda: (agg["sum"] + adj["sum"], None),
             "count": lambda: (amounts.of_counts(agg["count"] + adj["count"]), None),
-            "max": lambda: (np.maximum(agg["max"], adj["max"]), either),
-            "min": lambda: (np.minimum(agg["min"], adj["min"]), either),
+            "max": lambda: self._extreme_total("max", np.maximum),
+            "min": lambda: self._extreme_total("min", np.minimum),
             "last": self._last_total,
             "avg": lambda: (
                 amounts.averages(agg["sum"] + adj["sum"], agg["count"] + adj["count"]), agg["count"] + adj["count"] > 0
             ),
+            "unique_count": lambda: (agg["sum"] + adj["sum"], None),
         }  # fmt: skip
+
+    def _extreme_total(self, name: str, choose: np.ufunc) -> tuple[Array, Flags]:
+        agg, adj = self._agg, self._adj
+        found, either = choose(agg[name], adj[name]), agg["any"] | adj["any"]
+        if self._parted is None:
+            return found, either
+        return np.where(self._parted, adj[name], found), np.where(self._parted, adj["any"], either)
 
     def _last_total(self) -> tuple[Array, Flags]:
         """A late entry lies behind its counter's latest, so it is never the last. One after a close may be, and one of
@@ -384,7 +331,9 @@ class _Counted:
         agg, adj = self._agg, self._adj
         if self._adjusted_last is None:
             return agg["last"], agg["any"]
-        adjusted = (self._last_at == _EARLIEST) | (adj["any"] & (self._adj_last_at >= self._last_at))
+        adjusted = (self._last_at == EARLIEST) | (adj["any"] & (self._adj_last_at >= self._last_at))
+        if self._parted is not None:
+            adjusted |= self._parted
         return np.where(adjusted, adj["last"], agg["last"]), np.where(adjusted, adj["any"], agg["any"])
 
     def _by_aggregation(self, made: dict[str, Callable[[], tuple[Array, Flags | None]]]) -> tuple[Array, Flags | None]:
@@ -453,14 +402,16 @@ class _Counted:
         """The columns of rows at some places."""
         decimals = self._amounts.decimals
         agg, adj, numbers = self._agg, self._adj, pa.array(self._key[places])
-        found = {name: values.take(numbers) for name, values in self._keys.columns.items()}
+        columns = self._keys.columns if state else self._keys.columns | self._keys.coded
+        found = {name: values.take(numbers) for name, values in columns.items()}
         some, adjusted = agg["any"][places], adj["any"][places]
-        found["agg_sum"] = decimals(agg["sum"][places])
+        distinct = None if self._keys.distinct is None else self._keys.distinct[self._key[places]]
+        found["agg_sum"] = decimals(agg["sum"][places], None if distinct is None else ~distinct)
         found["agg_count"] = pa.array(agg["count"][places])
         for name in ("max", "min", "last"):
             found[f"agg_{name}"] = decimals(agg[name][places], some)
         found["watermark_ts"] = _instants(self._watermark[places])
-        same = self._value is agg["sum"]
+        same = self._value is agg["sum"] and distinct is None
         found["value"] = found["agg_sum"] if same else decimals(self._value[places], _some(self._has_value, places))
         found["total"] = decimals(self._total[places], _some(self._has_total, places))
         if state:
@@ -472,11 +423,13 @@ class _Counted:
             if self._adjusted_last is not None:
                 name, name_at = self._adjusted_last
                 last_at = self._adj_last_at[places]
-                found[name] = decimals(adj["last"][places], last_at > _EARLIEST)
+                found[name] = decimals(adj["last"][places], last_at > EARLIEST)
                 found[name_at] = _instants(last_at)
+                parted = np.zeros(len(places), np.bool_) if self._parted is None else self._parted[places]
+                found["parted"] = pa.array(parted, mask=~parted)
         return found
 
-    def _joined(self, stored: str, entry: str | None, none: int = _EARLIEST) -> Places:
+    def _joined(self, stored: str, entry: str | None, none: int = EARLIEST) -> Places:
         """A column of whole numbers of stored rows, and one of entries, in order."""
         before = pc.fill_null(column(self._stored, stored), none).to_numpy()
         own = np.full(self._entries.num_rows, none) if entry is None else column(self._entries, entry).to_numpy()
@@ -507,7 +460,7 @@ def _stored_names(table: Table) -> list[str]:
 
 def _instants(values: Places) -> pa.Array:
     """Instants; null where there was none."""
-    return pa.array(values, mask=values == _EARLIEST)
+    return pa.array(values, mask=values == EARLIEST)
 
 
 def _some(flags: Flags | None, places: Places) -> Flags | None:

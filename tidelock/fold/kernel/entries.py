@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from tidelock.arrow import column
 from tidelock.definitions.eventtimes import EventTime
+from tidelock.fold.kernel.aggregates import bits_of, texts_of
 from tidelock.fold.kernel.amounts import DECIMAL
-from tidelock.fold.kernel.counters import Meters
+from tidelock.fold.kernel.meters import Meters
 from tidelock.fold.keys import joined, json_strings, number_strings
 from tidelock.fold.streams import no_instant, with_value
 from tidelock.tables import KEY
@@ -27,21 +28,35 @@ FUTURE = "future_event_time"
 SLOT = "{part}_{slot}"
 _ENVELOPE = ("ingress_sequence", "source_timestamp", "tenant_id", "customer_ref", "occurred_at")
 _PARTS = ("meter", "period_start", "quantity", "group_key")
+#: of a meter that counts distinct texts: the value's text, the JSON at a path, or a double's digits
+TEXT, JSON_TEXT, DOUBLE_TEXT = "text", "json", "double"
 
 
-def entries(events: pa.Table, meters: Meters) -> pa.Table:
-    """One row per event and meter that counts it."""
-    valued = np.asarray([aggregation != "count" for aggregation in meters.aggregations])
+def entries(events: pa.Table, meters: Meters, others: tuple[str, ...] = ()) -> pa.Table:
+    """One row per event and meter that counts it, with `others` of the event's columns."""
     parts = []
-    for own in _slots(events):
+    for own in _slots(events, others):
         kept = pc.and_(pc.is_valid(own["meter"]), pc.is_valid(own["customer_ref"]))
-        if valued.any():
-            kept = pc.and_(kept, pc.invert(_lacking(own, valued)))
+        if set(meters.aggregations) != {"count"}:
+            kept = pc.and_(kept, pc.invert(_lacking(own, meters)))
         parts.append(own if pc.all(kept).as_py() else own.filter(kept))
     # Spark may know that one slot's meter is never null, but not another's.
     found = pa.concat_tables(parts, promote_options="default")
     place = found.column_names.index("quantity")
-    return found.set_column(place, "quantity", found["quantity"].cast(DECIMAL))
+    found = found.set_column(place, "quantity", found["quantity"].cast(DECIMAL))
+    if "text" not in found.column_names:
+        return found
+    return found.set_column(found.column_names.index("text"), "text", _texts(found, meters))
+
+
+def _texts(found: pa.Table, meters: Meters) -> pa.Array:
+    """The texts that are counted: those of numbers are made one for each number."""
+    texts, kinds = column(found, "text"), pa.array(meters.texts, pa.string()).take(column(found, "meter"))
+    for kind, form in ((JSON_TEXT, texts_of), (DOUBLE_TEXT, bits_of)):
+        if kind in meters.texts:
+            own = pc.equal(kinds, kind)
+            texts = pc.replace_with_mask(texts, own, form(texts.filter(own)))
+    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +122,10 @@ def _of_meters(events: pa.Table, meters: Meters) -> pa.Table:
 
     The filter comes first: an event that a meter does not count is not an error.
     """
-    valued = np.asarray([aggregation != "count" for aggregation in meters.aggregations])
     parts = []
     for own in _slots(events, ("stream", "time_fault")):
         nobody = pc.is_null(own["customer_ref"])
-        wrong = pc.and_(pc.is_valid(own["meter"]), pc.or_(nobody, _lacking(own, valued)))
+        wrong = pc.and_(pc.is_valid(own["meter"]), pc.or_(nobody, _lacking(own, meters)))
         rows = own.filter(wrong)
         nobody = pc.is_null(rows["customer_ref"])
         numbers = column(rows, "meter")
@@ -132,13 +146,18 @@ def _slots(events: pa.Table, others: tuple[str, ...] = ()) -> Iterator[pa.Table]
     refused = pc.or_(pc.is_valid(events["objection"]), events["deleted"])
     taken = events.filter(pc.invert(refused)) if pc.any(refused).as_py() else events
     slot = 0
+    parts = (*_PARTS, "text") if SLOT.format(part="text", slot=0) in taken.column_names else _PARTS
     while SLOT.format(part="meter", slot=slot) in taken.column_names:
-        names = [SLOT.format(part=part, slot=slot) for part in _PARTS]
-        yield taken.select([*_ENVELOPE, *others, *names]).rename_columns([*_ENVELOPE, *others, *_PARTS])
+        names = [SLOT.format(part=part, slot=slot) for part in parts]
+        yield taken.select([*_ENVELOPE, *others, *names]).rename_columns([*_ENVELOPE, *others, *parts])
         slot += 1
 
 
-def _lacking(own: pa.Table, valued: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.ChunkedArray:
-    """Whether there is no quantity where the meter needs one."""
-    needed = pa.array(valued, pa.bool_()).take(own["meter"])
-    return pc.fill_null(pc.and_(needed, pc.is_null(own["quantity"])), False)
+def _lacking(own: pa.Table, meters: Meters) -> pa.ChunkedArray:
+    """Whether there is no quantity, or no text, where the meter needs one."""
+    distinct = meters.distinct
+    valued = np.asarray([aggregation != "count" for aggregation in meters.aggregations]) & ~distinct
+    lacking = pc.and_(pa.array(valued, pa.bool_()).take(own["meter"]), pc.is_null(own["quantity"]))
+    if distinct.any():
+        lacking = pc.or_(lacking, pc.and_(pa.array(distinct).take(own["meter"]), pc.is_null(own["text"])))
+    return pc.fill_null(lacking, False)

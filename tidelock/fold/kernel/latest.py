@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.arrow import column, typed
-from tidelock.fold.kernel.counters import Stored
-from tidelock.fold.kernel.outcomes import Outcome, chained, first_versions
+from tidelock.fold.kernel.outcomes import Outcome, Stored, chained, first_versions
 from tidelock.fold.kernel.runs import Runs, order_of
 from tidelock.tables import KEY, Table
 

@@ -6,7 +6,7 @@ row is the previous one, or the stored row; if old and new are equal, nothing ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,10 @@ from tidelock.fold.kernel.runs import Flags
 from tidelock.fold.statements import Due
 from tidelock.tables import KEY, Table
 
-__all__ = ["Changes", "Outcome", "appended", "chained", "first_versions", "no_keys", "row_schema"]
+__all__ = ["Changes", "Outcome", "Stored", "appended", "chained", "first_versions", "no_keys", "row_schema"]
+
+#: a table, and tenants and keys of some of its rows -> the stored ones
+Stored = Callable[[Table, pa.Table], pa.Table]
 
 _META = ["tenant_id", KEY, "source_timestamp"]
 
@@ -91,7 +94,8 @@ def appended(table: Table, rows: pa.Table, live: Flags | bool = True, *, ordered
     columns = seen.select(list(table.columns))
     changes = Changes(
         tenant_id=column(seen, "tenant_id"),
-        key=column(seen, KEY),
+        # Every key is another one.
+        key=pa.DictionaryArray.from_arrays(pa.array(np.arange(seen.num_rows, dtype=np.int32)), column(seen, KEY)),
         source_timestamp=column(seen, "source_timestamp"),
         rows=columns,
         before=np.full(seen.num_rows, -1),

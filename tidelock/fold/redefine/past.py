@@ -54,6 +54,7 @@ def counters_as_of(
             yield PAST.schema if done else None
         finally:
             _remove(connection)
+            leases.release(connection, _LEASE)
 
 
 def read_past(database: Database, sequence: int) -> Catalog:

@@ -22,6 +22,7 @@ from tidelock.fold.store import Store
 from tidelock.fold.streams import VALUE_TOLD, sql_text
 from tidelock.postgres import leases
 from tidelock.postgres.database import Database
+from tidelock.sections import number_of
 from tidelock.spark.runtime import Spark
 from tidelock.tables import ERROR_ROWS, KEY, SCHEMA, STATEMENTS, Table
 from tidelock.where.sql import literal
@@ -67,8 +68,10 @@ class Recomputation(msgspec.Struct, frozen=True, rename="camel"):
     differences: list[Mismatch]
 
     def summary(self) -> str:
-        rows = f"{self.rows:,} rows, folded again through sequence {self.through_sequence:,}"
-        return f"{self.differing:,} of {rows}, differ" if self.differing else rows
+        rows = f"{number_of(self.rows, 'row')}, folded again through sequence {self.through_sequence:,}"
+        if not self.differing:
+            return rows
+        return f"{self.differing:,} of {rows}, {'differs' if self.differing == 1 else 'differ'}"
 
 
 class _Compared(NamedTuple):
@@ -115,6 +118,7 @@ def recompute(
             return None
         finally:
             _remove(connection)
+            leases.release(connection, _LEASE)
 
 
 class _Attempt:

@@ -78,6 +78,7 @@ def refolding(database: Database, since: Mapping[str, int], through: int) -> Ite
             yield Refolding(database, plan, frozenset(since), end)
         finally:
             _remove(connection)
+            leases.release(connection, _LEASE)
 
 
 def read_refolded(connection: psycopg.Connection[Any]) -> None:

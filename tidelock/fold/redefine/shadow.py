@@ -14,6 +14,7 @@ from tidelock.columns import STRING
 from tidelock.definitions import Definitions
 from tidelock.errors import TidelockError
 from tidelock.fold import statements
+from tidelock.fold.corrections import IGNORED
 from tidelock.fold.kernel.outcomes import Outcome
 from tidelock.fold.kernel.takings import OUT_OF_RANGE
 from tidelock.fold.rangefold import RangeFold
@@ -28,6 +29,7 @@ from tidelock.tables import (
     CLOSED_METERS,
     COUNTER_GROUPS,
     COUNTERS,
+    DISTINCT,
     ERROR_ROWS,
     LATE_ROWS,
     SCHEMA,
@@ -38,7 +40,7 @@ from tidelock.where.sql import literal
 
 #: codes of error rows of streams and windows; the others come from meters
 _STREAM_CODES = ("invalid_column", "invalid_event_time", "future_event_time")
-_WINDOW_CODES = (OUT_OF_RANGE,)
+_WINDOW_CODES = (OUT_OF_RANGE, IGNORED)
 
 #: kinds of definitions that contribute to shared tables
 _MAKERS = {
@@ -48,6 +50,9 @@ _MAKERS = {
     ERROR_ROWS.name: ("meters", "streams", "windows"),
     LATE_ROWS.name: ("windows", "streams"),
 }
+
+#: tables that all meters share, with rows of each
+_OF_METERS = (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS, CLOSED_METERS, DISTINCT)
 
 #: number of the advisory lock under which shadows are created and dropped
 _MAKING = int.from_bytes(b"tideshad")
@@ -254,6 +259,13 @@ def _with_namesakes(units: Sequence[str], definitions: Definitions) -> tuple[str
         namesake = definitions.windows.get(name)
         if f"windows.{name}" in found and namesake is not None and namesake.stream == meter.stream:
             found.add(f"meters.{name}")
+    for path in (f"streams.{name}" for name, declared in definitions.streams.items() if declared.ordered):
+        # Its ordered output has error rows of corrections.
+        counting = f"meters.{path.partition('.')[2]}_ordered"
+        if counting in found:
+            found.add(path)
+        elif path in found and counting.partition(".")[2] in definitions.meters:
+            found.add(counting)
     return tuple(sorted(found))
 
 
@@ -265,10 +277,10 @@ def scopes(plan: Plan, tables: Mapping[str, Table]) -> list[tuple[Table, str]]:
     own = [table for name in (*windows, *ordered) for table in (name, f"{name}$open", f"{name}$held")]
     codes, of_windows = _either("code", _STREAM_CODES), _either("code", _WINDOW_CODES)
     of_meters = f"{_either('source', meters)} AND NOT {codes} AND NOT {of_windows}"
-    of_windows = f"{_either('source', windows)} AND {of_windows}"
+    of_windows = f"{_either('source', [*windows, *ordered])} AND {of_windows}"
     of_streams = f"{_either('source', streams)} AND {codes}"
     return [
-        *((table, _either("metric", meters)) for table in (COUNTERS, COUNTER_GROUPS, ADJUSTMENTS, CLOSED_METERS)),
+        *((table, _either("metric", meters)) for table in _OF_METERS),
         (ERROR_ROWS, f"({of_meters} OR {of_streams} OR {of_windows})"),
         *((table, _either('"window"', [*windows, *ordered])) for table in (LATE_ROWS, WATERMARKS)),
         *((tables[name], "TRUE") for name in (*streams, *own) if name in tables),

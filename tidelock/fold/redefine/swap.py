@@ -6,6 +6,7 @@ Readers see the old rows until it is committed and the new ones after. Only what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,7 @@ from tidelock.fold.redefine.shadow import Shadow, scopes
 from tidelock.fold.statements import drop, reshape
 from tidelock.fold.store import Store
 from tidelock.fold.windows.due import write_due_sql
-from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, KEY, SCHEMA, WATERMARKS, Table, tables_of
+from tidelock.tables import ADJUSTMENTS, COUNTER_GROUPS, COUNTERS, DISTINCT, KEY, SCHEMA, WATERMARKS, Table, tables_of
 
 #: readers of a table that the swap waits for queue up after it, so it gives up and retries
 _LOCK_S = 2
@@ -49,6 +50,9 @@ def swap(store: Store, catalog: Catalog, shadow: Shadow, at: Range, range_fold: 
     for statement in reshape(catalog.tables, tables):
         store.execute(statement)
     store.write(at.hi, [*_watched(found, catalog.definitions, definitions), *passed], changes=True)
+    for table, scope in _moved(shadow, catalog.tables):
+        for statement in statements.replace_rows(SCHEMA, shadow.place.schema, table, scope):
+            store.execute(statement)
     for statement in (*drop(catalog.tables, tables), *shadow.place.drop()):
         store.execute(statement)
     version = catalog.version + 1
@@ -90,8 +94,15 @@ def differences(store: Store, shadow: Shadow, before: Mapping[str, Table], sourc
     return [
         _difference(store, shadow, table, _present(table, before), scope=scope, source_timestamp=source_timestamp)
         for table, scope in scopes(shadow.plan, tables)
-        if scope != "FALSE" and (table.name in shadow.tables or not table.internal)
+        if scope != "FALSE" and (table.name in shadow.tables or not table.internal) and table != DISTINCT
     ]
+
+
+def _moved(shadow: Shadow, before: Mapping[str, Table]) -> list[tuple[Table, str]]:
+    """Tables whose rows are replaced where they lie: they may have many more rows than all others, and nobody reads
+    what differs."""
+    found = scopes(shadow.plan, {**before, **shadow.tables})
+    return [(table, scope) for table, scope in found if scope != "FALSE" and table == DISTINCT]
 
 
 def _present(table: Table, before: Mapping[str, Table]) -> Table | None:
@@ -117,7 +128,7 @@ def _difference(
 def _kept(table: Table, before: Table) -> Table:
     """The table with only its existing columns."""
     shared = {name: type_ for name, type_ in table.columns.items() if before.columns.get(name) == type_}
-    return Table(table.name, shared, table.key, table.state)
+    return replace(table, columns=shared)
 
 
 def _digests(schema: str, table: Table, present: Table, scope: str) -> str:

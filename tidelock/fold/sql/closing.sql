@@ -21,6 +21,14 @@ SELECT pg_relation_size('pg_temp.unstated') / current_setting('block_size')::big
 SELECT tenant_id, "$key", metric, customer_ref, period_start, value::text AS value, total::text AS total, event_count
 FROM pg_temp.unstated WHERE ctid >= '({first},0)'::tid AND ctid < '({end},0)'::tid
 
+-- name: head
+-- How far the ledger is: it moves while events are recorded.
+SELECT ingress_sequence FROM ledger_head
+
+-- name: one_worker
+-- For this transaction: looking for a million counters takes one processor, and leaves the others to ingest.
+SELECT set_config('max_parallel_workers_per_gather', '0', true)
+
 -- name: open_since
 -- Where the first period of each meter begins that has an open counter.
 WITH bounds (metric, tenant_id, start) AS (VALUES {bounds})

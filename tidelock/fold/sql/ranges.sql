@@ -1,7 +1,7 @@
 -- name: next_range
 -- The last commit of the next range: the first one after the cursor if it is a control event or too large, otherwise
 -- the last one within the limit and before the next control event. The limit counts events: a sequence database may
--- leave numbers out between two commits.
+-- leave numbers out between two commits. And the first correction after the cursor, wherever it is.
 WITH within AS (
     SELECT last_sequence FROM commits WHERE last_sequence - skipped <= {events_max} + {lo}::bigint - coalesce((
         SELECT skipped FROM commits WHERE last_sequence <= {lo} ORDER BY last_sequence DESC LIMIT 1
@@ -19,7 +19,8 @@ WITH within AS (
         AND NOT (SELECT control FROM following)
     ORDER BY last_sequence DESC LIMIT 1
 )
-SELECT last_sequence, last_source_timestamp, control
+SELECT last_sequence, last_source_timestamp, control,
+    (SELECT min(ingress_sequence) FROM corrections WHERE ingress_sequence > {lo}) AS correction
 FROM (SELECT 1 AS choice, * FROM furthest UNION ALL SELECT 2, * FROM following) AS found ORDER BY choice LIMIT 1
 
 -- name: control_data

@@ -9,15 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tidelock.columns import AMOUNT, DOUBLE, STRING, TIMESTAMP, ColumnType
+from tidelock.columns import AMOUNT, BOOLEAN, DOUBLE, STRING, TIMESTAMP, ColumnType
 from tidelock.definitions.windows import Aggregate
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.takings import Need, Projection, operand
 from tidelock.fold.latest import Calculation, row_columns
 from tidelock.fold.streams import QUANTITY_TEXT, Slots, StreamSql, by_stream, sql_of_streams
 from tidelock.spark import casts
-
-_BOOLEAN = ColumnType("boolean")
 
 
 class ProjectionSteps:
@@ -70,11 +68,11 @@ class ProjectionSteps:
                 sql = value if _is_quantity(value) else _let(value, partial(casts.quantity, type_))
                 yield need, AMOUNT, sql
                 if (wrong := _beyond_amounts(type_, value, sql)) is not None:
-                    yield (f"{kind} misfit", name), _BOOLEAN, wrong
+                    yield (f"{kind} misfit", name), BOOLEAN, wrong
             case "number" if type_ is None:
                 sql = _let(value, partial(casts.typed, DOUBLE))
                 yield need, DOUBLE, sql
-                yield (f"{kind} misfit", name), _BOOLEAN, f"{casts.is_number(value)} AND {sql} IS NULL"
+                yield (f"{kind} misfit", name), BOOLEAN, f"{casts.is_number(value)} AND {sql} IS NULL"
             case "number":
                 yield need, DOUBLE, f"CAST({value} AS DOUBLE)"
             case "text" if type_ == DOUBLE:

@@ -7,13 +7,14 @@ outputs take their rows, wherever these are, and stored windows and held rows ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.arrow import column, identities
-from tidelock.fold.kernel.outcomes import Outcome, appended
+from tidelock.fold.kernel.outcomes import Outcome, appended, row_schema
 from tidelock.fold.kernel.outputs import Output
 from tidelock.fold.kernel.panes import keys_of
 from tidelock.fold.kernel.reorder import (
@@ -33,8 +34,60 @@ from tidelock.fold.windows.due import LedgerTime, all_due, closes_by_arrival, te
 from tidelock.fold.windows.progress import read_standings, standing_keys, tenants_of, watermark_outcome
 from tidelock.tables import ERROR_ROWS, GROUP, KEY, LATE_ROWS, WATERMARKS
 
-#: by output, rows that wait for their turn while a range is folded
-Waiting: TypeAlias = dict[str, pa.Table]
+#: at most this many stored rows are taken at once by a range of several parts
+_TAKEN_ROWS = 100_000
+#: of every row that waits
+_LATEST = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Carried:
+    """What one part of a range hands on to the next, which is computed while Postgres still takes in what it did."""
+
+    #: the range has several parts
+    several: bool = False
+    #: by output, rows that wait for their turn
+    waiting: dict[str, pa.Table] = field(default_factory=dict)
+    #: outputs and tenants none of whose rows is stored any more
+    taken: set[tuple[str, str]] = field(default_factory=set)
+    #: how many rows those were
+    taken_rows: int = 0
+    #: watermarks as they are stored, and the tenants and keys of those that were looked for
+    watermarks: pa.Table = field(default_factory=row_schema(WATERMARKS).empty_table)
+    known: set[tuple[str, str]] = field(default_factory=set)
+
+    def watermarks_of(self, keys: pa.Table, store: Store) -> pa.Table:
+        """The stored watermarks of some keys."""
+        pairs = list(zip(*(keys[name].to_pylist() for name in ("tenant_id", KEY)), strict=True))
+        unknown = [place for place, pair in enumerate(pairs) if pair not in self.known]
+        if unknown:
+            self.known.update(pairs)
+            found = store.rows(WATERMARKS, keys.take(unknown))
+            self.watermarks = pa.concat_tables([self.watermarks, found])
+        return self.watermarks.filter(self._among(keys))
+
+    def leave(self, outcome: Outcome) -> None:
+        """Watermarks as a part has left them."""
+        for rows in (outcome.rows, outcome.fresh):
+            self.watermarks = pa.concat_tables([self.watermarks.filter(pc.invert(self._among(rows))), rows])
+
+    def due(self, output: Output, progress: Progress) -> Due | None:
+        """Which of an output's stored rows are needed: those that are due, or all of a tenant, if they are few."""
+        marks = {}
+        for tenant, (above, mark) in progress.marks.items():
+            if (output.name, tenant) in self.taken:
+                continue
+            waits = progress.before.get(tenant, Standing()).buffer_size
+            if self.several and self.taken_rows + waits <= _TAKEN_ROWS:
+                self.taken.add((output.name, tenant))
+                self.taken_rows += waits
+                mark = _LATEST
+            marks[tenant] = (above, mark)
+        return tenants_due(marks, "event_time") if marks else None
+
+    def _among(self, keys: pa.Table) -> pa.Array:
+        names = ("tenant_id", KEY)
+        return pc.is_in(identities(self.watermarks, *names), value_set=identities(keys, *names))
 
 
 class Rows(Protocol):
@@ -70,25 +123,27 @@ class WindowSteps:
 
     def outcomes(self, lo: int, hi: int, rows: Rows, others: Sequence[Outcome]) -> Iterator[Outcome]:
         """The outcome of a range; `others` are outcomes for shared tables."""
-        waiting: Waiting = {}
-        yield from self.part(lo, hi, rows, others, waiting)
-        yield from self.held(waiting)
+        carried = Carried()
+        yield from self.part(lo, hi, rows, others, carried)
+        yield from self.held(carried)
 
-    def held(self, waiting: Waiting) -> Iterator[Outcome]:
+    def held(self, carried: Carried) -> Iterator[Outcome]:
         """What is stored of the rows that wait when all parts of a range are done."""
         for output in self.outputs:
-            if output.held is not None and output.name in waiting:
-                rows = held_rows(output, waiting[output.name])
+            if output.held is not None and output.name in carried.waiting:
+                rows = held_rows(output, carried.waiting[output.name])
                 yield kept(output.held, rows.slice(0, 0), rows)
 
-    def part(self, lo: int, hi: int, rows: Rows, others: Sequence[Outcome], waiting: Waiting) -> Iterator[Outcome]:
+    def part(self, lo: int, hi: int, rows: Rows, others: Sequence[Outcome], carried: Carried) -> Iterator[Outcome]:
         """What a part of a range does. Rows that wait come from the parts before it and go to those after it."""
         collections = rows.collections()
         if not collections.num_rows:
             yield from self.passed(lo, hi)
             return
         own = {o.name: collections.filter(pc.equal(collections["stream"], o.stream)) for o in self.outputs}
-        stored = self._store.rows(WATERMARKS, standing_keys({name: tenants_of(rows) for name, rows in own.items()}))
+        stored = carried.watermarks_of(
+            standing_keys({name: tenants_of(rows) for name, rows in own.items()}), self._store
+        )
         standings = read_standings(stored)
         progresses = {
             output.name: (output, advanced(own[output.name], standings.get(output.name, {}), output.late_tolerance_ns))
@@ -99,14 +154,16 @@ class WindowSteps:
         time = LedgerTime(self._store, lo, hi)
         for (output, progress), taking in zip(progresses.values(), takings, strict=True):
             progress.count("late_dropped_count", count_by_tenant(taking.late))
-            yield from self._advanced(output, progress, taking.rows, time, waiting)
+            yield from self._advanced(output, progress, taking.rows, time, carried)
         yield appended(
             LATE_ROWS,
             pa.concat_tables([late_rows(o.name, t.late) for o, t in zip(self.outputs, takings, strict=True)]),
         )
         yield _errors(takings, others)
         if any(progress.after for _, progress in progresses.values()):
-            yield watermark_outcome(progresses, stored)
+            outcome = watermark_outcome(progresses, stored)
+            carried.leave(outcome)
+            yield outcome
 
     def passed(self, lo: int, hi: int) -> Iterator[Outcome]:
         """The outcome of a range without events of any output: time has passed, unless it has no event at all."""
@@ -116,15 +173,15 @@ class WindowSteps:
                 yield from self._closed(output, None, {}, time)
 
     def _advanced(
-        self, output: Output, progress: Progress, rows: pa.Table, time: LedgerTime, waiting: Waiting
+        self, output: Output, progress: Progress, rows: pa.Table, time: LedgerTime, carried: Carried
     ) -> Iterator[Outcome]:
         if output.singly:
             if progress.after:
-                yield from self._released(output, progress, rows, waiting)
+                yield from self._released(output, progress, rows, carried)
         elif not output.by_event_time:
             yield from self._closed(output, rows, progress.before, time)
         elif progress.after:
-            due = _due(progress, "window_end")
+            due = tenants_due(progress.marks, "window_end") if progress.marks else None
             windows, stored = gather(self._store, output, rows, due, progress.before)
             at = reached(progress.raises, column(windows, "tenant_id"), column(windows, "window_end"))
             yield from close(output, windows, stored, at, due)
@@ -142,17 +199,17 @@ class WindowSteps:
         at = arrived(time.times, ends) if past else pa.nulls(len(ends), pa.int64())
         yield from close(output, windows, stored, at, due)
 
-    def _released(self, output: Output, progress: Progress, accepted: pa.Table, waiting: Waiting) -> Iterator[Outcome]:
+    def _released(self, output: Output, progress: Progress, accepted: pa.Table, carried: Carried) -> Iterator[Outcome]:
         """Rows taken one by one: held until their turn, then numbered or counted."""
         if output.held is None:
             released = at_once(accepted)
         else:
-            due = _due(progress, "event_time")
+            due = carried.due(output, progress)
             waited = self._store.matching(output.held, None, due)
             if waited.num_rows:
                 yield kept(output.held, waited.slice(0, 0), waited.slice(0, 0), due)
-            rows = pa.concat_tables([waiting.get(output.name, accepted.slice(0, 0)), accepted])
-            released, waiting[output.name] = released_and_held(rows, waited, progress.raises)
+            rows = pa.concat_tables([carried.waiting.get(output.name, accepted.slice(0, 0)), accepted])
+            released, carried.waiting[output.name] = released_and_held(rows, waited, progress.raises)
             counts = released.by_tenant()
             progress.count("buffer_size", count_by_tenant(accepted))
             progress.count("buffer_size", counts, -1)
@@ -171,11 +228,6 @@ class WindowSteps:
         full, open_ = counted(output, released, stored)
         yield from closed(output, full, column(full, "source_timestamp"))
         yield kept(output.open, open_, open_.slice(0, 0))
-
-
-def _due(progress: Progress, moment: str) -> Due | None:
-    marks = progress.marks
-    return tenants_due(marks, moment) if marks else None
 
 
 def _errors(takings: Sequence[Taking], others: Sequence[Outcome]) -> Outcome:

@@ -14,8 +14,8 @@ JOIN identities ON identities.digest = substr(%(digests)b, start, 16);
 
 -- name: finish_commit
 -- Chains the commit, moves the head, wakes the readers and makes it durable; bound on the client, one round trip.
-INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest, skipped)
-    VALUES (%(commit_id)s, %(first)s, %(last)s, %(source_timestamp)s, %(control)s, %(digest)s, %(skipped)s);
+INSERT INTO commits (commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest, skipped, form)
+    VALUES (%(commit_id)s, %(first)s, %(last)s, %(source_timestamp)s, %(control)s, %(digest)s, %(skipped)s, %(form)s);
 UPDATE ledger_head SET ingress_sequence = %(last)s, commit_id = %(commit_id)s,
     source_timestamp = %(source_timestamp)s, digest = %(digest)s, skipped = %(skipped)s, sequence_source = %(source)s,
     sequence_since = CASE sequence_source WHEN %(source)s THEN sequence_since ELSE %(source_timestamp)s END;
@@ -34,8 +34,21 @@ SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version, ski
 -- Recorded events by sequence, to compare their content.
 SELECT ingress_sequence, tenant_id, stream, customer_ref, resource_id, row_key, op, occurred_at, received_at,
     quantity::text, data::text, causality_key, correlation_id, causation_id, source, idempotency_key, key_source,
-    content_hash
+    content_hash, target
 FROM events WHERE ingress_sequence = ANY(%s);
+
+-- name: read_targets
+-- The events with these identities, 16 bytes each in one text, and what corrected them.
+SELECT identities.digest, events.ingress_sequence, stream, customer_ref, resource_id, row_key, op, occurred_at,
+    quantity::text, corrections.ingress_sequence
+FROM generate_series(1, length(%(digests)b), 16) AS start
+JOIN identities ON identities.digest = substr(%(digests)b, start, 16)
+JOIN events ON events.ingress_sequence = identities.ingress_sequence
+LEFT JOIN corrections ON corrections.target_sequence = identities.ingress_sequence;
+
+-- name: read_target_data
+-- Data that amendments leave as it is.
+SELECT ingress_sequence, data::text FROM events WHERE ingress_sequence = ANY(%s) AND data IS NOT NULL;
 
 -- name: ensure_partition
 -- Makes the partition that holds a sequence, unless it is there.

@@ -3,14 +3,14 @@
 COPY (
     SELECT ingress_sequence, commit_id, source_timestamp, received_at, occurred_at, tenant_id, stream, customer_ref,
         resource_id, row_key, op, quantity, data, causality_key, correlation_id, causation_id, source,
-        idempotency_key, key_source, content_hash
+        idempotency_key, key_source, content_hash, target, target_sequence, reason, batch_id, row_digest
     FROM events WHERE ingress_sequence > %(after)d AND ingress_sequence <= %(through)d
     ORDER BY ingress_sequence LIMIT %(limit)d
 ) TO STDOUT (FORMAT BINARY);
 
 -- name: commits
 -- A page of commits.
-SELECT commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest, skipped
+SELECT commit_id, first_sequence, last_sequence, last_source_timestamp, control, digest, skipped, form
 FROM commits WHERE commit_id > %s AND commit_id <= %s ORDER BY commit_id LIMIT %s;
 
 -- name: differing_identities
@@ -43,3 +43,18 @@ FROM ledger_head AS head;
 -- name: anchored_commits
 -- The digests of some commits.
 SELECT commit_id, last_sequence, digest FROM commits WHERE commit_id = ANY(%s);
+
+-- name: noted_corrections
+-- What these corrections correct, as noted beside them.
+SELECT ingress_sequence, target_sequence FROM corrections WHERE ingress_sequence = ANY(%s);
+
+-- name: count_corrections
+-- How many corrections are noted up to a sequence.
+SELECT count(*) FROM corrections WHERE ingress_sequence <= %s;
+
+-- name: stray_correction
+-- The first note whose event is not there, or corrects something else.
+SELECT ingress_sequence, correction.target_sequence FROM corrections AS correction
+LEFT JOIN events AS event USING (ingress_sequence)
+WHERE ingress_sequence <= %s AND event.target_sequence IS DISTINCT FROM correction.target_sequence
+ORDER BY ingress_sequence LIMIT 1;

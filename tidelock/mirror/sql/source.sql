@@ -7,7 +7,8 @@ FROM events CROSS JOIN LATERAL (
     SELECT tenant_id AS "tenantId", events.stream, customer_ref AS "customerRef", resource_id AS "resourceId",
         trim_scale(events.quantity)::text AS quantity, events.data, events.op, causality_key AS "causalityKey",
         correlation_id AS "correlationId", causation_id AS "causationId", idempotency_key AS "idempotencyKey",
-        CASE key_source WHEN 'c' THEN 'client' WHEN 'd' THEN 'derived' ELSE 'none' END AS "keySource", events.source
+        CASE key_source WHEN 'c' THEN 'client' WHEN 'd' THEN 'derived' ELSE 'none' END AS "keySource", events.source,
+        events.target, target_sequence AS "targetSequence", reason, batch_id AS "batchId"
 ) AS member;
 
 -- name: digests

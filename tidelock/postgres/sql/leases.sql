@@ -2,6 +2,10 @@
 -- Takes the lease of the fold for this session, unless another has it.
 SELECT pg_try_advisory_lock(%(lease)s::bigint);
 
+-- name: release_lease
+-- Gives up a lease of this session.
+SELECT pg_advisory_unlock(%(lease)s::bigint);
+
 -- name: lease_held
 -- Whether a session of this database has the lease. The system shows a bigint lock as its two halves.
 SELECT EXISTS (

@@ -18,6 +18,7 @@ from tidelock.errors import TidelockError, Unreachable
 from tidelock.instants import MILLISECOND, SECOND, format_instant
 from tidelock.model import Accepted, Conflict, Duplicate, Rejected, Verdict
 from tidelock.postgres.reconnect import database_errors
+from tidelock.sections import number_of
 from tidelock.settings.groups import ConnectSettings
 from tidelock.sources.connect.connector import Connector, MomentPart, PositionLost, Unrecordable
 from tidelock.sources.connect.memory import EVENTS_MAX, Memory, ViewFeed
@@ -238,7 +239,7 @@ class Connecting:
             self._told = now
             result = self.result
             self._tell(
-                f"{result.accepted:,} changes recorded, {result.deletes:,} of them deletes, "
+                f"{number_of(result.accepted, 'change')} recorded, {number_of(result.deletes, 'delete')} among them, "
                 f"through {_moment(result.position)}"
             )
 

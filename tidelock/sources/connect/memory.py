@@ -22,6 +22,7 @@ from tidelock.instants import MILLISECOND
 from tidelock.postgres.database import Database
 from tidelock.postgres.queries import load
 from tidelock.postgres.reconnect import Away, lost
+from tidelock.sections import number_of
 from tidelock.sources.connect.connector import Connector, KeyViolation
 from tidelock.sources.connect.rows import KeyedChange, key_members
 
@@ -153,9 +154,9 @@ class Memory:
         if strangers and not adopt:
             feed = self._feed
             raise SettingsError(
-                f'stream "{feed.stream.name}" of tenant "{feed.tenant_id}" has {strangers:,} rows that did not come '
-                f"from {feed.view} and are not in it; the first is {first!r}. --adopt records them as deleted, so that "
-                "the stream matches the view. To keep them, choose another stream or tenant."
+                f'stream "{feed.stream.name}" of tenant "{feed.tenant_id}" has {number_of(strangers, "row")} that did '
+                f"not come from {feed.view} and that it does not have; the first is {first!r}. --adopt records them as "
+                "deleted, so that the stream matches the view. To keep them, choose another stream or tenant."
             )
 
     async def pages(self, *, differences: bool) -> AsyncIterator[list[KeyedChange]]:

@@ -11,7 +11,7 @@ import msgspec
 from tidelock.errors import SettingsError
 from tidelock.ingest.body import NDJSON, decode
 from tidelock.ingest.wire import WireEvent, long_number, long_number_in
-from tidelock.model import CONTROL, Rejected
+from tidelock.model import CONTROL, CORRECTIONS, Rejected
 from tidelock.sources.files.rows import FileRow
 from tidelock.sources.sender import Chunk
 
@@ -35,6 +35,7 @@ class _Exported(WireEvent):
     source_timestamp: str | int | None = None
     received_at: str | None = None
     key_source: str | None = None
+    target_sequence: int | str | None = None
     error: _Unreadable | None = None
 
 
@@ -49,6 +50,8 @@ class Defaults:
     file_digest: str
     stream: str | None
     tenant_id: str | None
+    #: None: they name none
+    batch_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -122,12 +125,21 @@ def _add_exported(chunk: FileChunk, row: FileRow, text: bytes, defaults: Default
         _add(chunk, row, Rejected(problem))
         return
     event = WireEvent(**{name: getattr(found, name) for name in WireEvent.__struct_fields__})
-    if found.key_source == "client" and found.occurred_at == found.received_at:
+    if found.op in CORRECTIONS:
+        _as_sent(event, chunk)
+    elif found.key_source == "client" and found.occurred_at == found.received_at:
         chunk.timed_by_receipt.append(len(chunk.events))
     if event.idempotency_key is None:
         # It had no identity; its place in the other ledger serves as one, whatever was exported how often.
         event.idempotency_key = f"import:{found.source_timestamp}:{found.ingress_sequence}"
     _add(chunk, row, _completed(event, row.number, defaults))
+
+
+def _as_sent(event: WireEvent, chunk: FileChunk) -> None:
+    """An export of a correction has what it took over from its target too, which no producer may send."""
+    event.ts = event.occurred_at = event.customer_ref = event.resource_id = None
+    if event.op == "amend":
+        chunk.amended.append(len(chunk.events))
 
 
 def _place_in_export(text: bytes) -> _Exported | None:
@@ -146,6 +158,11 @@ def _completed(event: WireEvent | Rejected, number: int, defaults: Defaults) -> 
         event.stream = defaults.stream
     if event.tenant_id is None:
         event.tenant_id = defaults.tenant_id
+    if event.batch_id is None:
+        event.batch_id = defaults.batch_id
+    if event.op in CORRECTIONS:
+        # Its key derives from its target.
+        return event
     if event.ts is None and event.occurred_at is None and event.idempotency_key is None:
         # Without it a second run would record the row again.
         event.idempotency_key = f"import:{defaults.file_digest}:{number}"

@@ -20,9 +20,10 @@ from tidelock.definitions import Meter, Stream
 from tidelock.ingest.admit import Admission
 from tidelock.ledger import rows as ledger_rows
 from tidelock.ledger.commit import Collection, Commit, Known, decide
+from tidelock.ledger.corrections import Correctable, named_targets
 from tidelock.ledger.rows import KEY_SOURCES
 from tidelock.ledger.salts import read_salts
-from tidelock.ledger.writer import known_identities
+from tidelock.ledger.writer import correctable, known_identities, known_targets
 from tidelock.model import ALL_TENANTS, Conflict, Duplicate, Event, Head, Rejected
 from tidelock.periods import period_start
 from tidelock.postgres.database import Database
@@ -132,7 +133,10 @@ class _Rehearsal:
         known = await known_identities(self._connection, collections)
         recorded = set(known)
         known |= await self._known_from_file(collections)
-        commit = decide(collections, self._head, self._now, known, self._settings.future_tolerance)
+        targets = await known_targets(self._connection, collections, self._settings.commit_bytes_max)
+        if targets or any(collection.corrections for collection in collections):
+            targets = await self._with_the_file(targets, collections)
+        commit = decide(collections, self._head, self._now, known, self._settings.future_tolerance, targets=targets)
         self._count(batch, collections, commit, recorded)
         if commit.event_rows:
             self._head = commit.head
@@ -154,6 +158,22 @@ class _Rehearsal:
         return {
             digest: Known(sequence, content, KEY_SOURCES[source])
             for digest, sequence, content, source in await cursor.fetchall()
+        }
+
+    async def _with_the_file(
+        self, recorded: dict[bytes, Correctable], collections: list[Collection]
+    ) -> dict[bytes, Correctable]:
+        """What corrections name, recorded or in an earlier round, with what earlier rounds correct."""
+        named = named_targets(event for collection in collections for event in collection.corrections)
+        cursor = self._connection.cursor(binary=True)
+        await cursor.execute(QUERIES["targets_from_file"], {"digests": b"".join(named)})
+        found = recorded | {row[0]: correctable(row) for row in await cursor.fetchall()}
+        sequences = [target.sequence for target in found.values()]
+        corrected = await self._connection.execute(QUERIES["corrected_by_file"], [sequences])
+        by = dict(await corrected.fetchall())
+        return {
+            digest: target._replace(corrected_by=by.get(target.sequence, target.corrected_by))
+            for digest, target in found.items()
         }
 
     def _count(
@@ -183,6 +203,7 @@ class _Rehearsal:
     async def _keep(self, commit: Commit) -> None:
         await self._connection.execute(QUERIES["forget_round"])
         tables = [("dry_identities", ledger_rows.IDENTITY_COLUMNS, commit.identity_rows)]
+        tables.append(("dry_corrections", ledger_rows.CORRECTION_COLUMNS, commit.correction_rows))
         tables.append(("dry_events", ledger_rows.EVENT_COLUMNS, commit.event_rows))
         for table, columns, encoded in tables:
             statement = f"COPY pg_temp.{table} ({columns}) FROM STDIN (FORMAT BINARY)"

@@ -143,7 +143,8 @@ class _ParquetWriter:
         instant = pa.timestamp("ns", tz="UTC")
         special = {
             "ingress_sequence": pa.int64(), "commit_id": pa.int64(), "source_timestamp": pa.int64(),
-            "received_at": instant, "occurred_at": instant, "quantity": pa.decimal128(38, 9),
+            "target_sequence": pa.int64(), "received_at": instant, "occurred_at": instant,
+            "quantity": pa.decimal128(38, 9),
         }  # fmt: skip
         self._schema = pa.schema(
             [(column, special.get(name, pa.string())) for column, name in zip(COLUMNS, _ATTRIBUTES, strict=True)]

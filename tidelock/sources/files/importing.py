@@ -30,6 +30,8 @@ QUERIES = load("tidelock.sources", "sql/imports.sql")
 PROBLEMS_SHOWN = 10
 # Sent together: one is admitted while the one ahead of it is recorded.
 _CHUNKS_TOGETHER = 4
+# A batchId has up to 255 characters.
+_BATCH_NAME_CHARACTERS, _BATCH_DIGITS = 200, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class ImportFile:
     mapping: tuple[str, ...] = ()
     #: in the order of the file instead of that of time
     as_is: bool = False
+    #: of rows that name none; None: named after the file
+    batch_id: str | None = None
 
     def open(self) -> RowFile:
         """Its rows. Raises SettingsError if it cannot be read or does not name a stream."""
@@ -128,6 +132,8 @@ class Imported:
     resumed_after: int = 0
     rows_done: int = 0
     finished: bool = False
+    #: of rows that name none
+    batch_id: str = ""
     #: the first of them
     problems: list[RowProblem] = field(default_factory=list)
 
@@ -151,6 +157,7 @@ class Importing:
     async def run(self, database: Database, progress: ImportProgress, *, restart: bool) -> Imported:
         """Import the rest of the file, or all of it again. Raises SettingsError for a file that cannot be read."""
         self._digest = await asyncio.to_thread(digest_of, self._file.path)
+        self.result.batch_id = self._file.batch_id or batch_of(self._file.path, self._digest)
         position = ImportPosition(database, self._position_key(), self._file.path)
         rows = FileRows(self._file, self._room)
         try:
@@ -185,7 +192,7 @@ class Importing:
             await position.move(self.result.rows_done, finished=True)
 
     def _batches(self, rows: FileRows) -> Iterator[list[FileChunk]]:
-        defaults = Defaults(self._digest, self._file.stream, self._file.tenant_id)
+        defaults = Defaults(self._digest, self._file.stream, self._file.tenant_id, self.result.batch_id)
         batch: list[FileChunk] = []
         try:
             for chunk in chunks(rows.behind(self.result.resumed_after), self._chunk_events, defaults):
@@ -269,6 +276,11 @@ class ImportPosition:
 
     async def close(self) -> None:
         await self._steady.close()
+
+
+def batch_of(path: Path, digest: str) -> str:
+    """The batch of a file's rows: the same however often the file is imported."""
+    return f"{path.name[:_BATCH_NAME_CHARACTERS]}:{digest[:_BATCH_DIGITS]}"
 
 
 def digest_of(path: Path) -> str:

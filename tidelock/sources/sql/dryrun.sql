@@ -2,6 +2,11 @@
 -- What a dry run would record, and how far its counters would be; gone with the connection.
 CREATE TEMPORARY TABLE dry_identities (LIKE identities INCLUDING INDEXES);
 CREATE TEMPORARY TABLE dry_events (LIKE events);
+CREATE TEMPORARY TABLE dry_corrections (LIKE corrections INCLUDING INDEXES);
+CREATE TEMPORARY TABLE dry_targets (
+    ingress_sequence bigint PRIMARY KEY, stream text COLLATE "C", customer_ref text COLLATE "C",
+    resource_id text COLLATE "C", row_key text COLLATE "C", op text COLLATE "C", occurred_at bigint
+);
 CREATE TEMPORARY TABLE dry_counters (
     metric text COLLATE "C", tenant_id text COLLATE "C", customer_ref text COLLATE "C", period_start bigint,
     watermark_ts bigint NOT NULL, PRIMARY KEY (metric, tenant_id, customer_ref, period_start)
@@ -19,19 +24,34 @@ SELECT known.digest, ingress_sequence, content_hash, key_source
 FROM generate_series(1, length(%(digests)b), 16) AS start
 JOIN pg_temp.dry_identities AS known ON known.digest = substr(%(digests)b, start, 16);
 
+-- name: targets_from_file
+-- The events of earlier rounds with these identities, 16 bytes each in one text. Their quantities and data decide
+-- nothing here.
+SELECT known.digest, target.*, NULL::text AS quantity, NULL::bigint AS corrected_by
+FROM generate_series(1, length(%(digests)b), 16) AS start
+JOIN pg_temp.dry_identities AS known ON known.digest = substr(%(digests)b, start, 16)
+JOIN pg_temp.dry_targets AS target ON target.ingress_sequence = known.ingress_sequence;
+
+-- name: corrected_by_file
+-- What earlier rounds would have corrected of these events, and by which of theirs.
+SELECT target_sequence, ingress_sequence FROM pg_temp.dry_corrections WHERE target_sequence = ANY(%s);
+
 -- name: forget_round
--- The events of a round are needed until the next one.
+-- The events of a round are needed until the next one; of those that may be corrected, what decides that.
+INSERT INTO pg_temp.dry_targets
+SELECT ingress_sequence, stream, customer_ref, resource_id, row_key, op, occurred_at FROM pg_temp.dry_events
+WHERE idempotency_key IS NOT NULL;
 TRUNCATE pg_temp.dry_events;
 
 -- name: judge_round
--- How many of a round's events come too late for their counters of one meter, and for how many the period is closed, which
--- says it alone; remembers how far the counters are. A late event never raises the maximum, as in the fold. Instants and lateness are subtracted as numerics: bigint ends near the last.
+-- How many of a round's events but corrections come too late for their counters of one meter, and for how many the
+-- period is closed, which says it alone; remembers how far the counters are. A late event never raises the maximum, as in the fold. Instants and lateness are subtracted as numerics: bigint ends near the last.
 WITH closed AS (
     SELECT tenant_id, open_from FROM unnest({tenants}::text[], {opens}::bigint[]) AS close (tenant_id, open_from)
 ), counted AS MATERIALIZED (
     SELECT event.tenant_id, event.customer_ref, {start} AS period_start, judged.occurred_at, ingress_sequence
     FROM ({judged}) AS judged JOIN pg_temp.dry_events AS event USING (ingress_sequence)
-    WHERE aside IS NULL
+    WHERE aside IS NULL AND event.target_sequence IS NULL
 ), reached AS (
     SELECT tenant_id, customer_ref, period_start, greatest(stored.watermark_ts, dry.watermark_ts) AS watermark_ts
     FROM (SELECT DISTINCT tenant_id, customer_ref, period_start FROM counted) AS counter

@@ -23,7 +23,8 @@ FROM fold_definitions;
 SELECT EXISTS (SELECT FROM events WHERE tenant_id = %s AND tenant_id <> '_tidelock');
 
 -- name: open_periods
--- The periods with counters of a tenant that have folded something, by meter, with how many there are.
-SELECT metric, period_start, count(*) FROM tidelock_tables.counters
-WHERE tenant_id = %s AND watermark_ts IS NOT NULL AND (%s::text IS NULL OR metric = %s)
+-- The periods with counters of a tenant, by meter, with how many there are that have folded something, and how many in
+-- all: one that began after a close has folded nothing.
+SELECT metric, period_start, count(watermark_ts), count(*) FROM tidelock_tables.counters
+WHERE tenant_id = %s AND (%s::text IS NULL OR metric = %s)
 GROUP BY metric, period_start ORDER BY metric, period_start;

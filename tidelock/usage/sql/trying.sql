@@ -1,0 +1,5 @@
+-- name: read_stand
+-- The head, and the clock.
+SELECT ingress_sequence, commit_id, source_timestamp, digest, salts_version, skipped,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000
+FROM ledger_head;
