@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import psycopg
 
 from tidelock.errors import Unreachable
 from tidelock.postgres.database import Database
+from tidelock.postgres.ports import free_port
 
 _HOST = "127.0.0.1"
 _READY_S = 180.0
@@ -68,9 +68,7 @@ def take_jars(data: Path, scratch: Path) -> None:
 @contextmanager
 def server(data: Path, config: Path | None, environ: Mapping[str, str]) -> Iterator[Served]:
     """`tidelock up` in a process of its own, as users run it, whose settings lead to nothing but the scratch ledger."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     flags = ["--data", str(data), "--host", _HOST, "--port", str(port), "--streams-open", "true"]
     if config is not None:
         flags += ["--config", str(config)]

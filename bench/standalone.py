@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import tidelock
 from bench.memory import descendants
 from bench.quotas import Quota
 from tidelock.errors import Unreachable
+from tidelock.postgres.ports import free_ports
 from tidelock.spark.java import java_home
 from tidelock.spark.jvm import SPARK_HOME
 
@@ -46,7 +46,7 @@ class Cluster:
         self._limited = limited
         self._quotas: list[Quota] = []
         self._java = java_home(java, place)
-        port, self._page = _free_port(), _free_port()
+        port, self._page = free_ports(2)
         self.master = f"spark://{_HOST}:{port}"
         address = ("--host", _HOST, "--port", port, "--webui-port", self._page)
         self._processes = [self._run(f"{_DEPLOY}.master.Master", *address)]
@@ -143,9 +143,3 @@ class Cluster:
                 # Ctrl-C is for the driver, which has the cluster end in order.
                 start_new_session=True,
             )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])

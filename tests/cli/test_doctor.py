@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidelock.cli.main import app
+from tidelock.postgres.ports import free_port
 
 
 def ask(*flags: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -21,9 +22,7 @@ def ask(*flags: str) -> tuple[int, dict[str, dict[str, Any]]]:
 
 @pytest.fixture
 def port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    return str(free_port())
 
 
 def test_a_machine_that_can_run_the_tests_will_do(port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 import tomllib
@@ -24,6 +23,7 @@ from tests.serving import Threaded
 from tidelock.client import AsyncClient, Client, NoAnswer, Refused, Update
 from tidelock.definitions import parse_definitions
 from tidelock.postgres.database import Database
+from tidelock.postgres.ports import free_port
 from tidelock.tables import COUNTERS
 
 DEFINITIONS = parse_definitions(tomllib.loads(METER))
@@ -33,9 +33,7 @@ class Restarted:
     """A server in a thread that can be stopped, and started again on its port and ledger."""
 
     def __init__(self, threaded: Threaded, database: Database) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._opened = partial(threaded, port=self.port, database_url=database.url, definitions=DEFINITIONS)
         self.start()

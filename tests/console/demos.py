@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from urllib.parse import urlencode
 
 import httpx
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
+
+from tidelock.postgres.ports import free_port
 
 DESKTOP: ViewportSize = {"width": 1280, "height": 860}
 PHONE: ViewportSize = {"width": 390, "height": 844}
@@ -59,9 +60,7 @@ def running_demo(jars: Path, place: Path) -> Iterator[Demo]:
     place.chmod(0o755)
     data, said = place / "demo", place / "said"
     shutil.copytree(jars / "jars", data / "jars")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     # It sends a quarter of what it could: the fold and the browser share a small machine.
     flags = ["--data", str(data), "--port", str(port), "--turn", "1s"]
     command = [sys.executable, "-m", "tidelock", "demo", "--fresh", *flags]

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tests.javascript import need_javascript
+from tidelock.postgres.ports import free_port
 from tidelock.triggers.definition import event_id
 from tidelock.triggers.payloads import payload
 from tidelock.triggers.signatures import Signer, generate_secret
@@ -38,9 +39,7 @@ def receiving(kind: str, secret: str, here: Path) -> Iterator[tuple[str, Path]]:
     interpreter = sys.executable if kind == "py" else "node"
     script, printed = here / f"receiver.{'py' if kind == 'py' else 'cjs'}", here / "printed"
     script.write_text(RECEIVERS[kind])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environ = os.environ | {"PYTHONPATH": str(ROOT), "PORT": str(port), "WEBHOOK_SECRET": secret}
     with printed.open("w") as output:
         process = subprocess.Popen([interpreter, script], env=environ, stdout=output, cwd=here)

@@ -5,7 +5,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tidelock.postgres.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -27,9 +28,7 @@ class Server:
         self._command = command
         self._flags = ["--config", str(config)] if config else []
         self._environ = os.environ | ({} if config else {"TIDELOCK_FOLD_ENABLED": "false"})
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._client: httpx.Client | None = None
         self._process: subprocess.Popen[bytes] | None = None

@@ -22,6 +22,7 @@ from tidelock.postgres import embedded as launcher
 from tidelock.postgres import postmaster
 from tidelock.postgres.cluster import explain
 from tidelock.postgres.embedded import EmbeddedPostgres, find_binaries
+from tidelock.postgres.ports import free_port
 
 NOBODY = 65534
 
@@ -188,10 +189,9 @@ def test_a_port_lost_between_the_look_and_the_start_is_replaced(
     data: Path, server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.release()
-    free_port = launcher._free_port
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = iter([taken.getsockname()[1], free_port(0)])
-        monkeypatch.setattr(launcher, "_free_port", lambda wanted: next(ports))
+        ports = iter([taken.getsockname()[1], free_port()])
+        monkeypatch.setattr(launcher, "free_port", lambda: next(ports))
         server.ensure()
         assert _execute(server, "SELECT 1") == [(1,)]
 

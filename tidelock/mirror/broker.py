@@ -14,6 +14,7 @@ from types import TracebackType
 from tidelock.errors import SettingsError, Unreachable
 from tidelock.mirror.cluster import KafkaCluster
 from tidelock.postgres.account import make_directory
+from tidelock.postgres.ports import LOOPBACK, free_port, free_ports, is_free
 from tidelock.settings.groups import KafkaSettings
 from tidelock.spark.java import java_home
 from tidelock.spark.jvm import SPARK_HOME, SUBMIT
@@ -23,7 +24,6 @@ VERSION = "4.3.1"
 # With the binding of its logging: without it failures are mute.
 _PACKAGES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
 _LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
-_HOST = "127.0.0.1"
 _MEMORY = "-Xmx256m"
 _START_S = 90.0
 _STOP_S = 20.0
@@ -65,12 +65,12 @@ class Broker:
         self._java = java_home(java, data) / "bin" / "java"
         scala = next((SPARK_HOME / "jars").glob("scala-library-2.13.*.jar"))
         self._jars = [*broker_jars(data, java), scala]
-        self._port = port or _free_port()
+        self._port, self._controller = (port, free_port()) if port else free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"{_HOST}:{self._port}"
+        return f"{LOOPBACK}:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -93,7 +93,7 @@ class Broker:
     ) -> None:
         """Start it and wait until it answers a client with `options`; `wrapper` is a command that runs it. Raises
         Unreachable."""
-        if _taken(self._port):
+        if not is_free(self._port):
             raise SettingsError(f"port {self._port} is in use; choose another with --port", field="port")
         make_directory(self._directory)
         config = self._configure(properties or {})
@@ -127,7 +127,7 @@ class Broker:
 
     def _configure(self, properties: Mapping[str, str]) -> Path:
         data = self._directory / "kafka"
-        text = _PROPERTIES.format(host=_HOST, port=self._port, controller=_free_port(), data=data)
+        text = _PROPERTIES.format(host=LOOPBACK, port=self._port, controller=self._controller, data=data)
         config = self._directory / "kafka.properties"
         config.write_text(text + "".join(f"{name}={value}\n" for name, value in properties.items()))
         if not (data / "meta.properties").exists():
@@ -149,8 +149,10 @@ class Broker:
             )  # fmt: skip
 
     def _answers(self, options: Mapping[str, str]) -> bool:
-        if not _taken(self._port):
-            return False
+        # Not by looking whether the port is free: that takes it for a moment, perhaps when Kafka asks.
+        with socket.socket() as probe:
+            if probe.connect_ex((LOOPBACK, self._port)) != 0:
+                return False
         try:
             KafkaCluster(KafkaSettings(brokers=(self.address,), options=options), 0).look()
         except Unreachable:
@@ -168,14 +170,3 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((_HOST, port)) == 0

@@ -12,7 +12,6 @@ postmaster was killed or they run in another container.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from tidelock.postgres import postmaster
 from tidelock.postgres.account import Account, choose, make_directory
 from tidelock.postgres.cluster import USER, Cluster, ServerLog
 from tidelock.postgres.filelocks import FileLock
+from tidelock.postgres.ports import free_port, is_free
 
 # Long enough for the recovery of a full max_wal_size on a slow disk.
 _START_S = 300.0
@@ -137,7 +137,7 @@ class EmbeddedPostgres:
 
     def _launch(self, binaries: Path, account: Account, settings: dict[str, str], *, fresh_port: bool) -> bool:
         """Start it once. False when somebody took the port between our look and its bind."""
-        port = _free_port(0 if fresh_port else self._cluster.last_port())
+        port = _port(0 if fresh_port else self._cluster.last_port())
         flags = [part for name, value in {**settings, "port": str(port)}.items() for part in ("-c", f"{name}={value}")]
         with self._log.opened() as log:
             process = account.spawn(
@@ -173,17 +173,9 @@ class EmbeddedPostgres:
             raise Unreachable("The embedded Postgres does not stop.", detail=f"It is process {found.pid}.")
 
 
-def _free_port(wanted: int) -> int:
-    """`wanted` if it is free, else any free port: a stable port keeps other connections working."""
-    for port in (wanted, 0):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise Unreachable("127.0.0.1 has no free port for the embedded Postgres. Stop other programs, or set DATABASE_URL.")
+def _port(last: int) -> int:
+    """The last one if it is free, else any free port: a stable port keeps other connections working."""
+    return last if last and is_free(last) else free_port()
 
 
 def find_binaries(named: Path | None) -> Path:
