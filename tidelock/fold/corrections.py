@@ -39,21 +39,18 @@ from tidelock.where.sql import literal
 
 _QUERIES = load("tidelock.fold", "sql/corrections.sql")
 
-#: the code of an error row of a window or ordered output, which corrections do not alter
+#: the code of an error row of a window or ordered output, which corrections do not alter; and the end of its message
 IGNORED = "correction_ignored"
-#: most events of the ledger in a portion, and most places
+_WHY = " is ignored here: corrections change meters only"
+#: limits of a portion: events of the ledger, and stretches of customers' time
 PORTION_EVENTS = 500_000
-_PORTION_PLACES = 1_000
+_PORTION_STRETCHES = 1_000
 _HOUR = 3_600 * SECOND
 _CUSTOMER = ("tenant_id", "customer_ref")
 
 
-#: the rest of the message
-_WHY = " is ignored here: corrections change meters only"
-
-
 class _Stretch(NamedTuple):
-    """Some time of a customer, in a stream."""
+    """A stretch of a customer's time, in a stream."""
 
     tenant_id: str
     customer_ref: str
@@ -63,10 +60,10 @@ class _Stretch(NamedTuple):
 
 
 class _Portion(NamedTuple):
-    """What is folded again at a time: everything of some customers."""
+    """Some customers, whose stretches are read and folded together."""
 
-    places: Sequence[_Stretch]
-    #: of all of them, about
+    stretches: Sequence[_Stretch]
+    #: about how many they have
     events: int
 
 
@@ -74,7 +71,7 @@ class _Portion(NamedTuple):
 class CorrectedRange:
     """A prepared range with corrections."""
 
-    #: `ingress_sequence`, `target_sequence`, `voids` and the target's place, in order
+    #: `ingress_sequence`, `target_sequence`, `voids` and whose event they correct, in order
     corrections: pa.Table
     #: everything else in the range
     events: pa.Table
@@ -133,8 +130,8 @@ class CorrectionSteps:
         return CorrectedRange(corrections, others, pa.concat_tables([others, amendments]))
 
     def ignored(self, corrected: CorrectedRange, errors: pa.Table) -> Outcome:
-        """An error row of every window and ordered output over the stream. An event has one of a name: what a stream or
-        a meter of that name objects to comes first."""
+        """An error row for every window and ordered output over the stream. An event has at most one by each name: that
+        of a stream or meter of the same name comes first."""
         parts = []
         for output in self._outputs:
             own = corrected.corrections.filter(pc.equal(corrected.corrections["stream"], output.stream))
@@ -154,15 +151,15 @@ class CorrectionSteps:
         if not parts:
             return appended(ERROR_ROWS, errors.slice(0, 0))
         found = pa.concat_tables(parts)
-        told = pc.is_in(found[KEY], value_set=column(errors, KEY))
         # Sequences are the ledger's, so a key is of one tenant.
-        return appended(ERROR_ROWS, found.filter(pc.invert(told)))
+        known = pc.is_in(found[KEY], value_set=column(errors, KEY))
+        return appended(ERROR_ROWS, found.filter(pc.invert(known)))
 
     def counted(self, lo: int, corrected: CorrectedRange, meters: Meters, *, changes: bool) -> Iterator[Outcome]:
         """What the range does to counters, portion by portion, and then to those that corrections do not touch."""
         own = entries(corrected.counted, meters)
         for portion in self._portions(corrected.corrections):
-            customers = pa.array([f"{place.tenant_id}\0{place.customer_ref}" for place in portion.places], pa.string())
+            customers = pa.array([f"{each.tenant_id}\0{each.customer_ref}" for each in portion.stretches], pa.string())
             chosen = pc.is_in(identities(own, *_CUSTOMER), value_set=customers)
             given = CorrectedSlice(
                 lo,
@@ -180,11 +177,11 @@ class CorrectionSteps:
 
     def _history(self, lo: int, portion: _Portion, meters: Meters) -> pa.Table:
         columns = [*EVENT, "objection", *self._meters.columns]
-        found = self._preparation.slices(lo, _values(portion.places), portion.events, columns)
+        found = self._preparation.slices(lo, _values(portion.stretches), portion.events, columns)
         return entries(found, meters, ("corrected_by",))
 
     def _adjusted(self, lo: int, portion: _Portion) -> pa.Table:
-        named = [place._replace(stream=name) for place in portion.places for name in self._of_stream[place.stream]]
+        named = [each._replace(stream=name) for each in portion.stretches for name in self._of_stream[each.stream]]
         table = statements.placed(self._store.schema, ADJUSTMENTS.name)
         sql = _QUERIES.text("adjusted").format(lo=lo, wanted=_values(named), adjustments=table)
         found = self._store.query(sql)
@@ -192,28 +189,28 @@ class CorrectionSteps:
         return found.append_column("meter", pc.index_in(column(found, "metric"), value_set=names).cast(pa.int64()))
 
     def _portions(self, corrections: pa.Table) -> Iterator[_Portion]:
-        """What of the ledger corrections need, as much as is taken together."""
-        places: list[_Stretch] = []
+        """What corrections need of the ledger, whole customers at a time."""
+        stretches: list[_Stretch] = []
         events = 0
-        for _, group in groupby(self._sized(list(self._places(corrections))), key=lambda sized: sized[0][:2]):
+        for _, group in groupby(self._sized(list(self._stretches(corrections))), key=lambda sized: sized[0][:2]):
             own = list(group)
             size = sum(each for _, each in own)
-            if places and (events + size > self._portion_events or len(places) + len(own) > _PORTION_PLACES):
-                yield _Portion(places, events)
-                places, events = [], 0
-            places += [place for place, _ in own]
+            if stretches and (events + size > self._portion_events or len(stretches) + len(own) > _PORTION_STRETCHES):
+                yield _Portion(stretches, events)
+                stretches, events = [], 0
+            stretches += [stretch for stretch, _ in own]
             events += size
-        if places:
-            yield _Portion(places, events)
+        if stretches:
+            yield _Portion(stretches, events)
 
-    def _sized(self, places: Sequence[_Stretch]) -> Iterator[tuple[_Stretch, int]]:
-        """Places, and about how many events each has."""
-        for start in range(0, len(places), _PORTION_PLACES):
-            part = places[start : start + _PORTION_PLACES]
+    def _sized(self, stretches: Sequence[_Stretch]) -> Iterator[tuple[_Stretch, int]]:
+        """Stretches, and about how many events each has."""
+        for start in range(0, len(stretches), _PORTION_STRETCHES):
+            part = stretches[start : start + _PORTION_STRETCHES]
             yield from zip(part, self._source.slice_sizes(_values(part)), strict=True)
 
-    def _places(self, corrections: pa.Table) -> Iterator[_Stretch]:
-        """The times of customers that corrections are about, in order, and none twice."""
+    def _stretches(self, corrections: pa.Table) -> Iterator[_Stretch]:
+        """The stretches that corrections fall into, in order and without overlaps."""
         bounds: dict[tuple[str, int], tuple[int, int]] = {}
         found: list[_Stretch] = []
         for row in corrections.select([*_CUSTOMER, "stream", "occurred_at"]).to_pylist():
@@ -225,29 +222,29 @@ class CorrectionSteps:
                 starts = {period: period_start(period, row["occurred_at"]) for period in periods}
                 bounds[hour] = min(starts.values()), max(period_end(*each) for each in starts.items())
             found.append(_Stretch(row["tenant_id"], row["customer_ref"], row["stream"], *bounds[hour]))
-        for _, group in groupby(sorted(found), key=lambda place: place[:3]):
+        for _, group in groupby(sorted(found), key=lambda stretch: stretch[:3]):
             yield from _merged(group)
 
 
-def _merged(places: Iterable[_Stretch]) -> Iterator[_Stretch]:
-    """Times of one customer and stream, in the order in which they begin, joined where they overlap."""
+def _merged(stretches: Iterable[_Stretch]) -> Iterator[_Stretch]:
+    """Stretches of one customer and stream, in the order in which they begin, joined where they overlap."""
     last: _Stretch | None = None
-    for place in places:
-        if last is None or place.begins >= last.ends:
+    for stretch in stretches:
+        if last is None or stretch.begins >= last.ends:
             if last is not None:
                 yield last
-            last = place
+            last = stretch
         else:
-            last = last._replace(ends=max(last.ends, place.ends))
+            last = last._replace(ends=max(last.ends, stretch.ends))
     if last is not None:
         yield last
 
 
-def _values(places: Iterable[_Stretch]) -> str:
+def _values(stretches: Iterable[_Stretch]) -> str:
     """As rows of SQL, with their numbers."""
     rows = (
-        f"({number}, {literal(STRING, place.tenant_id)}, {literal(STRING, place.stream)}, "
-        f"{literal(STRING, place.customer_ref)}, {literal(BIGINT, place.begins)}, {literal(BIGINT, place.ends)})"
-        for number, place in enumerate(places)
+        f"({number}, {literal(STRING, stretch.tenant_id)}, {literal(STRING, stretch.stream)}, "
+        f"{literal(STRING, stretch.customer_ref)}, {literal(BIGINT, stretch.begins)}, {literal(BIGINT, stretch.ends)})"
+        for number, stretch in enumerate(stretches)
     )
     return ", ".join(rows)

@@ -140,7 +140,7 @@ class RangeFold:
             with closing(self._spread(lo, hi)) if not small else nullcontext(here(lo, hi)) as found:
                 outcomes = self._closings.watched(found)
                 self._stored = self._store.apply(
-                    lo, hi, outcomes, changes=self._changes, afterwards=self._due(), beside=not small
+                    lo, hi, outcomes, changes=self._changes, afterwards=self._due(), behind=not small
                 )
         except BaseException:
             self._closings.forget()

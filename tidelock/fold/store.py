@@ -19,8 +19,8 @@ from tidelock.changes.segments import Changes, Segment, encode
 from tidelock.columns import STRING
 from tidelock.errors import CursorMoved, Unreachable
 from tidelock.fold import statements
-from tidelock.fold.beside import Beside
 from tidelock.fold.kernel.outcomes import Outcome, row_schema
+from tidelock.fold.writebehind import WriteBehind
 from tidelock.postgres.database import Database
 from tidelock.postgres.reconnect import Away
 from tidelock.tables import KEY, Table
@@ -72,7 +72,7 @@ class Store:
         self._database = database
         self._connection: Any = None
         #: writes what was found while more is found; None: everything is written at once
-        self._beside: Beside | None = None
+        self._behind: WriteBehind | None = None
         self._staged: set[str] = set()
         #: stages that have rows of this transaction
         self._filled: set[str] = set()
@@ -106,7 +106,7 @@ class Store:
 
     def rollback(self) -> None:
         """Staged rows are gone with the transaction; a connection that cannot even roll back is dropped."""
-        self._beside = None
+        self._behind = None
         self._staged.clear()
         self._filled.clear()
         try:
@@ -146,18 +146,18 @@ class Store:
         *,
         changes: bool,
         afterwards: Iterable[str] = (),
-        beside: bool = False,
+        behind: bool = False,
     ) -> int:
         """Tables, changes and cursor, in one transaction, with statements at its end, which are asked for then; says
         how many rows were stored or removed. Raises CursorMoved.
 
-        `beside`: outcomes are written on another thread, while the next ones are computed.
+        `behind`: outcomes are written on another thread, while the next ones are computed.
         """
         with self.observe("write"):
             self.move(lo, hi)
-            with Beside() if beside else nullcontext() as self._beside:
+            with WriteBehind() if behind else nullcontext() as self._behind:
                 rows = self.write(hi, outcomes, changes=changes)
-            self._beside = None
+            self._behind = None
             for statement in afterwards:
                 self.execute(statement)
             self.finish(hi)
@@ -281,10 +281,10 @@ class Store:
         return lanes
 
     def _do(self, work: Callable[[], None], rows: int = 0) -> None:
-        if self._beside is None:
+        if self._behind is None:
             work()
         else:
-            self._beside.do(work, rows)
+            self._behind.do(work, rows)
 
     def _logs(self, table_name: str) -> bool:
         return self.log is None or table_name in self.log.tables
@@ -323,8 +323,8 @@ class Store:
         return found.cast(row_schema(table))
 
     def _connected(self) -> Any:
-        if self._beside is not None:
-            self._beside.settle()
+        if self._behind is not None:
+            self._behind.settle()
         if self._connection is None:
             self._connection = dbapi.connect(self._database.url)
         return self._connection

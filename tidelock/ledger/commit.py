@@ -125,7 +125,7 @@ def decide(
     floor: Floor = _NO_FLOOR,
 ) -> Commit:
     """Number new events, in order, and recognise the others. The result does not depend on how collections were
-    grouped.
+    grouped. One loop, since it runs for every event under the head's lock.
 
     `targets`: recorded events that corrections name; with any of those, all identities must have been looked up.
     `carried_bytes_max`: of data that amendments leave as it is. `first`: the first sequence, above head and floor; by
@@ -140,9 +140,8 @@ def decide(
     # Identities recorded by this commit, in addition to those known before.
     fresh: dict[bytes, tuple[int, Event]] = {}
     row_digests: list[bytes] = []
-    corrections = None
-    if named := named_targets(event for collection in collections for event in collection.corrections):
-        corrections = Targets(named, targets, carried_bytes_max)
+    named = named_targets(event for collection in collections for event in collection.corrections)
+    correctable = Targets(named, targets, carried_bytes_max)
     received_text = format_instant(now)
     for collection in collections:
         check_future = collection.latest > now + future_tolerance
@@ -166,11 +165,12 @@ def decide(
                 verdicts.append(_from_the_future(event, now, future_tolerance))
                 continue
             target = None
-            if corrections is not None and event.target_digest is not None:
-                target = corrections.find(event)
-                if type(target) is Rejected:
-                    verdicts.append(target)
+            if event.target_digest is not None:
+                found = correctable.find(event)
+                if isinstance(found, Rejected):
+                    verdicts.append(found)
                     continue
+                target = found
             if own_timestamp is None:
                 # Used only by a collection that records something: it is the unit of time.
                 source_timestamp = own_timestamp = max(now, source_timestamp + 1)
@@ -181,8 +181,8 @@ def decide(
                 received_at, text = event.received_at, format_instant(event.received_at)
             occurred_at = received_at if event.occurred_at is None else event.occurred_at
             written = event
-            if type(target) is Correctable and corrections is not None:
-                written, occurred_at = corrections.completed(event, target), target.occurred_at
+            if target is not None:
+                written, occurred_at = correctable.completed(event, target), target.occurred_at
                 tail = event_tail(written, target.sequence)
                 hashed = tail_digest(tail)
                 commit.correction_rows.append(correction_row(target.sequence, sequence))
@@ -191,8 +191,8 @@ def decide(
             )
             commit.event_rows.append(row)
             row_digests.append(row_digest)
-            if corrections is not None:
-                corrections.recorded(written, sequence, occurred_at)
+            if named:
+                correctable.recorded(written, sequence, occurred_at)
             if event.keys:
                 digest = event.digests[0]
                 commit.identity_rows.append(identity_row(digest, sequence, event.content_hash, event.key_source))

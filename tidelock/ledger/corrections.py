@@ -1,4 +1,4 @@
-"""Corrections: voids and amendments find the event that they correct, and take from it what they do not say.
+"""Corrections: find the event that a void or an amendment names, and complete an amendment from it.
 
 The target is found by its key under the head's lock. It may have been recorded long ago, or by the very commit that
 records the correction: both give the same verdict, so that nothing depends on how requests were grouped.
@@ -16,7 +16,7 @@ from tidelock.model import Event, Op, Problem, Rejected
 
 
 class Correctable(NamedTuple):
-    """What a correction must know of the event with its target's key."""
+    """What a correction must know of its target."""
 
     sequence: int
     stream: str
@@ -26,7 +26,7 @@ class Correctable(NamedTuple):
     op: Op
     occurred_at: int
     quantity: str | None
-    #: None also if no amendment asks for it
+    #: read for amendments only, otherwise None
     data: bytes | None
     #: sequence of the event that corrects it
     corrected_by: int | None = None
@@ -38,7 +38,7 @@ def named_targets(events: Iterable[Event]) -> frozenset[bytes]:
 
 
 class Targets:
-    """The events that the corrections of a commit name: those recorded before it, and those that it records."""
+    """The events that the corrections of a commit may name: those recorded before it, and those that it records."""
 
     def __init__(self, named: frozenset[bytes], known: Mapping[bytes, Correctable], carried_bytes_max: int) -> None:
         self._named = named
@@ -63,7 +63,7 @@ class Targets:
         return _rejected("invalid_target", message)
 
     def completed(self, correction: Event, target: Correctable) -> Event:
-        """The correction as it is recorded: of an amendment the whole resulting quantity and data."""
+        """The correction as it is recorded: an amendment with the whole quantity and data that result."""
         quantity, data = correction.quantity, correction.data
         if correction.op == "amend":
             quantity = target.quantity if quantity is None else quantity
@@ -82,7 +82,7 @@ class Targets:
         )
 
     def recorded(self, event: Event, sequence: int, occurred_at: int) -> None:
-        """An event of this commit: it may be a target, and may have corrected one."""
+        """Note an event of this commit: it may be a target, and may have corrected one."""
         if event.target_digest is not None:
             self._found[event.target_digest] = self._found[event.target_digest]._replace(corrected_by=sequence)
         if event.digests and event.digests[0] in self._named:

@@ -1,10 +1,10 @@
 """Corrections: what voids and amendments of a range do to the counters and groups that they touch.
 
 A counter is two sets of entries, one for its value and one for its total. A correction takes its target out of both, or
-only of the total, and puts what replaces it where the target was. So an entry is in a set over an interval of the
-counter's rows in the range. Sums and counts are running sums of what enters minus what leaves. A maximum has no
-difference: for every row it is that of the entries whose intervals cover the row, and these are found for all rows of
-all counters at once. What an entry was before the range is told by the adjustments: who has none was folded.
+only out of the total, and puts what replaces it where the target was. So an entry is in a set over an interval of the
+counter's rows in the range. Sums and counts are running sums of what enters minus what leaves. A maximum cannot be
+subtracted from: at every row it is that of the entries whose intervals cover the row, and these are found for all rows
+of all counters at once. The adjustments say what an entry was before the range: one without an adjustment was folded.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import pyarrow.compute as pc
 
 from tidelock.arrow import column
 from tidelock.fold.kernel.amounts import Amounts
-from tidelock.fold.kernel.counters import CountedRows
+from tidelock.fold.kernel.counters import REASONS, CountedRows
 from tidelock.fold.kernel.distinct import Texts
 from tidelock.fold.kernel.meters import COUNTER_KEY, EARLIEST, CounterKeys, Meters, key_codes
 from tidelock.fold.kernel.outcomes import Outcome, Stored
 from tidelock.fold.kernel.runs import Array, Flags, Places, Runs
 from tidelock.tables import COUNTER_GROUPS, COUNTERS
 
-#: after those of entries that are not corrections
-_REASONS = ("late", "closed", "void", "amend")
 _ENTRY = (
     "ingress_sequence",
     "source_timestamp",
@@ -38,15 +36,15 @@ _ENTRY = (
     "quantity",
     "group_key",
 )
-#: of what enters
+#: the columns of a row that are the entering entry's, and null where none enters
 _ENTERING = ("quantity", "text")
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectedSlice:
-    """Corrections of a range, and everything that is known of the customers whom they touch."""
+    """Corrections of a range, and everything that is known of the customers that they touch."""
 
-    #: the range begins above
+    #: the range begins after this sequence
     lo: int
     #: `ingress_sequence`, `source_timestamp`, `target_sequence` and `voids`, in the order of sequences
     corrections: pa.Table
@@ -61,7 +59,7 @@ class CorrectedSlice:
 def correct(
     given: CorrectedSlice, meters: Meters, stored: Stored, *, changes: bool = True
 ) -> tuple[list[Outcome], pa.Table]:
-    """What becomes of the counters that corrections touch; and the entries of the range of all other counters."""
+    """The effects on the counters that corrections touch; and the range's entries of all other counters."""
     pool = _Pool(given, len(meters.names))
     others = given.entries.filter(pa.array(~pool.touched))
     rows = pool.rows
@@ -126,8 +124,7 @@ class _CounterRows:
 
 
 class _Pool:
-    """All entries of the customers whom corrections touch: those before the range, and those of the range behind
-    them."""
+    """All entries of the customers that corrections touch: first those before the range, then those of the range."""
 
     def __init__(self, given: CorrectedSlice, width: int) -> None:
         """`width`: the number of meters."""
@@ -200,7 +197,7 @@ class _Pool:
         left[replaced[replaced >= 0]] = leaving[replaced >= 0]
         entering = self.past + np.flatnonzero(self.touched)
         bare = replaced < 0
-        ops = np.where(column(corrections, "voids").to_numpy(False), _REASONS.index("void"), _REASONS.index("amend"))
+        ops = np.where(column(corrections, "voids").to_numpy(False), REASONS.index("void"), REASONS.index("amend"))
         reason = np.zeros(len(self.codes), np.int64)
         reason[self.past + replacing] = ops[own[replacing]]
         entered = column(self.entries, "source_timestamp").to_numpy()[entering]
@@ -217,7 +214,7 @@ class _Pool:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """What stays in a set from the first row of a key to the last, as far as it matters: by key."""
+    """What stays in a set from the first row of a key to the last, by key: only what an extreme or a last needs."""
 
     key: Places
     max: pa.Array
@@ -296,7 +293,7 @@ class _CorrectedRows(CountedRows):
     def _reasons(self, places: Places) -> Array:
         of_entries = np.concatenate([np.zeros(self._stored.num_rows, np.int64), self._given.reason])
         found = of_entries[self._order[places]]
-        return found if self._closed is None else np.where(self._closed[places], _REASONS.index("closed"), found)
+        return found if self._closed is None else np.where(self._closed[places], REASONS.index("closed"), found)
 
     def _aggregate(self, lookup: Stored) -> None:
         amounts, given = self._amounts, self._given
@@ -522,8 +519,10 @@ def covering(starts: Places, ends: Places, ranks: Places, count: int) -> Places:
 
 
 def _flips(pairs: Places, places: Places, steps: Places, standing: Flags) -> tuple[Places, Places, Places, Flags]:
-    """How many of each pair there are rises and falls by steps at places: where none become some and some become none,
-    with +1, -1 or 0; and whether there are any at last. Of `standing` pairs there always are."""
+    """Each pair has a count, which steps raise and lower at places; of `standing` pairs it is never 0.
+
+    Returns pairs, places and changes: +1 where a count leaves 0, -1 where it comes back to it, otherwise 0; and which
+    counts are above 0 at the end."""
     order = np.lexsort((places, pairs))
     pairs, places = pairs[order], places[order]
     last = np.ones(len(pairs), np.bool_)

@@ -26,14 +26,14 @@ _NUMBERS = ("agg_sum", "agg_max", "agg_min", "agg_last", "adj_sum", "adj_max", "
 
 #: the last quantity of those that may be it though they were adjusted, and when it occurred
 _ADJUSTED_LAST = {COUNTER_GROUPS.name: ("adj_last", "adj_last_at"), COUNTERS.name: ("closed_last", "closed_last_at")}
-#: why entries are adjusted, by number; corrections have their own
-_REASONS = ("late", "closed", "void", "amend")
+#: why entries are adjusted, by number
+REASONS = ("late", "closed", "void", "amend")
 
 
 def count(entries: pa.Table, meters: Meters, stored: Stored, *, changes: bool = True) -> Iterator[Outcome]:
-    """The effects of entries. They have `ingress_sequence`, `source_timestamp`, `tenant_id`, `customer_ref`,
-    `occurred_at`,
-    `meter`, `period_start`, `quantity` and `group_key`, in any order; where a meter counts distinct texts, `text`."""
+    """The effects of entries, which are in any order. They have `ingress_sequence`, `source_timestamp`, `tenant_id`,
+    `customer_ref`, `occurred_at`, `meter`, `period_start`, `quantity` and `group_key`; where a meter counts distinct
+    texts, `text` too."""
     if not entries.num_rows:
         return
     entries = _in_sequence(entries)
@@ -149,7 +149,7 @@ class CountedRows:
                 "ingress_sequence": sequences,
                 "quantity": self._amounts.decimals(self._quantity[late], self._has_quantity[late]),
                 "amount": self._amounts.decimals(amounts),
-                "reason": pa.array(_REASONS).take(pa.array(self._reasons(late))),
+                "reason": pa.array(REASONS).take(pa.array(self._reasons(late))),
                 "occurred_at": pa.array(self._occurred[late]),
             }
         )

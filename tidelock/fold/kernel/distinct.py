@@ -32,7 +32,7 @@ class Owners:
 
 
 class Texts:
-    """The texts of entries that are in order of their owners and sequences, and what is stored of them."""
+    """The texts of entries, which come in the order of owners and sequences, and what is stored of them."""
 
     def __init__(self, owners: Owners, of: Places, texts: pa.Array, stored: Stored) -> None:
         """`of`: the owner of each entry."""
@@ -114,7 +114,7 @@ class Texts:
 
 
 def text_keys(owners: Owners, of: Places, texts: pa.Array) -> pa.Array:
-    """The keys of texts. What is stored under a key that is cut is told apart by the digest in it."""
+    """The keys of texts. A key that is too long is cut, and a digest in it keeps it unique."""
     return bounded(joined(owners.members.take(pa.array(of)), json_strings(texts)))
 
 

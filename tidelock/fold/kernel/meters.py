@@ -1,4 +1,4 @@
-"""Meters as the kernel sees them, and the keys of their counters and groups."""
+"""Meters as the kernel needs them, and the keys of their counters and groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EARLIEST = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """The meters as the kernel sees them, by number."""
+    """The meters, by number."""
 
     names: tuple[str, ...]
     aggregations: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Comparison: the counters that other definitions would give, beside those that there are. Nothing changes.
+"""Comparison: the counters that other definitions would give, beside the current ones. Nothing changes.
 
-A use of the shadow like `past`: the changed meters are folded from the first event into a schema of their own, through
-the sequence that the tables have come to, and both are read in one snapshot.
+A use of the shadow, like `past`: the changed meters are folded from the first event into a schema of their own, through
+the sequence that the tables are at, and both are read in one snapshot.
 """
 
 from __future__ import annotations
@@ -67,11 +67,10 @@ def compared(
     stop: threading.Event,
     progress: Callable[[int, int], None],
 ) -> Iterator[Comparison | None]:
-    """Counters by other definitions, to be read in the block; None: told to stop. What was folded is dropped after it.
+    """Counters by other definitions, to be read in the block; None if `stop` was set. The block's end drops them.
 
-    `metric`: only this meter.
-
-    Raises SettingsError for definitions that could not be replayed, and Unreachable where others are compared."""
+    `metric`: only this meter. Raises SettingsError for definitions that could not be replayed, and Unreachable while
+    another comparison is running."""
     with database.connect_sync(name="tidelock compare") as connection:
         if not leases.hold(connection, _LEASE):
             raise Unreachable("another comparison is running on this ledger; wait until it finishes")
@@ -84,13 +83,12 @@ def compared(
                     yield Comparison((), store.position(), None)
                     return
                 with closing(Shadow(spark, database, plan, COMPARED)) as shadow:
-                    attempt = _Folding(store, shadow, range_events_max, stop, progress)
-                    through = attempt.run()
+                    through = _Folding(store, shadow, range_events_max, stop, progress).run()
                     if through is None:
                         yield None
                         return
                     with closing(_snapshot(database)) as snapshot:
-                        # The fold, which waits since its position was read, goes on.
+                        # The snapshot is taken: the fold, which waits for the cursor, may go on.
                         store.rollback()
                         yield Comparison(meters, through, snapshot)
         finally:
@@ -100,7 +98,7 @@ def compared(
 
 @dataclass(frozen=True, slots=True)
 class _Folding:
-    """The shadow on its way to where the tables are."""
+    """Folds the shadow through where the tables are."""
 
     store: Store
     shadow: Shadow
@@ -109,8 +107,8 @@ class _Folding:
     progress: Callable[[int, int], None]
 
     def run(self) -> int | None:
-        """The sequence both have come to; the fold then waits until the store's transaction ends. None: stopped."""
-        # Twice: while the first events were folded, others have come.
+        """The sequence that both are at; the fold waits there until the store's transaction ends. None: stopped."""
+        # Twice, so that little is left to fold while the fold waits.
         if not self._catch_up(self.store.position()) or not self._catch_up(self.store.position()):
             return None
         found = self.store.query(f"SELECT sequence FROM cursors WHERE name = '{CURSOR}' FOR UPDATE")

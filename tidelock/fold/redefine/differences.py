@@ -1,4 +1,4 @@
-"""What a comparison finds: counters that other definitions would change. Without Spark, for who only shows them."""
+"""What a comparison finds. Apart from it, because the server and the command show differences without loading Spark."""
 
 from __future__ import annotations
 

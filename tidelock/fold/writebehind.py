@@ -1,4 +1,4 @@
-"""Beside: work that another thread does one after another, while this one makes more of it."""
+"""Write-behind: one thread writes what was found, in order, while this one finds more."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from types import TracebackType
 _ROWS_MAX = 300_000
 
 
-class Beside:
+class WriteBehind:
     """One thread. After a failure it does nothing more, and `settle` raises the error."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="beside")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="write-behind")
         self._ident: int | None = None
         self._pending: deque[tuple[int, Future[None]]] = deque()
         self._failed = False
 
     def do(self, work: Callable[[], object], rows: int = 0) -> None:
-        """Have it done, once there are not too many rows before it."""
+        """Have it done; waits while too many rows are waiting."""
         while self._pending and sum(count for count, _ in self._pending) + rows > _ROWS_MAX:
             self._settle_one()
         self._pending.append((rows, self._thread.submit(self._done, work)))
@@ -46,13 +46,13 @@ class Beside:
             self._failed = True
             raise
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> WriteBehind:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Whatever is under way ends; after an error nothing else begins."""
+        """Wait for the work under way; after an error nothing else begins."""
         try:
             if error is None:
                 self.settle()
