@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import uvloop
 
-from tidelock.api.comparing import Comparing
+from tidelock.api.comparison import Comparing
 from tidelock.api.health import fold_probe, reader_probe, tail_probe, triggers_probe
 from tidelock.api.server import Parts, make_app
 from tidelock.api.verification import Verifying

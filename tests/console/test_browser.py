@@ -410,7 +410,7 @@ def test_a_batch_is_found_previewed_and_reverted(page: Page, console: Console) -
     expect(page.locator(".tl-table tbody tr", has_text="no key")).to_contain_text(f"{nameless:,}")
     page.get_by_role("button", name="Revert this batch").click()
     page.get_by_role("button", name="Revert", exact=True).click()
-    expect(page.get_by_text("the fold has come to")).to_be_visible()
+    expect(page.get_by_text("the fold is at sequence")).to_be_visible()
     opened(page, f"/events/{first}")
     correction = page.locator("section", has_text="It was corrected by")
     expect(correction).to_contain_text("revert of batch wrong file & more")

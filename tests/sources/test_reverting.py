@@ -69,7 +69,7 @@ def test_a_revert_voids_every_event_once_page_by_page(database: Database, monkey
     write(database, [{"batchId": "a", "ts": DAY, "tenantId": "acme"}, {"batchId": "other", "ts": DAY}])
     refused = run(database, "revert", "a")
     assert (refused.exit_code, voids(database)) == (2, [])
-    assert 'batch "a" is of several tenants: "acme", "default"' in " ".join(refused.output.split())
+    assert 'several tenants have the batch "a": "acme", "default"' in " ".join(refused.output.split())
     assert reverted(database, "a", "--tenant", "acme", "--reason", "why")["voided"] == 1
     assert voids(database) == [(8, "why", "acme", None)]
     of = ("a", "--tenant", "default")
@@ -122,7 +122,7 @@ def test_what_is_no_batch_is_said_in_words(database: Database) -> None:
     assert run(database, "revert", "a", "--reason", "x" * 256).exit_code == 2
     behind = run(database, "revert", "a", "--preview")
     assert behind.exit_code == 3
-    assert "the fold has come to sequence 0, and this batch and its corrections go to 1" in behind.stderr
+    assert "the fold is at sequence 0, and this batch with its corrections ends at 1" in behind.stderr
 
 
 def test_an_import_names_a_batch_that_can_be_reverted(database: Database, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Batches over HTTP: which there are, what a revert would do, and reverting, some thousands of events a request."""
+"""Batches over HTTP: list them, preview a revert, and revert one, some thousands of events a request."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidelock.api.openapi import Json, answer, error, operation, ref
-from tidelock.api.triggers import request_body
-from tidelock.errors import RequestError
+from tidelock.api.openapi import Json, operation, writing
 from tidelock.http.access import Access
-from tidelock.http.parameters import Parameters, key_cursor, read_json, read_key_cursor, read_limit, required
+from tidelock.http.parameters import (
+    Parameters,
+    check_names,
+    key_cursor,
+    read_json,
+    read_limit,
+    read_number_cursor,
+    required,
+)
 from tidelock.http.problems import JSON
 from tidelock.ingest.intake import Intake
-from tidelock.ingest.wire import NAME_CHARACTERS_MAX, WireEvent
+from tidelock.ingest.wire import WireEvent
 from tidelock.model import Verdict
 from tidelock.postgres.pool import Connections
 from tidelock.settings import Settings
 from tidelock.sources.reverting import PAGE, RevertResult, void_page
-from tidelock.usage.batches import Batch, Left, WantedRevert, batch_size, read_batches, read_standing
+from tidelock.usage.batches import Batch, Left, WantedRevert, batch_events, batch_size, read_batches
 from tidelock.usage.previews import RevertPreview, preview_revert
 from tidelock.views.catalog import CatalogReader
 
@@ -31,24 +37,25 @@ PREVIEW = ("batchId", "tenantId")
 _EVENTS_MAX = 10_000
 _CURSOR = "batches"
 _ERRORS = (400, 401, 403, 404, 503)
+_SHAPE = '{"batchId": ..., "tenantId": ..., "reason": ..., "cursor": ...}'
 
 
 class RevertRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which batch is to be reverted, and why."""
+    """Which batch to revert, and why."""
 
     batch_id: str
     #: null: the one tenant that has it
     tenant_id: str | None = None
     #: null: one that names the batch
     reason: str | None = None
-    #: `next` of the answer before
+    #: `next` of the previous answer
     cursor: str | None = None
 
 
 class RevertAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """What became of some of the events of a batch."""
 
-    #: events that are void now, and those that were so already
+    #: events that this request voided, and those that were void already
     voided: int
     duplicates: int
     #: events that stay in the meters, and the first of them
@@ -87,7 +94,7 @@ class BatchRoutes:
                 connection,
                 grant.reads(parameters.name("tenantId")),
                 batch_id=parameters.text("batchId"),
-                before=None if cursor is None else _position(cursor),
+                before=None if cursor is None else read_number_cursor(cursor, _CURSOR),
                 limit=read_limit(parameters, self._settings),
             )
         following = None if page.before is None else key_cursor(_CURSOR, "", str(page.before))
@@ -112,9 +119,10 @@ class BatchRoutes:
     async def revert(self, request: Request) -> Response:
         grant = (await self._access.grant(dict(request.scope["headers"]))).need("admin")
         Parameters(request.scope["query_string"], ())
-        asked = _read(await request_body(request))
+        asked = await read_json(request, RevertRequest, _SHAPE)
+        check_names({"batchId": asked.batch_id, "tenantId": asked.tenant_id, "reason": asked.reason})
         wanted = WantedRevert(asked.batch_id, grant.reads(asked.tenant_id), asked.reason)
-        after = 0 if asked.cursor is None else _position(asked.cursor)
+        after = 0 if asked.cursor is None else read_number_cursor(asked.cursor, _CURSOR)
         result = RevertResult()
 
         async def take(events: list[WireEvent]) -> list[Verdict]:
@@ -125,30 +133,14 @@ class BatchRoutes:
         while after < size.last_sequence and result.done < _EVENTS_MAX:
             # Lent for a page only: recording may have to wait, and readers must not.
             async with self._reads.lend() as connection:
-                found = await read_standing(
+                found = await batch_events(
                     connection, wanted, self._settings.definitions, after=after, through=size.last_sequence, limit=PAGE
                 )
             await void_page(take, found, wanted, result)
             after = found.last
         following = key_cursor(_CURSOR, "", str(after)) if after < size.last_sequence else None
-        told = RevertAnswer(result.voided, result.duplicates, result.left_count, result.left, following)
-        return Response(msgspec.json.encode(told), media_type=JSON)
-
-
-def _read(body: bytes) -> RevertRequest:
-    shape = '{"batchId": ..., "tenantId": ..., "reason": ..., "cursor": ...}'
-    asked = read_json(body, RevertRequest, shape)
-    for name, value in (("batchId", asked.batch_id), ("tenantId", asked.tenant_id), ("reason", asked.reason)):
-        if value is not None and not (0 < len(value) <= NAME_CHARACTERS_MAX and "\0" not in value):
-            raise RequestError(f"{name} has 1 to {NAME_CHARACTERS_MAX} characters", field=name)
-    return asked
-
-
-def _position(cursor: str) -> int:
-    _, position = read_key_cursor(cursor, _CURSOR)
-    if not position.isdecimal() or len(position) > 18:
-        raise RequestError("this cursor does not belong to this list", field="cursor")
-    return int(position)
+        done = RevertAnswer(result.voided, result.duplicates, result.left_count, result.left, following)
+        return Response(msgspec.json.encode(done), media_type=JSON)
 
 
 def batch_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
@@ -172,14 +164,13 @@ def batch_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
         errors=_ERRORS,
         otherwise=named | {"batchId": "The batch"},
     )
-    request = {"required": True, "content": {JSON: {"schema": ref("RevertRequest")}}}
-    statuses = (*_ERRORS, 413, 415, 429)
-    reverted = {
-        "summary": f"Revert a batch: void its events, up to {_EVENTS_MAX:,} a request; go on with `next` as `cursor`",
-        "openapi_extra": {"requestBody": request},
-        "responses": {200: answer("What became of the events of this request", "RevertAnswer"),
-                      **{status: error(status) for status in statuses}},
-    }  # fmt: skip
+    reverted = writing(
+        f"Revert a batch: void its events, up to {_EVENTS_MAX:,} a request; continue with `next` as `cursor`",
+        "RevertRequest",
+        "RevertAnswer",
+        errors=(*_ERRORS, 413, 415, 429),
+        about="What became of the events of this request",
+    )
     return [
         ("/v1/batches", "GET", "batches", listed),
         ("/v1/batches/preview", "GET", "preview", previewed),

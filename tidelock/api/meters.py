@@ -1,7 +1,4 @@
-"""Meters over HTTP: what they would make of an event, and what others than those in force would make of the ledger.
-
-Nothing is recorded, and nothing changes.
-"""
+"""Meters over HTTP: try them on an event, and compare others with those in force. Nothing is recorded or changed."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from tidelock.api.comparing import Comparing, MeterComparison, WantedComparison
-from tidelock.api.openapi import Json, answer, error, operation, ref
-from tidelock.api.triggers import request_body
+from tidelock.api.comparison import Comparing, DiffRequest, MeterComparison
+from tidelock.api.openapi import Json, operation, writing
 from tidelock.definitions import Definitions, parse_definitions
 from tidelock.errors import InvalidDefinition, RequestError, SettingsError
 from tidelock.http.access import Access
@@ -40,15 +36,6 @@ class TryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     definitions: str | None = None
 
 
-class DiffRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Definitions to compare with those in force."""
-
-    #: the text of a tidelock.toml
-    definitions: str
-    #: only this meter; null: all that differ
-    metric: str | None = None
-
-
 class MeterRoutes:
     """The handlers that try events and compare meters."""
 
@@ -62,7 +49,7 @@ class MeterRoutes:
     async def try_event(self, request: Request) -> Response:
         grant = await self._access.reader(request.scope)
         Parameters(request.scope["query_string"], ())
-        asked = read_json(await request_body(request), TryRequest, '{"event": {...}, "definitions": ...}')
+        asked = await read_json(request, TryRequest, '{"event": {...}, "definitions": ...}')
         definitions = None
         if asked.definitions is not None:
             grant.need("admin")
@@ -75,7 +62,7 @@ class MeterRoutes:
 
     async def compare(self, request: Request) -> Response:
         await self._may_compare(request)
-        asked = read_json(await request_body(request), DiffRequest, '{"definitions": "...", "metric": ...}')
+        asked = await read_json(request, DiffRequest, '{"definitions": "...", "metric": ...}')
         wanted = read_definitions(asked.definitions)
         catalog = await self._connections.ask(self._catalogs.read)
         if catalog.version is None:
@@ -85,7 +72,7 @@ class MeterRoutes:
                 f'there is no meter "{asked.metric}", neither in these definitions nor in those in force',
                 field="metric",
             )
-        return _comparison(self._comparing.start(WantedComparison(asked.definitions, asked.metric)), 202)
+        return _comparison(self._comparing.start(asked), 202)
 
     async def comparison(self, request: Request) -> Response:
         (await self._access.reader(request.scope)).need_all_tenants()
@@ -121,27 +108,22 @@ def read_definitions(text: str) -> Definitions:
 
 def meter_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Path, method, name of the handler and description of every route."""
-    request = {"required": True, "content": {JSON: {"schema": ref("TryRequest")}}}
-    statuses = (400, 401, 403, 413, 415, 422, 503)
-    trying = {
-        "summary": "What each meter would make of an event; nothing is recorded",
-        "openapi_extra": {"requestBody": request},
-        "responses": {
-            200: answer("What would happen to it", "Tried"),
-            **{status: error(status) for status in statuses},
-        },
-    }
-    compared = {"required": True, "content": {JSON: {"schema": ref("DiffRequest")}}}
-    summary = "Fold other meters beside those in force, in the background; nothing changes"
-    comparing = {
-        "summary": summary,
-        "openapi_extra": {"requestBody": compared},
-        "status_code": 202,
-        "responses": {
-            202: answer("It is running", "MeterComparison"),
-            **{status: error(status) for status in (400, 401, 403, 409, 413, 415, 422, 503)},
-        },
-    }
+    errors = (400, 401, 403, 413, 415, 422, 503)
+    trying = writing(
+        "What each meter would make of an event; nothing is recorded",
+        "TryRequest",
+        "Tried",
+        errors=errors,
+        about="What would happen to it",
+    )
+    comparing = writing(
+        "Fold other meters beside those in force, in the background; nothing changes",
+        "DiffRequest",
+        "MeterComparison",
+        errors=(*errors, 409),
+        status=202,
+        about="It is running",
+    )
     about = "Progress and result of the comparison: counters that differ, the greatest difference first; as CSV all"
     found = operation(about, "MeterComparison", parameters=_LISTED, errors=(400, 401, 403, 404, 503))
     stopped = operation("Stop the comparison", "MeterComparison", errors=(400, 401, 403, 503))

@@ -214,6 +214,31 @@ def operation(
     }
 
 
+def writing(
+    summary: str,
+    body: str,
+    answered: str,
+    *,
+    errors: Sequence[int],
+    status: int = 200,
+    about: str | None = None,
+    path: Json | None = None,
+    optional: bool = False,
+) -> dict[str, Any]:
+    """The description for FastAPI of a route that takes a JSON body and reads it by itself.
+
+    `about`: what the answer is, if the summary does not say it.
+    """
+    described = [] if path is None else [{"in": "path", "required": True, **path}]
+    request = {"required": not optional, "content": {JSON: {"schema": ref(body)}}}
+    return {
+        "summary": summary,
+        "status_code": status,
+        "openapi_extra": {"parameters": described, "requestBody": request},
+        "responses": {status: answer(about or summary, answered), **{each: error(each) for each in errors}},
+    }
+
+
 def graphql_operations() -> tuple[dict[str, Any], dict[str, Any]]:
     """The description for FastAPI of `GET /graphql` and `POST /graphql`."""
     body = {"required": True, "content": {JSON: {"schema": ref("GraphQLRequest")}}}

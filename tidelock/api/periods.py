@@ -8,12 +8,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidelock.api.openapi import Json, answer, error, operation, ref
-from tidelock.api.triggers import request_body
+from tidelock.api.openapi import Json, operation, writing
 from tidelock.errors import RequestError
 from tidelock.http.access import Access
 from tidelock.http.csvpages import csv_response, wants_csv
-from tidelock.http.parameters import Parameters, key_cursor, read_json, read_key_cursor, read_limit
+from tidelock.http.parameters import Parameters, check_names, key_cursor, read_json, read_key_cursor, read_limit
 from tidelock.http.problems import JSON
 from tidelock.ledger.sequencer import Sequencer
 from tidelock.postgres.pool import Connections
@@ -28,11 +27,11 @@ PERIODS = ("metric", "tenantId")
 STATEMENT_LIST = ("metric", "customerRef", "period", "tenantId", "limit", "cursor")
 
 _ERRORS = (400, 401, 403, 404, 503)
-_NAME_MAX = 255
+_SHAPE = '{"through": ..., "metric": ..., "tenantId": ...}'
 
 
 class CloseRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is to be closed: every period that ends at or before an instant, of one meter or all."""
+    """What to close: every period that ends at or before an instant, of one meter or all."""
 
     #: RFC 3339, or a date, which is its midnight in UTC
     through: str
@@ -71,7 +70,8 @@ class PeriodRoutes:
     async def close(self, request: Request) -> Response:
         grant = (await self._access.grant(dict(request.scope["headers"]))).need("admin")
         Parameters(request.scope["query_string"], ())
-        asked = _read(await request_body(request))
+        asked = await read_json(request, CloseRequest, _SHAPE)
+        check_names({"metric": asked.metric, "tenantId": asked.tenant_id})
         wanted = WantedClose(_instant("through", asked.through), asked.metric, grant.reads(asked.tenant_id))
         sequence = await close_periods(self._sequencer, wanted)
         return Response(msgspec.json.encode({"ingressSequence": sequence}), media_type=JSON)
@@ -103,14 +103,6 @@ class PeriodRoutes:
         return Response(msgspec.json.encode({"items": page.items, "next": following}), media_type=JSON)
 
 
-def _read(body: bytes) -> CloseRequest:
-    asked = read_json(body, CloseRequest, '{"through": ..., "metric": ..., "tenantId": ...}')
-    for name, value in (("metric", asked.metric), ("tenantId", asked.tenant_id)):
-        if value is not None and not (0 < len(value) <= _NAME_MAX and "\0" not in value):
-            raise RequestError(f"{name} is a name of 1 to {_NAME_MAX} characters; omit it for all", field=name)
-    return asked
-
-
 def _instant(name: str, text: str) -> int:
     try:
         return read_through(text)
@@ -127,15 +119,13 @@ def _period(text: str) -> tuple[int, int]:
 
 def period_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Path, method, name of the handler and description of every route."""
-    summary = "Close periods: from then on no event moves the value of their counters"
-    request = {"required": True, "content": {JSON: {"schema": ref("CloseRequest")}}}
-    statuses = (*_ERRORS, 413, 415, 422, 429)
-    closing = {
-        "summary": summary,
-        "openapi_extra": {"requestBody": request},
-        "responses": {200: answer("Sequence of the close; null: nothing was left to close", "CloseAnswer"),
-                      **{status: error(status) for status in statuses}},
-    }  # fmt: skip
+    closing = writing(
+        "Close periods: from then on no event moves the value of their counters",
+        "CloseRequest",
+        "CloseAnswer",
+        errors=(*_ERRORS, 413, 415, 422, 429),
+        about="Sequence of the close; null: nothing was left to close",
+    )
     named = {"period": "A month as 2026-10, a week as 2026-W44, a day, an hour as 2026-10-31T13, or an instant in it"}
     listed = operation(
         "Counters as stated when they were closed, and later adjustments",

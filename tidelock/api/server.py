@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidelock import __version__
 from tidelock.api.activity import ActivityLog
 from tidelock.api.batches import BatchRoutes, batch_operations, batch_schemas
-from tidelock.api.comparing import Comparing
+from tidelock.api.comparison import Comparing
 from tidelock.api.docs import install_docs
 from tidelock.api.events import CAUSALITY, EVENTS, EventLists, TailRoute
 from tidelock.api.health import Probe

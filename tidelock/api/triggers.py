@@ -9,11 +9,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidelock.api.openapi import Json, answer, error, operation, ref
+from tidelock.api.openapi import Json, error, operation, ref, writing
 from tidelock.decimals import readable
-from tidelock.errors import PayloadTooLarge, RequestError, UnsupportedMedia
 from tidelock.http.access import Access, Grant
-from tidelock.http.parameters import Parameters, key_cursor, read_key_cursor, read_limit
+from tidelock.http.parameters import (
+    Parameters,
+    key_cursor,
+    read_key_cursor,
+    read_limit,
+    read_number_cursor,
+    request_body,
+)
 from tidelock.http.problems import JSON
 from tidelock.instants import SECOND, format_instant
 from tidelock.settings import Settings
@@ -24,10 +30,6 @@ from tidelock.triggers.outbox import STATUSES, Attempt, DeliveryRow, Status
 
 LIST = ("tenantId", "limit", "cursor")
 DELIVERIES = ("status", "limit", "cursor")
-
-#: filters are the largest part
-_BODY_BYTES_MAX = 4 << 20
-_DIGITS_MAX = 18
 
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"}
 _PATH: Json = {"name": "name", "schema": {"type": "string", "minLength": 1}, "description": "The trigger's name"}
@@ -81,7 +83,7 @@ class Triggers:
             grant.reads(None),
             status=cast(Status | None, parameters.choice("status", STATUSES)),
             limit=limit + 1,
-            before=None if cursor is None else _position(cursor),
+            before=None if cursor is None else read_number_cursor(cursor, "deliveries"),
         )
         following = key_cursor("deliveries", name, str(found[limit - 1].position)) if len(found) > limit else None
         return _answer({"items": [delivery_form(row) for row in found[:limit]], "next": following})
@@ -134,32 +136,12 @@ def attempt_form(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _position(cursor: str) -> int:
-    position = read_key_cursor(cursor, "deliveries")[1]
-    if not position.isascii() or not position.isdigit() or len(position) > _DIGITS_MAX:
-        raise RequestError("this cursor does not belong to this list", field="cursor")
-    return int(position)
-
-
 def _instant(moment: datetime | None) -> str | None:
     return None if moment is None else format_instant(round(moment.timestamp() * 1_000_000) * (SECOND // 1_000_000))
 
 
 def _answer(form: dict[str, Any], status: int = 200) -> Response:
     return Response(msgspec.json.encode(form), status, media_type=JSON)
-
-
-async def request_body(request: Request) -> bytes:
-    """A body of JSON, which is not large."""
-    media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media_type not in (JSON, ""):
-        raise UnsupportedMedia(f"send {JSON}")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_BYTES_MAX:
-            raise PayloadTooLarge(f"the body is larger than {_BODY_BYTES_MAX} bytes")
-    return bytes(body)
 
 
 def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
@@ -171,14 +153,14 @@ def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
             "/v1/triggers",
             "POST",
             "create",
-            _writing("Make a trigger", "NewTrigger", "MadeTrigger", 201, (*_WRITING, 409)),
+            writing("Make a trigger", "NewTrigger", "MadeTrigger", status=201, errors=(*_WRITING, 409)),
         ),
         (one, "GET", "one", operation("A trigger", "Trigger", path=_PATH, errors=(*_ERRORS, 404))),
         (
             one,
             "PATCH",
             "change",
-            _writing("Change a trigger", "TriggerPatch", "Trigger", 200, (*_WRITING, 404), path=_PATH),
+            writing("Change a trigger", "TriggerPatch", "Trigger", errors=(*_WRITING, 404), path=_PATH),
         ),
         (one, "DELETE", "delete", _deleting()),
         (
@@ -198,37 +180,16 @@ def trigger_operations() -> list[tuple[str, str, str, dict[str, Any]]]:
             "/v1/triggers/{name}/redeliver",
             "POST",
             "redeliver",
-            _writing(
+            writing(
                 "Send webhooks again, with the same IDs",
                 "Redelivery",
                 "Redelivered",
-                200,
-                (*_WRITING, 404),
+                errors=(*_WRITING, 404),
                 path=_PATH,
                 optional=True,
             ),
         ),
     ]
-
-
-def _writing(
-    summary: str,
-    body: str,
-    answered: str,
-    status: int,
-    errors: Any,
-    *,
-    path: Json | None = None,
-    optional: bool = False,
-) -> dict[str, Any]:
-    described = [] if path is None else [{"in": "path", "required": True, **path}]
-    request = {"required": not optional, "content": {JSON: {"schema": ref(body)}}}
-    return {
-        "summary": summary,
-        "status_code": status,
-        "openapi_extra": {"parameters": described, "requestBody": request},
-        "responses": {status: answer(summary, answered), **{each: error(each) for each in errors}},
-    }
 
 
 def _attempts() -> dict[str, Any]:

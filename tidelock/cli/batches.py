@@ -35,7 +35,7 @@ _SHOWN_MAX = 1_000
 _LEFT_SHOWN = 10
 #: a preview of a large batch reads much, and can be stopped
 _PREVIEW_TIMEOUT_NS = 24 * 3600 * SECOND
-#: why events stay, as people are told
+#: why events stay, for people
 _LEFT = {
     "no_key": "without a key, so that no event can name them",
     "keyed_stream": "of a keyed stream, which its next upsert or delete corrects",
@@ -56,7 +56,7 @@ def batches(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """List batches: events that were recorded under one batchId, such as those of an import; the latest first.
+    """List batches, the latest first: events with the same batchId, such as those of an import.
 
     [dim]tidelock batches[/]
     [dim]tidelock batches --tenant acme --json | jq .batchId[/]
@@ -78,7 +78,7 @@ def batches(
 def revert(
     batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch, as `tidelock batches` lists it.")],
     preview: Annotated[
-        bool, typer.Option("--preview", help="Only show what every counter would become; nothing is recorded.")
+        bool, typer.Option("--preview", help="Only show what each counter would become; record nothing.")
     ] = False,
     reason: Annotated[
         str | None,
@@ -90,12 +90,12 @@ def revert(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Revert a batch: void every event of it, each once.
+    """Revert a batch: void each of its events once.
 
-    You can stop it at any time and run it again: events that are void already count as duplicates. An event of the
-    batch that was amended by the batch itself is taken out with its amendment. What cannot be voided is listed, and the
-    command then exits with 1: events without a key, events of a keyed stream, events that another batch amended, and
-    corrections of events that are not of the batch. Where several tenants have a batch of this name, name one.
+    You can stop it at any time and run it again: events that are void already count as duplicates. Where the batch
+    amended one of its own events, the amendment is voided. The command lists what it cannot void, and then exits with
+    1: events without a key, events of a keyed stream, events that another batch amended, and corrections of events
+    outside the batch. Where several tenants have a batch of this name, pass --tenant.
 
     [dim]tidelock revert calls.csv:3f2a9c01d2e4 --preview[/]
     [dim]tidelock revert calls.csv:3f2a9c01d2e4 --reason "wrong file"[/]
@@ -117,7 +117,7 @@ def revert(
         with database_errors("revert"):
             result, stopped = asyncio.run(_revert(settings, database, wanted))
     if json:
-        terminal.write_json(_told(result, batch))
+        terminal.write_json(_as_json(result, batch))
     else:
         _show(result, batch, time.monotonic() - started)
     raise typer.Exit(stopped or (1 if result.left_count else 0))
@@ -170,7 +170,7 @@ def _preview(settings: Settings, database: Database, wanted: WantedRevert, *, js
 
 
 def _show_preview(found: RevertPreview) -> None:
-    names = ["meter", "tenant", "customer", "period", "events#", "value#", "then#", "total#", "then#"]
+    names = ["meter", "tenant", "customer", "period", "events#", "value#", "after#", "total#", "after#"]
     if found.counters:
         terminal.show_table(names, map(_counter_row, found.counters[:_SHOWN_MAX]))
     if len(found.counters) > _SHOWN_MAX:
@@ -215,7 +215,7 @@ async def _revert(settings: Settings, database: Database, wanted: WantedRevert) 
     return result, 0 if result.finished else stopped[0]
 
 
-def _told(result: RevertResult, batch: str) -> dict[str, object]:
+def _as_json(result: RevertResult, batch: str) -> dict[str, object]:
     return {
         "batchId": batch,
         "voided": result.voided,

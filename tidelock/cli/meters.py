@@ -1,12 +1,9 @@
-"""Commands about meters that are not in force yet: `meters try`, `meters diff`."""
+"""Commands about meters before they are in force: `meters try`, `meters diff`."""
 
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import sys
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
     from tidelock.settings import Settings
     from tidelock.usage.trying import MeterTried, Tried
 
-app = typer.Typer(no_args_is_help=True, help="Try meters on an event, and compare them with those in force.")
+app = typer.Typer(no_args_is_help=True, help="Try meters on an event, or compare other meters with those in force.")
 
 #: rows that a terminal is shown
 _SHOWN_MAX = 1_000
@@ -84,9 +81,9 @@ def diff(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Fold the ledger by other definitions beside the current ones, and show every counter that would differ.
+    """Fold the ledger by other definitions beside the current ones, and show each counter that would differ.
 
-    The greatest difference of `value` comes first. Nothing changes; `tidelock replay` with the file makes it so.
+    The greatest difference of `value` comes first. Nothing changes; to put the file in force, run `tidelock replay`.
 
     [dim]tidelock meters diff new.toml --csv[/]
     """
@@ -145,7 +142,10 @@ def _show_differing(found: Comparison, file: Path, *, as_csv: bool, json: bool) 
             terminal.write_json(row)
         return
     if as_csv:
-        terminal.write(_csv(found.rows()))
+        from tidelock.api.comparison import differing_csv
+
+        with terminal.output() as out:
+            out.writelines(line.encode() for line in differing_csv(found.rows()))
         return
     if not found.meters:
         terminal.show("The meters are the ones in force: nothing would differ.")
@@ -160,8 +160,8 @@ def _show_differing(found: Comparison, file: Path, *, as_csv: bool, json: bool) 
     columns = ["meter", "tenant", "customer", "period", "value#", "would be#", "total#", "would be#", "difference#"]
     terminal.show_table(columns, map(_differing_cells, shown))
     if more:
-        terminal.say(f"{more:,} more: use --csv.")
-    terminal.say(f"Nothing has changed. To make it so: tidelock replay --config {escape(str(file))}")
+        terminal.say(f"and {more:,} more counters; --csv shows all of them")
+    terminal.say(f"Nothing has changed. To put it in force: tidelock replay --config {escape(str(file))}")
 
 
 def _differing_cells(row: Differing) -> tuple[str, ...]:
@@ -172,17 +172,3 @@ def _differing_cells(row: Differing) -> tuple[str, ...]:
             row.total_before, row.total_after, row.difference,
         )
     )  # fmt: skip
-
-
-def _csv(rows: Iterable[Differing]) -> Iterator[bytes]:
-    from tidelock.fold.redefine.differences import Differing
-
-    yield _line(field.encode_name for field in msgspec.structs.fields(Differing))
-    for row in rows:
-        yield _line(msgspec.structs.astuple(row))
-
-
-def _line(cells: Iterable[str | None]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow("" if cell is None else cell for cell in cells)
-    return text.getvalue().encode()

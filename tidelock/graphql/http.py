@@ -16,7 +16,6 @@ from tidelock.errors import (
     Exists,
     InvalidDefinition,
     NotFound,
-    PayloadTooLarge,
     RequestError,
     TidelockError,
     UnsupportedMedia,
@@ -24,6 +23,7 @@ from tidelock.errors import (
 from tidelock.graphql.execution import SCOPES, Answering, GraphQL, check_allowed
 from tidelock.graphql.requests import Request, RequestRefused, errors_of, read_request, read_variables, without_query
 from tidelock.http.access import Access, Grant
+from tidelock.http.parameters import whole_body
 from tidelock.http.problems import body_of, headers_of, outages
 from tidelock.where import InvalidFilter
 
@@ -165,7 +165,7 @@ async def read_http(request: HttpRequest) -> Request:
     if request.method == "GET":
         return _of_url(request.scope["query_string"])
     _check_media(request.headers.get("content-type", ""), request.headers.get("content-encoding", ""))
-    return read_request(await _body(request))
+    return read_request(await whole_body(request, _BODY_BYTES_MAX))
 
 
 def _of_url(query: bytes) -> Request:
@@ -191,13 +191,3 @@ def _check_media(content_type: str, encoding: str) -> None:
             raise UnsupportedMedia(f"charset {value[:60]!r} is not supported; send UTF-8")
     if encoding.strip().lower() not in ("", "identity"):
         raise UnsupportedMedia(f"content encoding {encoding[:60]!r} is not supported here; send the body uncompressed")
-
-
-async def _body(request: HttpRequest) -> bytes:
-    """The body as it arrives, and no chunk beyond the limit."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_BYTES_MAX:
-            raise PayloadTooLarge(f"the request is larger than {_BODY_BYTES_MAX} bytes")
-    return bytes(body)

@@ -1,5 +1,5 @@
-"""Parameters: the query of a request, read name by name. Unknown, repeated or malformed parameters are reported by
-name.
+"""Parameters: what a request asks for, in its query or in a body of JSON. Unknown, repeated or malformed ones are
+reported by name.
 
 Paging is included: every list returns `{"items": [...], "next": cursor|null}` and continues at a cursor.
 """
@@ -9,20 +9,25 @@ from __future__ import annotations
 import difflib
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from starlette.requests import Request
 
-from tidelock.errors import InvalidJson, RequestError
+from tidelock.errors import InvalidJson, PayloadTooLarge, RequestError, UnsupportedMedia
+from tidelock.http.problems import JSON
+from tidelock.ingest.wire import NAME_CHARACTERS_MAX
 from tidelock.instants import parse_instant
 from tidelock.ledger.reader import Page, Slice
 from tidelock.model import Recorded
 from tidelock.settings import Settings
 
 SEQUENCE_MAX = 2**63 - 2
+#: of a body of JSON: filters and definitions are the largest part
+_BODY_BYTES_MAX = 4 << 20
 
 Asked = TypeVar("Asked")
 
@@ -172,6 +177,14 @@ def read_key_cursor(cursor: str, table: str) -> tuple[str, str]:
     return tenant_id, key
 
 
+def read_number_cursor(cursor: str, table: str) -> int:
+    """The same where the key is a number."""
+    _, number = read_key_cursor(cursor, table)
+    if _INTEGER.fullmatch(number) is None or int(number) > SEQUENCE_MAX:
+        raise _foreign()
+    return int(number)
+
+
 def _read_cursor(cursor: str) -> tuple[str, int]:
     try:
         match = _CURSOR.fullmatch(_decoded(cursor))
@@ -195,11 +208,37 @@ def _foreign() -> RequestError:
     return RequestError("this cursor does not belong to this list", field="cursor")
 
 
-def read_json(body: bytes, form: type[Asked], shape: str) -> Asked:
-    """The JSON body of a request, whose members `shape` shows to those who send another."""
+async def whole_body(request: Request, bytes_max: int) -> bytes:
+    """The body as it arrives, and no chunk beyond the limit."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > bytes_max:
+            raise PayloadTooLarge(f"the body is larger than {bytes_max} bytes")
+    return bytes(body)
+
+
+async def request_body(request: Request) -> bytes:
+    """A body of JSON, which is not large."""
+    media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media_type not in (JSON, ""):
+        raise UnsupportedMedia(f"send {JSON}")
+    return await whole_body(request, _BODY_BYTES_MAX)
+
+
+async def read_json(request: Request, form: type[Asked], shape: str) -> Asked:
+    """The JSON body of a request. `shape` shows its members, for the message about a body of another form."""
+    body = await request_body(request)
     try:
         return msgspec.json.decode(body, type=form)
     except msgspec.ValidationError as problem:
         raise RequestError(f"the body is {shape}: {problem}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise InvalidJson(f"the body is not JSON: {problem}") from None
+
+
+def check_names(named: Mapping[str, str | None]) -> None:
+    """Names in a body, by member; null is none. Raises RequestError."""
+    for member, name in named.items():
+        if name is not None and not (0 < len(name) <= NAME_CHARACTERS_MAX and "\0" not in name):
+            raise RequestError(f"{member} has 1 to {NAME_CHARACTERS_MAX} characters", field=member)

@@ -1,4 +1,4 @@
-"""Reverting: voids for the events of a batch, page by page, each once however often it is stopped and run again.
+"""Reverting: void the events of a batch, page by page; each once, however often it is stopped and run again.
 
 The key of a void derives from its target, so what was voided by an earlier run, or by hand, is a duplicate.
 """
@@ -17,15 +17,23 @@ from tidelock.ingest.wire import NAME_CHARACTERS_MAX, WireEvent
 from tidelock.model import Accepted, Duplicate, Rejected, Verdict
 from tidelock.postgres.reconnect import Steady
 from tidelock.sources.sender import Chunk, Sender
-from tidelock.usage.batches import LEFT_TOLD, BatchEvents, Left, Voidable, WantedRevert, batch_size, read_standing
+from tidelock.usage.batches import (
+    LEFT_LISTED_MAX,
+    BatchEvents,
+    Left,
+    Voidable,
+    WantedRevert,
+    batch_events,
+    batch_size,
+)
 
 #: events of the batch that are read at a time, and so the most that are voided by one request
 PAGE = 1_000
 
 #: records voids as one request; one verdict for each
 Take = Callable[[list[WireEvent]], Awaitable[Sequence[Verdict]]]
-#: called with the events that are done, and which part of all that is
-Told = Callable[[int, float], None]
+#: called with the number of events that are done, and their share of all
+Progress = Callable[[int, float], None]
 
 
 @dataclass(slots=True)
@@ -35,7 +43,7 @@ class RevertResult:
     voided: int = 0
     #: void already
     duplicates: int = 0
-    #: how many are still in the meters, and the first of them
+    #: how many stay in the meters, and the first of them
     left_count: int = 0
     left: list[Left] = field(default_factory=list)
     #: events that were looked at
@@ -44,7 +52,7 @@ class RevertResult:
 
     def leave(self, left: Sequence[Left]) -> None:
         self.left_count += len(left)
-        self.left += left[: LEFT_TOLD - len(self.left)]
+        self.left += left[: LEFT_LISTED_MAX - len(self.left)]
 
 
 async def void_page(take: Take, found: BatchEvents, wanted: WantedRevert, result: RevertResult) -> None:
@@ -74,9 +82,9 @@ def _reason(batch_id: str) -> str:
 
 
 async def revert_batch(
-    steady: Steady, sender: Sender, definitions: Definitions, wanted: WantedRevert, told: Told
+    steady: Steady, sender: Sender, definitions: Definitions, wanted: WantedRevert, progress: Progress
 ) -> RevertResult:
-    """Void a whole batch, until the sender is told to stop. Raises NotFound where there is no such batch."""
+    """Void a whole batch, until the sender is stopped. Raises NotFound where there is no such batch."""
     size = await steady.run(partial(batch_size, wanted=wanted))
     result, after = RevertResult(), 0
 
@@ -85,12 +93,12 @@ async def revert_batch(
         return verdicts
 
     async def page(connection: psycopg.AsyncConnection[Any]) -> BatchEvents:
-        return await read_standing(connection, wanted, definitions, after=after, through=size.last_sequence, limit=PAGE)
+        return await batch_events(connection, wanted, definitions, after=after, through=size.last_sequence, limit=PAGE)
 
     while not sender.stop.is_set():
         found = await steady.run(page)
         await void_page(take, found, wanted, result)
-        told(result.done, min(1.0, result.done / size.events))
+        progress(result.done, min(1.0, result.done / size.events))
         after = found.last
         if after >= size.last_sequence:
             result.finished = True

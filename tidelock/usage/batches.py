@@ -1,7 +1,7 @@
-"""Batches: what was recorded under one name, and what reverting it would void.
+"""Batches: events that were recorded under one name, and what a revert would void of them.
 
-An event is voided by its key, so what has none stays, and so does what a later event must correct: rows of a keyed
-stream, and corrections of other events. An event that the batch itself amended is taken out by voiding its amendment.
+An event is voided by its key, so one without a key stays. So do rows of a keyed stream, and corrections of events
+outside the batch. Where the batch amended one of its own events, the amendment is voided.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tidelock.sections import shown
 
 QUERIES = load("tidelock.usage", "sql/batches.sql")
 
-#: events that are told one by one of those that a revert leaves
-LEFT_TOLD = 1_000
+#: events that stay after a revert are counted, and listed up to this many
+LEFT_LISTED_MAX = 1_000
 #: why an event of a batch cannot be voided
 Obstacle = Literal["no_key", "keyed_stream", "amended", "correction", "rejected"]
 
@@ -34,7 +34,7 @@ class Batch(msgspec.Struct, frozen=True, rename="camel"):
     batch_id: str
     tenant_id: str
     events: int
-    #: how many of them are corrections, and how many were corrected, by whatever event
+    #: how many of them are corrections, and how many were corrected, by any event
     corrections: int
     corrected: int
     first_sequence: int
@@ -63,7 +63,7 @@ async def read_batches(
     before: int | None = None,
     limit: int,
 ) -> BatchPage:
-    """A page of batches. Names of other tenants' batches take part in its limit, but are not shown."""
+    """A page of batches. Those of other tenants count towards its limit, but are not shown."""
     given = {"tenant": tenant_id, "batch": batch_id, "before": before, "limit": limit + 1}
     rows = await (await connection.execute(QUERIES["batches"], given)).fetchall()
     ends = list(dict.fromkeys(row[0] for row in rows))
@@ -102,7 +102,7 @@ def _batch(
 
 @dataclass(frozen=True, slots=True)
 class WantedRevert:
-    """Which batch is to be reverted."""
+    """Which batch to revert."""
 
     batch_id: str
     #: None: the one tenant that has it
@@ -121,7 +121,7 @@ class Left(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Voidable:
-    """An event to void: one of the batch, or the amendment that stands for it."""
+    """An event to void: one of the batch, or the amendment that replaced it."""
 
     ingress_sequence: int
     tenant_id: str
@@ -161,20 +161,20 @@ async def batch_size(connection: psycopg.AsyncConnection[Any], wanted: WantedRev
     row = await (await connection.execute(QUERIES["batch_size"], given)).fetchone()
     assert row is not None, "an aggregate has its one row"
     if not row[0]:
-        of = "" if wanted.tenant_id is None else f" of tenant {shown(wanted.tenant_id)}"
-        raise NotFound(f"no event{of} has the batchId {shown(wanted.batch_id)}; `tidelock batches` lists them",
+        whose = "" if wanted.tenant_id is None else f" of tenant {shown(wanted.tenant_id)}"
+        raise NotFound(f"no event{whose} has the batchId {shown(wanted.batch_id)}; `tidelock batches` lists them",
                        field="batchId")  # fmt: skip
     if row[2] > 1:
         first, last = shown(row[3]), shown(row[4])
         more = f" and {row[2] - 2:,} more" if row[2] > 2 else ""
         raise RequestError(
-            f"batch {shown(wanted.batch_id)} is of several tenants: {first}, {last}{more}; name the one to revert",
+            f"several tenants have the batch {shown(wanted.batch_id)}: {first}, {last}{more}; name the one to revert",
             field="tenantId",
         )
     return BatchSize(row[0], row[1])
 
 
-async def read_standing(
+async def batch_events(
     connection: psycopg.AsyncConnection[Any],
     wanted: WantedRevert,
     definitions: Definitions,
@@ -183,22 +183,22 @@ async def read_standing(
     through: int,
     limit: int | None,
 ) -> BatchEvents:
-    """What a revert does with a page of the batch, from a sequence on; by the definitions that hold at the intake."""
+    """What a revert does with a page of the batch, after a sequence; by the definitions of the intake."""
     given = {
         "batch": wanted.batch_id, "tenant": wanted.tenant_id, "after": after, "through": through, "limit": limit,
     }  # fmt: skip
-    rows = await (await connection.execute(QUERIES["standing"], given)).fetchall()
+    rows = await (await connection.execute(QUERIES["events"], given)).fetchall()
     voidable: list[Voidable] = []
     left: list[Left] = []
     void = 0
     for row in rows:
-        judged = _judged(row, definitions)
-        if isinstance(judged, Voidable):
-            voidable.append(judged)
-        elif isinstance(judged, Left):
-            left.append(judged)
-        elif judged:
-            void += 1
+        match _judged(row, definitions):
+            case Voidable() as event:
+                voidable.append(event)
+            case Left() as event:
+                left.append(event)
+            case "void":
+                void += 1
     return BatchEvents(
         voidable,
         left,
@@ -209,15 +209,15 @@ async def read_standing(
     )
 
 
-def _judged(row: Sequence[Any], definitions: Definitions) -> Voidable | Left | bool:
-    """What is done with an event; True: it is void already, False: another event of the batch stands for it."""
+def _judged(row: Sequence[Any], definitions: Definitions) -> Voidable | Left | Literal["void", "with_target"]:
+    """What a revert does with an event: void it, leave it, or nothing, since it is void already or is a correction
+    within the batch, which is decided with its target."""
     (sequence, tenant_id, stream, op, key, has_row_key, final, final_op, final_key, final_of_batch,
      root_of_batch) = row  # fmt: skip
     if op in CORRECTIONS:
-        # What it corrects is of the batch too: there it is decided.
-        return not root_of_batch and Left(sequence, "correction", _CORRECTION[op])
+        return "with_target" if root_of_batch else Left(sequence, "correction", _CORRECTION[op])
     if final_op == "void":
-        return True
+        return "void"
     if final is not None:
         if final_of_batch:
             return Voidable(final, tenant_id, stream, final_key)

@@ -37,8 +37,8 @@ from tidelock.views.catalog import CatalogReader
 from tidelock.where import TRUE, Expression
 from tidelock.where.expressions import IsNull, one_of
 
-#: the columns of an event, after its sequence
-_TOLD = (
+#: what `page_sql` says of an event, after its sequence
+_EFFECT = (
     "part", "adjusted_reason", "counted", "total", "change", "group", "code", "message", "corrects", "corrected_by",
     "counted_text",
 )  # fmt: skip
@@ -221,15 +221,15 @@ class Explaining:
     ) -> Page[ExplainedEvent]:
         """First the parts of the events; then the events themselves, up to the page limit."""
         query = page_sql(counted, group, after=after, limit=limit + 1)
-        told = await (await now.execute(query.encode())).fetchall()
-        more = len(told) > limit
-        told = told[:limit]
-        wanted = Slice(sequences=[row[0] for row in told])
+        effects = await (await now.execute(query.encode())).fetchall()
+        more = len(effects) > limit
+        effects = effects[:limit]
+        wanted = Slice(sequences=[row[0] for row in effects])
         await now.hurry()
         page = await read_page(self._connection, wanted, rows_max=limit, bytes_max=self._limits.bytes_max)
         events = [
-            ExplainedEvent(**msgspec.structs.asdict(event), **dict(zip(_TOLD, row[1:], strict=True)))
-            for event, row in zip(page.events, told, strict=False)
+            ExplainedEvent(**msgspec.structs.asdict(event), **dict(zip(_EFFECT, row[1:], strict=True)))
+            for event, row in zip(page.events, effects, strict=False)
         ]
         return Page(events, more or page.more)
 
@@ -379,10 +379,9 @@ def reason_of(value: str | None, total: str | None, parts: Sequence[Part], close
     folded, adjusted, withdrawn = parts
     closed = "" if closed_sequence is None else f" Its period was closed at sequence {closed_sequence:,}."
     if not any(part.count for part in parts):
-        # A counter that was emptied by corrections is there all the same.
-        return (
-            f"{'Nothing is counted here' if total is None else f'{total}: nothing is counted here any more'}.{closed}"
-        )
+        # A counter that corrections have emptied still has a row.
+        nothing = "Nothing is counted here" if total is None else f"{total}: nothing is counted here any more"
+        return f"{nothing}.{closed}"
     if adjusted.count == withdrawn.count == 0:
         return f"{total} comes from {events(folded.count)}, none of them late.{closed}"
     alone = "nothing" if value is None else value

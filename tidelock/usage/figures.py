@@ -289,8 +289,9 @@ def has_corrections_sql(counted: Counted) -> str:
 
 
 def usage_sql(counted: Counted, *, grouped: bool, limit: int, buckets: Buckets | None = None) -> str:
-    """Start, group, value, adjustment, total, watermark of every counter there is, as texts the table to
-    read numbers; of every bucket what its events amount to, each decided by its own counter.
+    """Start, group, value, adjustment, total and watermark of every counter; the numbers are texts.
+
+    With buckets, those of every bucket: of its events, each decided by the counter it belongs to.
     """
     group = "group_key" if grouped else "NULL::text"
     start, within = "period_start", "TRUE"

@@ -1,8 +1,8 @@
 """Previews: what a revert of a batch would make of every counter, from the ledger and the fold's own decisions.
 
-Which events a meter counts is told by its definition, as in `figures`; whether one was folded or adjusted, and
-whether a correction came in time, by the adjustments that the fold has written. A void moves no watermark, so the order
-of the voids does not matter, and all of them are judged by the counter as it is.
+A meter's definition says which events it counts, as in `figures`. The adjustments that the fold has written say whether
+an event was folded or adjusted, and whether a correction came in time. A void moves no watermark, so the order of the
+voids does not matter, and each is judged by the counter as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelock.model import ALL_TENANTS
 from tidelock.periods import period_end, period_start
 from tidelock.postgres.queries import load
 from tidelock.usage import casts
-from tidelock.usage.batches import LEFT_TOLD, Left, WantedRevert, batch_size, read_standing
+from tidelock.usage.batches import LEFT_LISTED_MAX, Left, WantedRevert, batch_events, batch_size
 from tidelock.usage.casts import average
 from tidelock.usage.figures import Counted
 from tidelock.usage.usage import Moment, frontier, moment
@@ -30,7 +30,7 @@ from tidelock.views.catalog import CatalogReader
 QUERIES = load("tidelock.usage", "sql/batches.sql")
 
 _PAGE = 10_000
-#: what one event less takes from is told by that event alone
+#: a void is subtracted, so the other events of the counter need not be read
 _SUBTRACTED = ("sum", "count")
 
 
@@ -51,7 +51,7 @@ class CounterPreview(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RevertPreview(msgspec.Struct, frozen=True, rename="camel"):
-    """What a revert would do; nothing of it is done."""
+    """What a revert would do."""
 
     batch_id: str
     events: int
@@ -87,12 +87,14 @@ async def preview_revert(
     counters_max: int | None,
     timeout_ns: int,
 ) -> RevertPreview:
-    """Everything of one moment. `declared`: by which the intake decides what may be voided. Raises NotFound without
-    such a batch, Unreachable while the fold has not come to its end, RequestError if there are too many counters.
+    """All figures are of one moment. `declared`: the definitions by which the intake decides what may be voided.
+
+    Raises NotFound without such a batch, Unreachable while the fold is not at the end of it, RequestError if there are
+    too many counters.
     """
     async with moment(connection, timeout_ns) as now:
-        # Nobody has counted what the steps give, and a wrong guess joins everything with everything. What is looked up
-        # by an index is a LATERAL, which leaves no choice.
+        # The planner has no statistics of the steps, and a wrong guess makes it join everything with everything by
+        # nested loops. What is to be looked up in an index is a LATERAL, which is one in any case.
         await connection.execute(b"SET LOCAL enable_nestloop = off")
         definitions = (await catalog.read(connection)).definitions
         through = await frontier(connection, None)
@@ -128,24 +130,24 @@ async def _taken(
     taken, after, needed = _Taken(size.events), 0, size.last_sequence
     while after < size.last_sequence:
         await now.hurry()
-        page = await read_standing(connection, wanted, declared, after=after, through=size.last_sequence, limit=_PAGE)
+        page = await batch_events(connection, wanted, declared, after=after, through=size.last_sequence, limit=_PAGE)
         taken.sequences.extend(each.ingress_sequence for each in page.voidable)
         taken.streams.update(each.stream for each in page.voidable)
-        taken.left.extend(page.left[: LEFT_TOLD - len(taken.left)])
+        taken.left.extend(page.left[: LEFT_LISTED_MAX - len(taken.left)])
         taken.left_count += len(page.left)
         taken.duplicates += page.void
         needed, after = max(needed, page.last_correction), page.last
     if needed > through:
         raise Unreachable(
-            f"the fold has come to sequence {through:,}, and this batch and its corrections go to {needed:,}: wait "
-            "until it is there (`tidelock status`), or run `tidelock fold --once`"
+            f"the fold is at sequence {through:,}, and this batch with its corrections ends at {needed:,}: wait until "
+            "the fold is there (`tidelock status`), or run `tidelock fold --once`"
         )
     return taken
 
 
 @dataclass(frozen=True, slots=True)
 class _SlicedEvents(Counted):
-    """Candidates of a meter that were selected already, of any customer."""
+    """Events that were selected already, of any customer."""
 
     def slice_sql(self, *, beyond: bool = False) -> str:
         return "TRUE"
@@ -192,7 +194,7 @@ class _Sliced:
         ]
 
     async def _closed(self, connection: psycopg.AsyncConnection[Any]) -> Mapping[str, int]:
-        """By tenant, or all of them, through where the meter is closed."""
+        """The end through which the meter is closed, by tenant or for all of them."""
         rows = await (await connection.execute(QUERIES["closed"], {"metric": self.meter.name})).fetchall()
         return dict(rows)
 
@@ -285,31 +287,6 @@ class _Sliced:
             case "unique_count":
                 return f"(count(DISTINCT value_text) {of})::numeric"
         return f"{self.meter.aggregation}(quantity) {of}"
-
-
-def _counter(
-    meter: Meter,
-    tenant_id: str,
-    customer_ref: str,
-    start: int,
-    events: int,
-    value: str | None,
-    value_after: str | None,
-    total: str | None,
-    total_after: str | None,
-) -> CounterPreview:
-    return CounterPreview(
-        metric=meter.name,
-        tenant_id=tenant_id,
-        customer_ref=customer_ref,
-        period_start=format_instant(start),
-        period_end=format_instant(period_end(meter.period, start)),
-        events=events,
-        value=value,
-        value_after=value_after,
-        total=total,
-        total_after=total_after,
-    )
 
 
 #: the events that would be voided, and all of those counters that they are in

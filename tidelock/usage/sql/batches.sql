@@ -27,11 +27,11 @@ FROM page LEFT JOIN LATERAL (
 ORDER BY page.last_sequence DESC, tenant_id;
 
 -- name: batch_size
--- How many events of a batch there are, the last of them, and of how many tenants, with the first and last name of one.
+-- How many events a batch has, the last of them, and how many tenants have it, with the first and last name of those.
 SELECT count(*), max(ingress_sequence), count(DISTINCT tenant_id), min(tenant_id), max(tenant_id) FROM events
 WHERE batch_id = %(batch)s AND (%(tenant)s::text IS NULL OR tenant_id = %(tenant)s);
 
--- name: standing
+-- name: events
 -- A page of a batch's events, in order, each with the end of its corrections: an event that is corrected is corrected by
 -- one, which may be corrected in its turn. A correction comes with whether what it corrects, in the end, is of the batch.
 WITH RECURSIVE page AS (
@@ -62,5 +62,5 @@ LEFT JOIN events AS root ON root.ingress_sequence = began.at
 ORDER BY page.ingress_sequence;
 
 -- name: closed
--- Through where the fold has closed a meter, by tenant, or for all of them (*).
+-- The end through which the fold has closed a meter, by tenant, or for all of them (*).
 SELECT tenant_id, max(through) FROM tidelock_tables."meters$closed" WHERE metric = %(metric)s GROUP BY tenant_id;
