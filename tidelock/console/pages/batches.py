@@ -10,6 +10,7 @@ from nicegui import ui
 
 from tidelock.console.api import ApiError
 from tidelock.console.frame import Visit, page
+from tidelock.console.pages.explain import explain_link
 from tidelock.console.parts.forms import ask, button
 from tidelock.console.parts.numbers import figure
 from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table
@@ -164,14 +165,14 @@ class _BatchView:
         if left:
             about = f"the first {_LEFT_MAX} of {left:,}" if left > _LEFT_MAX else None
             with panel("Events that would stay", about):
-                columns = [Column("sequence", "Event", "number"), Column("code", "Because", "chip"),
+                columns = [Column("sequence", "Event", "number"), Column("code", "Reason", "chip"),
                            Column("message", "What to do", "words")]  # fmt: skip
                 rows_table(columns, [_left_row(each) for each in found["left"][:_LEFT_MAX]], key="sequence")
 
     async def _revert(self) -> None:
         text = (
-            f"Every event of {self._asked['batchId']} is voided, and the counters become what is shown here. Voids "
-            "cannot be taken back; to count an event again, send it again under another key."
+            f"This voids every event of {self._asked['batchId']}, and the counters become what is shown here. A void "
+            "cannot be undone; to count an event again, send it again under another key."
         )
         if await ask("Revert this batch?", text, "Revert", danger=True):
             self._button.set("Reverting ...", enabled=False)
@@ -194,21 +195,17 @@ _COUNTER_COLUMNS = (
     Column("customer", "Customer"),
     Column("period", "Period", "time"),
     Column("value", "Value", "number"),
-    Column("value_after", "then", "number"),
+    Column("value_after", "After", "number"),
     Column("total", "Total", "number", wide=True),
-    Column("total_after", "then", "number", wide=True),
+    Column("total_after", "After", "number", wide=True),
     Column("events", "Events", "number", wide=True),
 )
 
 
 def _counter_row(at: int, item: Json) -> Row:
-    asked = {
-        "metric": item["metric"], "customerRef": item["customerRef"], "tenantId": item["tenantId"],
-        "period": item["periodStart"],
-    }  # fmt: skip
     return {
         "_key": at,
-        "_href": f"/counters/explain?{urlencode(asked)}",
+        "_href": explain_link(item["metric"], item["customerRef"], item["tenantId"], item["periodStart"]),
         "metric": item["metric"],
         "customer": item["customerRef"],
         "period": clock_time(item["periodStart"]),

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from tidelock.console.frame import Visit, page
 from tidelock.console.pages import periods
 from tidelock.console.pages.customer import customer_page
-from tidelock.console.pages.explain import explained
+from tidelock.console.pages.explain import explain_link, explained
 from tidelock.console.parts.forms import choice, field
 from tidelock.console.parts.numbers import difference, figure, signed
 from tidelock.console.parts.rowlist import RowList
@@ -97,10 +97,9 @@ class CounterList:
     def _row(self, item: Row) -> Row:
         meter = self._meters.get(item["metric"], {"period": "month"})
         whose = {"customerRef": item["customer_ref"], "tenantId": item["tenant_id"]}
-        asked = {"metric": item["metric"], **whose, "period": item["period_start"]}
         closed = self._closed.closes(item["tenant_id"], item["metric"], item["period_start"])
         return {
-            "_href": f"/counters/explain?{urlencode(asked)}",
+            "_href": explain_link(item["metric"], item["customer_ref"], item["tenant_id"], item["period_start"]),
             "metric": item["metric"],
             "customer_ref": item["customer_ref"],
             "customer_ref_href": f"/counters/customer?{urlencode(whose)}",

@@ -45,6 +45,12 @@ _ADDED = ("sum", "count")
 _FINER = {"day": "hour", "week": "day", "month": "day"}
 
 
+def explain_link(metric: str, customer: str, tenant: str, period: str) -> str:
+    """The page that explains a counter."""
+    asked = {"metric": metric, "customerRef": customer, "tenantId": tenant, "period": period}
+    return f"/counters/explain?{urlencode(asked)}"
+
+
 async def explained(visit: Visit) -> None:
     """The page of one counter."""
     asked = {name: visit.query[name] for name in _ASKED if visit.query.get(name) or name in visit.query.keys() & _NAMES}

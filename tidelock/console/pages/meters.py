@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 from nicegui import ui
 
 from tidelock.console.api import ApiError
 from tidelock.console.frame import Visit, page
+from tidelock.console.pages.explain import explain_link
 from tidelock.console.parts.forms import area, button, field
 from tidelock.console.parts.numbers import figure, signed
 from tidelock.console.parts.tables import Column, Row, rows_table
 from tidelock.console.parts.texts import Tone, empty, panel, row
-from tidelock.console.parts.times import clock_time, milliseconds
+from tidelock.console.parts.times import ended
 
 Json = dict[str, Any]
 
@@ -165,7 +165,7 @@ class _ComparisonBoard:
         asked = {"definitions": definitions, "metric": self._metric.value or None}
         self._say_trouble("")
         if not running and not definitions.strip():
-            self._say_trouble("write or paste definitions first, all that are to be in force")
+            self._say_trouble("write or paste definitions first, all that you want in force")
             return
         try:
             answer = await (
@@ -187,23 +187,23 @@ class _ComparisonBoard:
         await self._visit.tried(act)
 
     async def _show(self, state: Json) -> None:
-        told = {name: value for name, value in state.items() if name != "items"}
-        if told == self._shown:
+        run = {name: value for name, value in state.items() if name != "items"}
+        if run == self._shown:
             return
-        settled = self._shown is None or self._shown["state"] != told["state"] or told["state"] != "running"
-        self._shown = told
-        running = told["state"] == "running"
-        self._title.set_text(_title(told))
-        self._note.set_text(_note(told))
+        settled = self._shown is None or self._shown["state"] != run["state"] or run["state"] != "running"
+        self._shown = run
+        running = run["state"] == "running"
+        self._title.set_text(_title(run))
+        self._note.set_text(_note(run))
         self._bar.set_visibility(running)
-        self._bar.set_value(told["done"] / told["total"] if told["total"] else 0)
+        self._bar.set_value(run["done"] / run["total"] if run["total"] else 0)
         if self._button is not None:
             self._button.set("Stop" if running else "Compare", "close" if running else "bars")
         if settled:
-            await self._settle(told)
+            await self._settle(run)
 
-    async def _settle(self, told: Json) -> None:
-        differ = told["count"] or 0
+    async def _settle(self, run: Json) -> None:
+        differ = run["count"] or 0
         self._csv.show(0 < differ <= _EXPORT_ROWS_MAX)
         found = await self._visit.api.get(_DIFF, limit=_SHOWN_MAX) if differ else {"items": []}
         rows = [_differing_row(at, item) for at, item in enumerate(found["items"])]
@@ -215,12 +215,12 @@ class _ComparisonBoard:
                 self._table = rows_table(_DIFFERING_COLUMNS, rows, key="_key")
 
 
-def _title(told: Json) -> str:
-    match told["state"]:
+def _title(run: Json) -> str:
+    match run["state"]:
         case "running":
             return "Comparing"
-        case "done" if told["count"]:
-            return f"{told['count']:,} {'counter' if told['count'] == 1 else 'counters'} would differ"
+        case "done" if run["count"]:
+            return f"{run['count']:,} {'counter' if run['count'] == 1 else 'counters'} would differ"
         case "done":
             return "No counter would differ"
         case "failed":
@@ -231,24 +231,23 @@ def _title(told: Json) -> str:
             return "Not compared since this server started"
 
 
-def _note(told: Json) -> str:
-    if told["state"] == "running":
-        return f"{told['done']:,} of {told['total']:,} events" if told["total"] else "starting Spark"
-    if told["error"] is not None:
-        return str(told["error"])
-    if told["finishedAt"] is None:
+def _note(run: Json) -> str:
+    if run["state"] == "running":
+        return f"{run['done']:,} of {run['total']:,} events" if run["total"] else "starting Spark"
+    if run["error"] is not None:
+        return str(run["error"])
+    if run["finishedAt"] is None:
         return "It reads every event of the changed meters once, in a separate process with a Spark of its own."
-    seconds = (milliseconds(told["finishedAt"]) - milliseconds(told["startedAt"])) / 1000
-    parts = [f"{clock_time(told['finishedAt'])} UTC, after {seconds:.1f} s"]
-    if told["state"] == "done":
-        names = ", ".join(told["meters"])
-        parts.append(f"{names or 'no meter differs'}, through sequence {told['throughSequence']:,}")
-        if told["count"] > _SHOWN_MAX:
+    parts = [ended(run)]
+    if run["state"] == "done":
+        names = ", ".join(run["meters"])
+        parts.append(f"{names or 'no meter differs'}, through sequence {run['throughSequence']:,}")
+        if run["count"] > _SHOWN_MAX:
             parts.append(f"the {_SHOWN_MAX} greatest differences")
-        if told["count"] > _EXPORT_ROWS_MAX:
+        if run["count"] > _EXPORT_ROWS_MAX:
             parts.append("tidelock meters diff --csv writes all")
-        elif told["count"]:
-            parts.append("to make it so, put them into tidelock.toml and run tidelock replay")
+        elif run["count"]:
+            parts.append("to put them in force, copy them to tidelock.toml and run tidelock replay")
     return "; ".join(parts)
 
 
@@ -266,14 +265,11 @@ _DIFFERING_COLUMNS = (
 
 
 def _differing_row(at: int, item: Json) -> Row:
-    asked = {
-        "metric": item["metric"], "customerRef": item["customerRef"], "tenantId": item["tenantId"],
-        "period": item["periodStart"],
-    }  # fmt: skip
+    page_of = explain_link(item["metric"], item["customerRef"], item["tenantId"], item["periodStart"])
     return {
         "_key": at,
         # A counter that is new has no page yet.
-        "_href": f"/counters/explain?{urlencode(asked)}" if item["totalBefore"] is not None else None,
+        "_href": page_of if item["totalBefore"] is not None else None,
         "customer": item["customerRef"],
         "metric": item["metric"],
         "tenant": item["tenantId"],

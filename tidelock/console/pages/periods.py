@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from tidelock.console.frame import Visit
+from tidelock.console.pages.explain import explain_link
 from tidelock.console.parts.forms import button, field
 from tidelock.console.parts.tables import Column, PageTurner, Row, rows_table
 from tidelock.console.parts.texts import chip, empty, facts, link, panel, row
@@ -213,15 +214,9 @@ class _Period:
     def _row(self, item: Json) -> Row:
         customer = item["customer_ref"] if self._closed else item["customerRef"]
         since = item["adjustmentSince"] if self._closed else item["adjustment"]
-        asked = {
-            "metric": self._meter["metric"],
-            "customerRef": customer,
-            "tenantId": self._meter["tenantId"],
-            "period": self._start,
-        }
         return {
             "_key": customer,
-            "_href": f"/counters/explain?{urlencode(asked)}",
+            "_href": explain_link(self._meter["metric"], customer, self._meter["tenantId"], self._start),
             "customer": customer,
             "value": item["value"],
             "total": item["total"],

@@ -11,6 +11,7 @@ from nicegui import ui
 from tidelock.console.api import columns_of
 from tidelock.console.filters import Unfit
 from tidelock.console.frame import Visit, page
+from tidelock.console.pages.explain import explain_link
 from tidelock.console.parts.filterfield import WhereField
 from tidelock.console.parts.forms import button, choice
 from tidelock.console.parts.rowlist import RowList
@@ -106,13 +107,8 @@ class _TableBrowser:
         if "ingress_sequence" in item:
             made["_href"] = f"/events/{item['ingress_sequence']}"
         if self._name == "counters":
-            asked = {
-                "metric": item["metric"],
-                "customerRef": item["customer_ref"],
-                "tenantId": item["tenant_id"],
-                "period": item["period_start"],
-            }
-            made["_href"] = f"/counters/explain?{urlencode(asked)}"
+            whose = item["customer_ref"], item["tenant_id"]
+            made["_href"] = explain_link(item["metric"], *whose, item["period_start"])
         return made
 
 

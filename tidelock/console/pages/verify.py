@@ -11,7 +11,7 @@ from tidelock.console.frame import Visit, page
 from tidelock.console.icons import svg
 from tidelock.console.parts.forms import button
 from tidelock.console.parts.texts import chip, code_block, empty, panel, row
-from tidelock.console.parts.times import clock_time, milliseconds
+from tidelock.console.parts.times import ended
 
 Json = dict[str, Any]
 
@@ -37,6 +37,10 @@ _CHECKS = {
     "identities": (
         "Each key belongs to the event that was recorded under it.",
         "Duplicates may be recorded again, or new events refused as duplicates. Restore the table `identities`.",
+    ),
+    "corrections": (
+        "Each correction is noted with the event that it corrects.",
+        "An event may be corrected twice, or a correction not be counted. Restore the table `corrections`.",
     ),
     "anchor": (
         "The file outside the database agrees: the tail was not cut off.",
@@ -163,5 +167,4 @@ def _note(state: Json) -> str:
         return str(state["error"])
     if state["finishedAt"] is None:
         return "It reads every event once, in a separate process; producers and readers continue."
-    seconds = (milliseconds(state["finishedAt"]) - milliseconds(state["startedAt"])) / 1000
-    return f"{clock_time(state['finishedAt'])} UTC, after {seconds:.1f} s"
+    return ended(state)

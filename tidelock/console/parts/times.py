@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tidelock.instants import format_instant, parse_rfc3339
 
@@ -49,6 +51,12 @@ def ago(seconds: float) -> str:
 def since(instant: str, now: datetime | None = None) -> float:
     """Seconds that have passed."""
     return ((now or datetime.now(UTC)) - _moment(instant)) / timedelta(seconds=1)
+
+
+def ended(run: Mapping[str, Any]) -> str:
+    """When a run in the background ended, and how long it took."""
+    seconds = (milliseconds(run["finishedAt"]) - milliseconds(run["startedAt"])) / 1000
+    return f"{clock_time(run['finishedAt'])} UTC, after {seconds:.1f} s"
 
 
 def milliseconds(instant: str | int) -> float:
