@@ -62,7 +62,7 @@ class Output:
             }  # fmt: skip
             asyncio.run(self._put(sequence, at, row))
             changes.append(Change(self._table.name, at, self._tenant, str(sequence), old=None, new=row))
-        with self._database.connect_sync() as connection:
+        with self._database.connect_sync() as connection, connection.transaction():
             write(connection, at, *changes, columns=self._table.columns, **options)
             if watermark is not None:
                 old = None if self._watermark is None else {"window": self._table.name, "watermark": self._watermark}
