@@ -236,6 +236,38 @@ async def test_the_rest_of_a_body_that_was_answered_is_read_for_a_while_only(sta
         await client.until_reset()
 
 
+@pytest.mark.parametrize("sized", [True, False], ids=["declared", "chunked"])
+async def test_the_response_to_a_body_that_is_not_read_to_its_end_says_that_the_connection_closes(
+    start: Start, sized: bool
+) -> None:
+    """A client with a pool of connections would send its next request on this one, and lose it."""
+    body = b"[" + b" " * 500_000 + b"]"
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for begin in range(0, len(body), 10_000):
+            yield body[begin : begin + 10_000]
+
+    async with start(connections=SHORT, request_bytes_max=100_000) as server, client_of(server) as client:
+        for _ in range(20):
+            given = body if sized else chunks()
+            response = await client.post("/v1/events", content=given, headers={"content-type": "application/json"})
+            assert (response.status_code, response.headers.get("connection")) == (413, "close")
+            assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_client_that_wants_the_connection_closed_sees_the_response_while_it_still_sends(start: Start) -> None:
+    body = b"[" + b" " * 2_000_000 + b"]"
+    head = b"POST /nothing HTTP/1.1\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    async with start(connections=SHORT) as server:
+        for _ in range(20):
+            async with raw(server) as client:
+                await client.send(head)
+                await client.send(body[:1_000_000])
+                assert (await client.head()).startswith(b"HTTP/1.1 404")
+                await client.send(body[1_000_000:] + b"GET /healthz HTTP/1.1\r\n\r\n")
+                assert b"HTTP/1.1" not in await client.answer()
+
+
 async def test_long_lived_clients_are_not_timed(server: Serving) -> None:
     """Neither a WebSocket nor an answer without end is idle, however little is sent."""
     subscription = {"query": "subscription { counters(where: {}) { operation } }"}

@@ -25,9 +25,9 @@ PYPROJECT = Path(__file__).parent.parent.parent / "pyproject.toml"
 USED = {
     HttpConnection: (
         "_should_upgrade _start_asgi_task _unset_keepalive_if_required _unsupported_upgrade_warning app client "
-        "connection_lost connection_made connections cycle data_received flow handle_websocket_upgrade loop on_body "
-        "on_header on_headers_complete on_message_begin on_message_complete on_response_complete parser pause_writing "
-        "pipeline resume_writing server_state shutdown tasks transport url"
+        "connection_lost connection_made connections cycle data_received flow handle_websocket_upgrade headers loop "
+        "on_body on_header on_headers_complete on_message_begin on_message_complete on_response_complete parser "
+        "pause_writing pipeline resume_writing server_state shutdown tasks transport url"
     ),
     _WebSocket: (
         "close_sent close_timeout close_timer conn connection_lost data_received disconnected frames handle_connect "

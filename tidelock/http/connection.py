@@ -58,6 +58,8 @@ class HttpConnection(HttpToolsProtocol):
         self._body_bytes_before = 0
         #: of answers, when it came into its queue
         self._unsent_before = 0
+        #: the last response has been written: only the rest of its request is read
+        self._leaves = False
         self._queue: Waiting | None = None
         #: a request has come
         self._asked = False
@@ -104,6 +106,9 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(400, "invalid_request", "this is not an HTTP/1.1 request", "invalid_request")
             return False
+        if self._leaves and self._part != _BODY:
+            self._close()
+            return False
         if self._unread < self._bytes_max:
             return True
         if self._part == _HEAD and len(self.url) > self._bytes_max // 2:
@@ -149,14 +154,33 @@ class HttpConnection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        super().on_headers_complete()
         self._part, self._asked = _BODY, True
         self._unread = 0
+        if self._leaves:
+            return
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is before:
+            return  # a WebSocket
+        declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
+        if int(declared) > self._gate.limits.unwanted_bytes_max or not self.cycle.keep_alive:
+            self._end_with_this(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
         self._body_bytes += len(body)
+        if self._body_bytes > self._gate.limits.unwanted_bytes_max and not self.cycle.response_started:
+            self._end_with_this(self.cycle)
         super().on_body(body)
+
+    def _end_with_this(self, cycle: RequestResponseCycle) -> None:
+        """Announce in the response that the connection closes after it, so that the client sends nothing more on it."""
+        cycle.keep_alive = False
+        cycle.transport = _LastAnswer(self, cycle)
+
+    def leave(self) -> None:
+        """The last response is written. Closed only after the rest of its request: see `_check_unwanted`."""
+        self._leaves = True
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -166,6 +190,9 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._close()
+            return
+        if self._leaves and not (self._part == _BODY and self.cycle.response_complete):
             self._close()
             return
         self.flow.resume_reading()
@@ -365,6 +392,31 @@ def _unsent(transport: asyncio.Transport) -> int:
             (taken,) = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0" * 4))
             unsent += taken
     return unsent
+
+
+class _LastAnswer(asyncio.Transport):
+    """What the last response of a connection is written to.
+
+    uvicorn closes after it. If the client is still sending its request then, the close resets the connection, and the
+    client might never see the response.
+    """
+
+    def __init__(self, connection: HttpConnection, cycle: RequestResponseCycle) -> None:
+        super().__init__()
+        self._connection = connection
+        self._cycle = cycle
+
+    def write(self, data: Any) -> None:
+        self._connection.transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._connection.transport.is_closing()
+
+    def close(self) -> None:
+        if self._cycle.response_complete:
+            self._connection.leave()
+        else:
+            self._connection.transport.close()
 
 
 class _Crowded:
