@@ -206,7 +206,7 @@ def _add_tables(app: FastAPI, tables: Tables, explain: Explain) -> None:
         needed=("metric",),
         errors=(*_READ_ERRORS, 404),
         otherwise={
-            "window": "Length of a period; it must be the meter's own: hour, day, week or month",
+            "window": "Length of an item: hour, day, week or month; another than the meter's is for one customer",
             "customerRef": "Only this customer; absent: all, by customer, period and group, in pages",
             "asOf": "Of one customer: as it was when the fold had come to this sequence, by the current definitions",
         },
