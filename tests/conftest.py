@@ -11,7 +11,7 @@ import shutil
 import ssl
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -145,7 +145,7 @@ def _checked(path: Path) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """What is imported and collected lives as long as the run: scanning it for garbage took a sixth of the tests' time.
 
     Afterwards the collector runs as seldom as in the server, see `tidelock/app.py`.
