@@ -37,7 +37,7 @@ async def test_every_route_is_described_with_its_errors(client: httpx.AsyncClien
         "from", "to", "after", "before", "order", "limit", "cursor",
     ]  # fmt: skip
     for path, name, meant in (
-        ("/v1/usage", "window", "Length of a period"), ("/v1/late", "window", "Only this window"),
+        ("/v1/usage", "window", "Length of an item"), ("/v1/late", "window", "Only this window"),
         ("/admin/events", "source", "Only those that name"), ("/v1/errors", "source", "Only errors of this stream"),
     ):  # fmt: skip
         described = document["paths"][path]["get"]["parameters"]
