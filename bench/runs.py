@@ -139,8 +139,8 @@ def _fold(
 ) -> Run:
     watch, event_s, range_s = Stopwatch(), list[float](), list[float]()
     store = Store(backlog.database, SCHEMA, "fold", observe=watch.running)
+    range_fold = RangeFold(spark, store, backlog.database, definitions, elsewhere=elsewhere)
     try:
-        range_fold = RangeFold(spark, store, backlog.database, definitions, elsewhere=elsewhere)
         backlog.forget(range_fold.tables)
         waiting(backlog.database)
         for pid in (os.getpid(), spark.pid):
@@ -157,6 +157,7 @@ def _fold(
                 position, before = found.hi, now
         seconds = time.perf_counter() - started
     finally:
+        range_fold.close()
         store.rollback()
         store.close()
     peaks = memory.peak_mb(os.getpid()), memory.peak_mb(spark.pid), memory.worker_peak_mb(spark.pid)

@@ -80,6 +80,8 @@ class Folding:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for range_fold in self._folders.values():
+            range_fold.close()
         self.store.close()
 
     def reader(self, small_events: int, **options: Any) -> RangeFold:

@@ -8,7 +8,7 @@ built once and executed for every range; a large one stays where Spark holds it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, functions
 
 from tidelock.fold.latest import LatestSteps
 from tidelock.fold.meters import MeterSteps
-from tidelock.fold.source import SMALL_EVENTS, Source
+from tidelock.fold.source import SMALL_EVENTS, Repeated, Source
 from tidelock.fold.streams import Slots, objection_sql
 from tidelock.fold.timing import Timing
 from tidelock.fold.windows.projection import ProjectionSteps
@@ -72,6 +72,13 @@ class Preparation:
         """The events of a range that executors fold."""
         self._compile(True)
         return self._prepared(self._source.read(lo, hi))
+
+    def repeated(self, steps: Callable[[DataFrame], DataFrame]) -> Repeated | None:
+        """Steps over the events of large ranges, planned for all of them; None: they are planned for each."""
+        self._compile(True)
+        scan = self._source.scan()
+        plan = None if scan is None else steps(self._prepared(scan.events))
+        return None if scan is None or plan is None or not _repeatable(plan) else scan.repeated(plan)
 
     def by_customer(self, lo: int, hi: int, part: int, parts: int) -> DataFrame | None:
         """A part of them with all events of a customer in one partition, if the source can provide that."""

@@ -31,15 +31,15 @@ from tidelock.fold.kernel.takings import ENVELOPE
 from tidelock.fold.latest import LatestSteps, compile_calculations
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
-from tidelock.fold.ranges import Range, cuts
-from tidelock.fold.source import SMALL_EVENTS, RangeReader, Source
+from tidelock.fold.ranges import Range, cuts, next_range
+from tidelock.fold.source import SMALL_EVENTS, RangeReader, Repeated, Source
 from tidelock.fold.store import Store
 from tidelock.fold.streams import slots_of, sql_of_streams, sql_text
 from tidelock.fold.timing import Timing
-from tidelock.fold.windows import slices
 from tidelock.fold.windows.control import control_outcomes
 from tidelock.fold.windows.due import waits_for_time, write_due_sql
 from tidelock.fold.windows.projection import ProjectionSteps
+from tidelock.fold.windows.slices import Gathered, Part, PartReader, Read, Slices
 from tidelock.fold.windows.steps import Carried, HereRows, WindowSteps
 from tidelock.postgres.database import Database
 from tidelock.spark.runtime import Spark
@@ -109,6 +109,9 @@ class RangeFold:
         #: rows that are taken one by one are needed here; others are for executors, where these are more machines
         self._gathers = singly or (spark.cores is not None if gathers is None else gathers)
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
+        self._reader = PartReader()
+        #: the plan by which parts are read, and for how many tasks it is
+        self._plan: tuple[int, Repeated | None] | None = None
         self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
         self._preparation = Preparation(
             spark,
@@ -136,6 +139,8 @@ class RangeFold:
         try:
             corrected = self._corrections.here(lo, hi)
             small = corrected or self._source.small(lo, hi)
+            if small:
+                self._reader.forget()
             here = self._corrected if corrected else self._here
             with closing(self._spread(lo, hi)) if not small else nullcontext(here(lo, hi)) as found:
                 outcomes = self._closings.watched(found)
@@ -143,10 +148,15 @@ class RangeFold:
                     lo, hi, outcomes, changes=self._changes, afterwards=self._due(), behind=not small
                 )
         except BaseException:
+            self._reader.forget()
             self._closings.forget()
             self._store.rollback()
             raise
         return self._stored
+
+    def close(self) -> None:
+        """Nothing more is read ahead."""
+        self._reader.close()
 
     def foreign(self, event: Range) -> list[str]:
         """The meters that a control event states by definitions that are not those of these tables."""
@@ -233,28 +243,59 @@ class RangeFold:
                 yield from self._objected(prepared)
 
     def _gathered(self, lo: int, hi: int, prepared: Prepared, told: Sequence[Outcome]) -> Iterator[Outcome]:
-        """What the range does to windows and ordered output, part by part: Spark reads one while another is written.
+        """What the range does to windows and ordered output, part by part: Spark reads one while another is written, at
+        last one of the next range.
 
         A part goes on from what the one before has stored, as the next range would.
         """
-        streams = {*self._others, *(output.stream for output in self._windows.outputs)}
-        columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._projection.names])
-        bounds = list(pairwise([lo, *cuts(self._store, lo, hi, self._part_events, self._first_events)]))
-        parts = (self._part(prepared, (lo, hi), part) for part in bounds)
-        events = (part.where(_in(sorted(streams))).select(*columns) for part in parts)
-        others, following = pa.array(self._others, pa.string()), iter(bounds)
-        carried = Carried(several=len(bounds) > 1)
+        others = pa.array(self._others, pa.string())
+        repeated = self._repeated() if self._gathers and not self._told else None
+        ahead = self._reader.ahead(lo, hi)
+        begun, first = ([lo], self._first_events) if ahead is None else ([*ahead], None)
+        parts = list(pairwise([*begun, *cuts(self._store, begun[-1], hi, self._part_events, first)]))
+        following = None if repeated is None else self._following(hi)
+        # They are asked for now: later the store is busy writing.
+        conditions = {part: self._source.conditions(*part) for part in (*parts, following) if repeated and part}
+        carried, bounds = Carried(several=len(parts) > 1), iter(parts)
 
-        def folded(read: slices.Read) -> list[Outcome]:
-            wrong = [each.filter(pc.is_in(each["stream"], others)) for each in read.wrong]
+        def read(part: Part) -> Callable[[], Read]:
+            if repeated is not None:
+                return partial(Gathered, partial(repeated.read, conditions[part]), self._projection)
+            events = self._chosen(self._part(prepared, (lo, hi), part))
+            if self._gathers:
+                return partial(Gathered, events.toArrow, self._projection)
+            return partial(Slices, events, self._projection)
+
+        def folded(found: Read) -> list[Outcome]:
+            wrong = [each.filter(pc.is_in(each["stream"], others)) for each in found.wrong]
             outcomes = [appended(ERROR_ROWS, error_rows(each, None, self._timing.faults())) for each in wrong]
-            return [*outcomes, *self._windows.part(*next(following), read, [*told, *outcomes], carried)]
+            return [*outcomes, *self._windows.part(*next(bounds), found, [*told, *outcomes], carried)]
 
         observe = self._store.observe
-        with closing(slices.run(events, self._projection, folded, gathers=self._gathers, observe=observe)) as found:
+        found = self._reader.run(parts, read, folded, eager=self._gathers, following=following, observe=observe)
+        with closing(found):
             for outcomes in found:
                 yield from outcomes
         yield from self._windows.held(carried)
+
+    def _chosen(self, events: DataFrame) -> DataFrame:
+        """What windows and error rows need of prepared events."""
+        streams = {*self._others, *(output.stream for output in self._windows.outputs)}
+        columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._projection.names])
+        return events.where(_in(sorted(streams))).select(*columns)
+
+    def _repeated(self) -> Repeated | None:
+        """The plan of all parts, where nothing else goes over a range."""
+        if self._plan is None or self._plan[0] != self._spark.parallelism:
+            self._plan = self._spark.parallelism, self._preparation.repeated(self._chosen)
+        return self._plan[1]
+
+    def _following(self, hi: int) -> Part | None:
+        """What can be read of the next range already, if that will be a large one."""
+        found = next_range(self._store, hi, self._part_events)
+        if found is None or found.control is not None or self._source.small(hi, found.hi):
+            return None
+        return hi, found.hi
 
     def _counted(self, lo: int, hi: int, prepared: Prepared) -> Iterator[Outcome]:
         """All counters of a customer are counted by one worker. If there are many, one part of the range is written

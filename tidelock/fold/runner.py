@@ -155,7 +155,7 @@ class Runner(Reader):
     def leave(self) -> None:
         self._store.rollback()
         self._drop_shadow()
-        self._range_fold = None
+        self._drop_fold()
 
     def failed(self, error: Exception) -> Failure:
         failure = failure_of(error)
@@ -233,6 +233,7 @@ class Runner(Reader):
 
     def _adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._drop_fold()
         self._range_fold = RangeFold(self._spark, self._store, self._database, catalog.definitions)
 
     def _propose(self, catalog: Catalog) -> None:
@@ -402,6 +403,11 @@ class Runner(Reader):
             raise error
         self._tell("nothing could be folded by the first definitions; using those of the settings")
         self._unusable, self._attempts = True, 0
+
+    def _drop_fold(self) -> None:
+        if self._range_fold is not None:
+            self._range_fold.close()
+            self._range_fold = None
 
     def _drop_shadow(self) -> None:
         if self._shadow is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelock.columns import STRING
@@ -33,6 +35,53 @@ _DERIVED = ("op = 'delete' AS deleted", f"CAST(quantity AS STRING) AS {QUANTITY_
 
 #: reads a range with the columns that slots need from another place, such as a lake; None: that does not have it
 RangeReader: TypeAlias = Callable[[Slots, int, int], DataFrame | None]
+
+
+class Scan:
+    """The ledger as tasks of Spark read it, a condition for each task: a plan made of it once reads any range.
+
+    Spark may take longer to plan a step than to execute it, and Java compiles the planner for minutes. A scan keeps its
+    conditions in an array that Spark looks at whenever the plan is executed, and that is where they are replaced.
+    """
+
+    def __init__(self, events: DataFrame) -> None:
+        self.events = events
+        self._conditions = events._jdf.queryExecution().analyzed().relation().parts()
+        jvm = events.sparkSession._jvm
+        assert jvm is not None
+        self._sql = jvm.org.apache.spark.sql.execution.datasources.jdbc
+
+    def repeated(self, steps: DataFrame) -> Repeated | None:
+        """These steps over its events; None: what Spark would execute cannot be seen."""
+        try:
+            found = Repeated(self, steps)
+            found.aim(["1 = 0"] * len(self._conditions))
+        except (Py4JError, AssertionError):
+            return None
+        return found
+
+    def aim(self, conditions: Sequence[str]) -> None:
+        for number, condition in enumerate(conditions):
+            self._conditions[number] = self._sql.JDBCPartition(condition, number)
+
+
+class Repeated:
+    """Steps over a scan that are planned once. Only one thread may use it at a time."""
+
+    def __init__(self, scan: Scan, steps: DataFrame) -> None:
+        self._scan = scan
+        self._steps = steps
+        self._executed = steps._jdf.queryExecution().executedPlan().execute()
+
+    def aim(self, conditions: Sequence[str]) -> None:
+        """Choose the events of the next execution, for each of its tasks. An older range is never read again."""
+        self._scan.aim(conditions)
+        aimed = [part.whereClause() for part in self._executed.partitions()]
+        assert aimed == list(conditions), f"Spark would read {aimed}"
+
+    def read(self, conditions: Sequence[str]) -> pa.Table:
+        self.aim(conditions)
+        return self._steps.toArrow()
 
 
 class Source:
@@ -72,14 +121,21 @@ class Source:
         count = self._spark.parallelism
         if self._jdbc is None or self._elsewhere is not None or count > _SCANS_MAX:
             return None
-        options = dict(self._jdbc)
         customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count * parts}, 0)"
-        return self._spark.session.read.options(fetchsize=str(_FETCH_ROWS)).jdbc(
-            options.pop("url"),
-            f"({self._bounded(lo, hi)}) AS range",
-            predicates=[f"{customer} = {number}" for number in range(part * count, (part + 1) * count)],
-            properties=options,
-        )
+        conditions = [f"{customer} = {number}" for number in range(part * count, (part + 1) * count)]
+        return self._by_conditions(self._bounded(lo, hi), conditions)
+
+    def scan(self) -> Scan | None:
+        """The ledger for as many tasks as run at a time; None where Java cannot read it, or it is read elsewhere."""
+        if self._jdbc is None or self._elsewhere is not None:
+            return None
+        return Scan(self._by_conditions(self._select, ["1 = 0"] * self._spark.parallelism))
+
+    def conditions(self, lo: int, hi: int) -> list[str]:
+        """What a scan's tasks read of a range: each about as many sequences."""
+        first, count = self._extent(lo, hi)[0] - 1, self._spark.parallelism
+        ends = [first + (hi - first) * number // count for number in range(count + 1)]
+        return [f"ingress_sequence > {after} AND ingress_sequence <= {end}" for after, end in pairwise(ends)]
 
     def read(self, lo: int, hi: int) -> DataFrame:
         if self.small(lo, hi):
@@ -140,6 +196,13 @@ class Source:
             numPartitions=str(parts),
             fetchsize=str(_FETCH_ROWS),
         ).load()
+
+    def _by_conditions(self, sql: str, conditions: list[str]) -> DataFrame:
+        """The result of a query, read by tasks of Spark, each what a condition holds for."""
+        assert self._jdbc is not None
+        options = dict(self._jdbc)
+        reader = self._spark.session.read.options(fetchsize=str(_FETCH_ROWS))
+        return reader.jdbc(options.pop("url"), f"({sql}) AS range", predicates=conditions, properties=options)
 
     def _extent(self, lo: int, hi: int) -> tuple[int, int]:
         if self._known is None or self._known[0] != (lo, hi):

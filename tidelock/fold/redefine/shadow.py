@@ -195,6 +195,7 @@ class Shadow:
         self.position = self._prepare(anew=True)
 
     def close(self) -> None:
+        self._range_fold.close()
         self.store.close()
 
     def _prepare(self, *, anew: bool = False) -> int:

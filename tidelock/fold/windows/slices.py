@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -27,7 +26,9 @@ from tidelock.fold.store import Observe, unobserved
 from tidelock.fold.windows.steps import HereRows
 
 _Made = TypeVar("_Made")
-#: a part of a range
+#: above which sequence a part of a range begins, and the one it ends with
+Part: TypeAlias = tuple[int, int]
+#: a part that was read
 Read: TypeAlias = "Gathered | Slices"
 
 #: rows and bytes combined into one table: a column has one buffer
@@ -40,54 +41,85 @@ _SPARK_TAKEN = "output int, part string, data binary"
 _PARTS = tuple(Taking.__slots__)
 
 
-def run(
-    parts: Iterable[DataFrame],
-    projection: Projection,
-    work: Callable[[Read], _Made],
-    *,
-    gathers: bool,
-    observe: Observe = unobserved,
-) -> Generator[_Made, None, None]:
-    """What is made of each part of a range. The next part is read while what was made of one is written.
+class PartReader:
+    """Reads parts of ranges on a thread of its own, and the first part of the range that comes next."""
 
-    `gathers`: rows come to the driver. Otherwise Spark goes over slices a second time, which would wait for the next
-    read: that begins afterwards.
-    """
-    thread = ThreadPoolExecutor(1, thread_name_prefix="slices")
-    following = _begun(thread, iter(parts), partial(Gathered if gathers else Slices, projection=projection))
-    coming = next(following, None)
-    try:
-        while coming is not None:
-            with observe("read"):
-                read, coming = coming.result(), None
-            with closing(read):
-                coming = next(following, None) if gathers else None
-                with observe("rest"):
-                    made = work(read)
-            coming = coming if gathers else next(following, None)
-            yield made
-    finally:
-        thread.shutdown(cancel_futures=True)
-        if coming is not None and not coming.cancelled() and coming.exception() is None:
-            coming.result().close()
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="slices")
+        self._ahead: tuple[Part, Future[Read]] | None = None
+
+    def ahead(self, lo: int, hi: int) -> Part | None:
+        """The part of a range that is already being read; another one is forgotten."""
+        if self._ahead is not None and not (self._ahead[0][0] == lo and self._ahead[0][1] <= hi):
+            self.forget()
+        return None if self._ahead is None else self._ahead[0]
+
+    def forget(self) -> None:
+        """That part was read for nothing: the next range is another one."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[1].cancel()
+
+    def close(self) -> None:
+        self.forget()
+        self._thread.shutdown(cancel_futures=True)
+
+    def run(
+        self,
+        parts: Sequence[Part],
+        read: Callable[[Part], Callable[[], Read]],
+        work: Callable[[Read], _Made],
+        *,
+        eager: bool,
+        following: Part | None = None,
+        observe: Observe = unobserved,
+    ) -> Generator[_Made, None, None]:
+        """What is made of each part of a range, of which `read` plans the reading.
+
+        `eager`: the next part is read while one is worked on; otherwise while what was made of it is written.
+        `following`: what is read of the next range, once everything of this one is.
+        """
+        coming: Future[Read] | None = None
+        futures = self._begun(parts, read)
+        try:
+            coming = next(futures, None)
+            while coming is not None:
+                with observe("read"):
+                    found, coming = coming.result(), None
+                with closing(found):
+                    if eager:
+                        coming = next(futures, None)
+                    if coming is None and following is not None:
+                        self._ahead = following, self._thread.submit(read(following))
+                    with observe("rest"):
+                        made = work(found)
+                coming = coming if eager else next(futures, None)
+                yield made
+        finally:
+            if coming is not None:
+                _close(coming)
+
+    def _begun(self, parts: Sequence[Part], read: Callable[[Part], Callable[[], Read]]) -> Iterator[Future[Read]]:
+        """Parts that are read. While one is, the next is planned."""
+        ahead, self._ahead = self._ahead, None
+        planned = None
+        for number, part in enumerate(parts):
+            known = ahead is not None and ahead[0] == part
+            coming = ahead[1] if ahead is not None and known else self._thread.submit(planned or read(part))
+            planned = read(parts[number + 1]) if number + 1 < len(parts) else None
+            yield coming
 
 
-def _begun(
-    thread: ThreadPoolExecutor, parts: Iterator[DataFrame], read: Callable[[DataFrame], Read]
-) -> Iterator[Future[Read]]:
-    """Parts that are read. While one is, the next is planned."""
-    planned = next(parts, None)
-    while planned is not None:
-        coming = thread.submit(read, planned)
-        planned = next(parts, None)
-        yield coming
+def _close(coming: Future[Read]) -> None:
+    if not coming.cancel() and coming.exception() is None:
+        coming.result().close()
 
 
 class Gathered:
     """A part of a range at the driver."""
 
-    def __init__(self, prepared: DataFrame, projection: Projection) -> None:
-        found = prepared.toArrow()
+    def __init__(self, read: Callable[[], pa.Table], projection: Projection) -> None:
+        found = read()
         #: events with objections, or without a usable time
         self.wrong: Sequence[pa.Table] = [_wrong(found, projection)]
         self._rows = HereRows(found, projection)
