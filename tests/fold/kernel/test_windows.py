@@ -27,7 +27,7 @@ from tidelock.definitions.windows import PERCENTILES, Aggregate
 from tidelock.fold.kernel.aggregates import bits_of, buckets_of, initial, merged, middles_of, results, texts_of
 from tidelock.fold.kernel.outputs import Output, outputs_of
 from tidelock.fold.kernel.panes import FIRST, LAST, earlier, floored, later, pieces_of, sessions, windows_of
-from tidelock.fold.kernel.reorder import by_key
+from tidelock.fold.kernel.reorder import Released, by_key, ordered_rows
 from tidelock.fold.kernel.watermarks import (
     EARLIEST,
     RAISES,
@@ -38,6 +38,7 @@ from tidelock.fold.kernel.watermarks import (
     judged,
     reached,
 )
+from tidelock.tables import KEY
 
 pytestmark = pytest.mark.check
 
@@ -167,6 +168,36 @@ def test_rows_are_given_out_in_the_order_of_their_keys_texts(known: list[int], c
     at = [chance.choice([100, 200]) for _ in known]
     wanted = sorted(range(len(known)), key=lambda place: (at[place], str(known[place])))
     assert by_key(np.array(at), np.array(known)).tolist() == wanted
+
+
+released_rows = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 20), st.sampled_from([100, 200])), min_size=1, max_size=40
+)
+
+
+@given(released_rows)
+def test_released_rows_are_stored_by_position_and_change_by_key(drafted: list[tuple[str, int, int]]) -> None:
+    # What is released later is later.
+    drafted = [(tenant, time + release, release) for tenant, time, release in drafted]
+    tenants, times, releases = zip(*drafted, strict=True)
+    entries = pa.table(
+        {
+            "tenant_id": tenants,
+            "ingress_sequence": numbers([*range(1, len(drafted) + 1)]),
+            "event_time": numbers(times),
+            "source_timestamp": numbers([0] * len(drafted)),
+        }
+    )
+    rows, order = ordered_rows(Released(entries, np.arange(len(drafted)), np.array(releases)), {"a": 10})
+    found = rows.to_pylist()
+    for tenant in "abc":
+        own = [row for row in found if row["tenant_id"] == tenant]
+        assert own == sorted(own, key=lambda row: (row["event_time"], row["ingress_sequence"]))
+        first = 11 if tenant == "a" else 1
+        assert [row["position"] for row in own] == [*range(first, first + len(own))]
+    assert [tenant for tenant, _ in itertools.groupby(found, lambda row: row["tenant_id"])] == [*dict.fromkeys(tenants)]
+    shown = rows.take(order).to_pylist()
+    assert shown == sorted(found, key=lambda row: (row["source_timestamp"], row[KEY]))
 
 
 def output(select: Mapping[str, str]) -> Output:

@@ -80,17 +80,18 @@ def row_schema(table: Table) -> pa.Schema:
     return pa.schema([*meta, *((name, arrow_type(type_)) for name, type_ in table.stored.items())])
 
 
-def appended(table: Table, rows: pa.Table, live: Flags | bool = True, *, ordered: bool = False) -> Outcome:
+def appended(table: Table, rows: pa.Table, live: Flags | bool = True, *, order: pa.Array | None = None) -> Outcome:
     """The outcome for rows that were never there before.
 
-    `live`: whether changes are recorded, or of which rows; `ordered`: rows are in the order of their changes already.
+    `live`: whether changes are recorded, or of which rows; `order`: the places of all rows in the order of their
+    changes, where that is known.
     """
     rows = _fitted(table, rows)
     if not np.any(live):
         return Outcome(table, rows.slice(0, 0), rows, no_keys(), None)
     seen = rows if np.all(live) else rows.filter(pa.array(live))
-    if not ordered:
-        seen = seen.take(_order(seen, pa.arange(0, seen.num_rows))).combine_chunks()
+    order = _order(seen, pa.arange(0, seen.num_rows)) if order is None else order
+    seen = seen.take(order).combine_chunks()
     columns = seen.select(list(table.columns))
     changes = Changes(
         tenant_id=column(seen, "tenant_id"),

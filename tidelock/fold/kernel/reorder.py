@@ -76,10 +76,11 @@ def held_rows(output: Output, entries: pa.Table) -> pa.Table:
     return keyed.select(row_schema(output.held).names)
 
 
-def ordered_rows(released: Released, before: Mapping[str, int]) -> pa.Table:
-    """Rows of ordered output, numbered from their tenant's last position.
+def ordered_rows(released: Released, before: Mapping[str, int]) -> tuple[pa.Table, pa.Array]:
+    """Rows of ordered output, numbered from their tenant's last position, and their places in the order of changes.
 
-    They are in the order of their changes, by source timestamp and key, so that whole rows are moved only once.
+    They are in the order of their positions, since Postgres finds the end of an index sooner than a place within it.
+    Their changes are by source timestamp and key.
     """
     rows, places, at = released
     tenants = column(rows, "tenant_id").take(pa.array(places)).dictionary_encode()
@@ -87,17 +88,16 @@ def ordered_rows(released: Released, before: Mapping[str, int]) -> pa.Table:
     times, sequences = (column(rows, name).to_numpy()[places] for name in ("event_time", "ingress_sequence"))
     order = _in_order(times, sequences, numbers if len(tenants.dictionary) > 1 else None)
     counts = np.array([before.get(name, 0) for name in tenants.dictionary.to_pylist()], np.int64)
-    following = np.arange(1, len(order) + 1)
+    positions = np.arange(1, len(order) + 1)
     if len(order):
         runs = Runs(numbers[order])
-        following -= runs.starts[runs.of] - counts[numbers[order]]
-    positions = np.empty(len(order), np.int64)
-    positions[order] = following
-    shown = by_key(at, sequences)
-    found = rows.take(pa.array(places[shown]))
-    found = found.append_column("position", pa.array(positions[shown]))
+        positions -= runs.starts[runs.of] - counts[numbers[order]]
+    at, sequences = at[order], sequences[order]
+    found = rows.take(pa.array(places[order]))
+    found = found.append_column("position", pa.array(positions))
     found = found.append_column(KEY, column(found, "ingress_sequence").cast(pa.string()))
-    return found.set_column(found.column_names.index("source_timestamp"), "source_timestamp", pa.array(at[shown]))
+    found = found.set_column(found.column_names.index("source_timestamp"), "source_timestamp", pa.array(at))
+    return found, pa.array(by_key(at, sequences))
 
 
 def by_key(at: Places, sequences: Places) -> Places:

@@ -80,7 +80,8 @@ class _Drain:
         progress.count("released", counts)
         if output.window is None:
             progress.drained(furthest(released.rows, "event_time", beyond=1))
-            yield appended(output.table, ordered_rows(released, before), output.live, ordered=True)
+            ordered, order = ordered_rows(released, before)
+            yield appended(output.table, ordered, output.live, order=order)
             return
         assert output.open is not None
         assert self._open is not None

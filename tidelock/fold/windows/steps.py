@@ -218,7 +218,8 @@ class WindowSteps:
             yield from self._counted(output, released.table())
         elif len(released.places):
             before = {tenant: standing.released for tenant, standing in progress.before.items()}
-            yield appended(output.table, ordered_rows(released, before), output.live, ordered=True)
+            ordered, order = ordered_rows(released, before)
+            yield appended(output.table, ordered, output.live, order=order)
 
     def _counted(self, output: Output, released: pa.Table) -> Iterator[Outcome]:
         assert output.open is not None
