@@ -91,15 +91,19 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file, walked through once: many tests ask."""
+    return list(ast.walk(parsed(path)))
+
+
 def nothing_found(findings: list[str]) -> None:
     """Every finding at once, so that one run shows all there is to mend."""
     assert not findings, "\n" + "\n".join(findings)
 
 
 def imports(path: Path, *, at_top_only: bool = False) -> Iterator[str]:
-    tree = parsed(path)
-    nodes = tree.body if at_top_only else list(ast.walk(tree))
-    for node in nodes:
+    for node in parsed(path).body if at_top_only else nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -113,8 +117,8 @@ def imports(path: Path, *, at_top_only: bool = False) -> Iterator[str]:
 def test_no_import_is_relative() -> None:
     findings = []
     for path in MODULES:
-        nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom) and node.level]
-        findings += [f"{path.relative_to(ROOT)}:{node.lineno} is a relative import" for node in nodes]
+        relative = [node for node in nodes(path) if isinstance(node, ast.ImportFrom) and node.level]
+        findings += [f"{path.relative_to(ROOT)}:{node.lineno} is a relative import" for node in relative]
     nothing_found(findings)
 
 
@@ -191,7 +195,7 @@ def test_no_two_modules_differ_by_an_ending() -> None:
 def test_a_class_name_means_one_thing() -> None:
     found: dict[str, list[str]] = {}
     for own, path in NAMED.items():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(own)
     shared = {name: owners for name, owners in found.items() if len(owners) > 1 and name not in ON_BOTH_SIDES}
@@ -201,13 +205,11 @@ def test_a_class_name_means_one_thing() -> None:
 def test_a_call_gives_at_most_five_arguments_by_place() -> None:
     takes_any = set(ANY_NUMBER)
     for path in FILES:
-        functions = [
-            each for each in ast.walk(parsed(path)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
+        functions = [each for each in nodes(path) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
         takes_any |= {each.name for each in functions if each.args.vararg}
     findings = []
     for path in FILES:
-        for call in (each for each in ast.walk(parsed(path)) if isinstance(each, ast.Call)):
+        for call in (each for each in nodes(path) if isinstance(each, ast.Call)):
             name = called(call)
             many = len([each for each in call.args if not isinstance(each, ast.Starred)]) > ARGUMENTS_MAX
             if many and name not in takes_any and name not in MADE_PER_EVENT:
@@ -326,7 +328,7 @@ def messages() -> str:
     """Every text in the package's code, with a gap for each inserted value."""
     texts = []
     for path in MODULES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.JoinedStr):
                 parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
                 texts.append("".join(map(str, parts)))
