@@ -36,9 +36,9 @@ $(STAMP): pyproject.toml uv.lock $(CLIENTS)/package-lock.json
 	@npm ci --prefix $(CLIENTS) --silent || test "$$CI" != true
 # A browser that the tests of the console look with, likewise: the machine's, else Playwright's own, else the system's.
 	@echo "  a browser, for the tests ..." >&2
-	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
-		|| $(BIN)/playwright install $$(test "$$(id -u)" != 0 || echo --with-deps) chromium >/dev/null 2>&1 \
-		|| { apt-get update -qq && apt-get install -qq -y chromium; } >/dev/null 2>&1 \
+	@{ command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
+		|| $(BIN)/playwright install $$(test "$$(id -u)" != 0 || echo --with-deps) --only-shell chromium >/dev/null 2>&1 \
+		|| { apt-get update -qq && { apt-get install -qq -y chromium-headless-shell || apt-get install -qq -y chromium; }; } >/dev/null 2>&1 \
 		|| { echo "no Chromium could be had: the console's tests in a browser are left out" >&2; test "$$CI" != true; }
 	@touch $@
 
