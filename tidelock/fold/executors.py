@@ -6,7 +6,7 @@ encoded segments. So the driver's work does not grow with the events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -79,13 +79,19 @@ class Task:
             yield keep(events, latest, store.rows, changes=self.changes)
 
 
+def steps(events: DataFrame, task: Task) -> DataFrame:
+    """What workers return of events that are split by key."""
+    return events.mapInArrow(task, _RETURNED)
+
+
 def run(
-    parts: Iterable[DataFrame], task: Task, tables: Mapping[str, Table], observe: Observe = unobserved
+    parts: Iterable[Callable[[], pa.Table]], tables: Mapping[str, Table], observe: Observe = unobserved
 ) -> Iterator[Outcome]:
-    """The outcomes of parts of a range, split by key: one part is folded while the outcome of another is written."""
+    """The outcomes of parts of a range, given how to execute their `steps`: one part is folded while the outcome of
+    another is written."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="executors")
     try:
-        for coming in [thread.submit(_run, events, task, tables) for events in parts]:
+        for coming in [thread.submit(_run, part, tables) for part in parts]:
             with observe("executors"):
                 outcomes = coming.result()
             yield from outcomes
@@ -93,8 +99,8 @@ def run(
         thread.shutdown(cancel_futures=True)
 
 
-def _run(events: DataFrame, task: Task, tables: Mapping[str, Table]) -> list[Outcome]:
-    found = events.mapInArrow(task, _RETURNED).toArrow()
+def _run(part: Callable[[], pa.Table], tables: Mapping[str, Table]) -> list[Outcome]:
+    found = part()
     names = found["table_name"].combine_chunks()
     return [_outcome(tables[name], found.filter(pc.equal(names, name))) for name in pc.unique(names).to_pylist()]
 

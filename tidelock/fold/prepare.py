@@ -57,6 +57,8 @@ class Preparation:
         #: the plan for events after the cursor; None: not built yet, or rebuilt for every range
         self._kept: DataFrame | None = None
         self._keeps = True
+        #: plans for large ranges by name, and what they were made for
+        self._repeated: dict[str, tuple[object, Repeated | None]] = {}
 
     def small(self, lo: int, hi: int) -> pa.Table:
         """The events of a range that the driver folds. The cursor must be at `lo`, and committed there."""
@@ -73,18 +75,18 @@ class Preparation:
         self._compile(True)
         return self._prepared(self._source.read(lo, hi))
 
-    def repeated(self, steps: Callable[[DataFrame], DataFrame]) -> Repeated | None:
-        """Steps over the events of large ranges, planned for all of them; None: they are planned for each."""
+    def repeated(self, name: str, steps: Callable[[DataFrame], DataFrame], given: object = None) -> Repeated | None:
+        """Steps over the events of large ranges, planned once for what is `given`; None: they are planned for each."""
         self._compile(True)
+        known = self._spark.parallelism, given
+        if name not in self._repeated or self._repeated[name][0] != known:
+            self._repeated[name] = known, self._planned(steps)
+        return self._repeated[name][1]
+
+    def _planned(self, steps: Callable[[DataFrame], DataFrame]) -> Repeated | None:
         scan = self._source.scan()
         plan = None if scan is None else steps(self._prepared(scan.events))
         return None if scan is None or plan is None or not _repeatable(plan) else scan.repeated(plan)
-
-    def by_customer(self, lo: int, hi: int, part: int, parts: int) -> DataFrame | None:
-        """A part of them with all events of a customer in one partition, if the source can provide that."""
-        self._compile(True)
-        events = self._source.by_customer(lo, hi, part, parts)
-        return None if events is None else self._prepared(events)
 
     def slices(self, lo: int, wanted: str, events: int, columns: Sequence[str]) -> pa.Table:
         """Columns of events before a range, as `Source.slices` reads them."""

@@ -32,7 +32,7 @@ from tidelock.fold.latest import LatestSteps, compile_calculations
 from tidelock.fold.meters import MeterSteps
 from tidelock.fold.prepare import EVENT, FAULTS, Preparation
 from tidelock.fold.ranges import Range, cuts, next_range
-from tidelock.fold.source import SMALL_EVENTS, RangeReader, Repeated, Source
+from tidelock.fold.source import SMALL_EVENTS, RangeReader, Source
 from tidelock.fold.store import Store
 from tidelock.fold.streams import slots_of, sql_of_streams, sql_text
 from tidelock.fold.timing import Timing
@@ -110,8 +110,6 @@ class RangeFold:
         self._gathers = singly or (spark.cores is not None if gathers is None else gathers)
         self._task = Task(database.url, store.schema, self._timing.faults(), changes=changes)
         self._reader = PartReader()
-        #: the plan by which parts are read, and for how many tasks it is
-        self._plan: tuple[int, Repeated | None] | None = None
         self._source = Source(spark, store, database, slots, small_events=small_events, elsewhere=elsewhere)
         self._preparation = Preparation(
             spark,
@@ -249,13 +247,15 @@ class RangeFold:
         A part goes on from what the one before has stored, as the next range would.
         """
         others = pa.array(self._others, pa.string())
-        repeated = self._repeated() if self._gathers and not self._told else None
+        # Where nothing else goes over a range.
+        alone = self._gathers and not self._told
+        repeated = self._preparation.repeated("gathered", self._chosen) if alone else None
         ahead = self._reader.ahead(lo, hi)
         begun, first = ([lo], self._first_events) if ahead is None else ([*ahead], None)
         parts = list(pairwise([*begun, *cuts(self._store, begun[-1], hi, self._part_events, first)]))
         following = None if repeated is None else self._following(hi)
         # They are asked for now: later the store is busy writing.
-        conditions = {part: self._source.conditions(*part) for part in (*parts, following) if repeated and part}
+        conditions = {part: self._source.by_sequence(*part) for part in (*parts, following) if repeated and part}
         carried, bounds = Carried(several=len(parts) > 1), iter(parts)
 
         def read(part: Part) -> Callable[[], Read]:
@@ -284,12 +284,6 @@ class RangeFold:
         columns = dict.fromkeys([*ENVELOPE, "deleted", *FAULTS, *self._projection.names])
         return events.where(_in(sorted(streams))).select(*columns)
 
-    def _repeated(self) -> Repeated | None:
-        """The plan of all parts, where nothing else goes over a range."""
-        if self._plan is None or self._plan[0] != self._spark.parallelism:
-            self._plan = self._spark.parallelism, self._preparation.repeated(self._chosen)
-        return self._plan[1]
-
     def _following(self, hi: int) -> Part | None:
         """What can be read of the next range already, if that will be a large one."""
         found = next_range(self._store, hi, self._part_events)
@@ -304,15 +298,21 @@ class RangeFold:
         if not self._meters.meters:
             return
         task = replace(self._task, meters=self._known_meters())
-        columns = (*EVENT, *FAULTS, *self._meters.columns)
         parts = _PARTS if self._stored >= _MANY_ROWS else 1
+        jobs: list[Callable[[], pa.Table]] = []
+        conditions = [self._source.by_customer(lo, hi, number, parts) for number in range(parts)]
         # The state of windows is already available.
-        apart = [] if self._windows.outputs else [self._preparation.by_customer(lo, hi, n, parts) for n in range(parts)]
-        jobs = [events.where(_in(self._meters.streams)).select(*columns) for events in apart if events is not None]
+        if conditions[0] and not self._windows.outputs:
+            plan = self._preparation.repeated("counted", lambda it: executors.steps(self._countable(it), task), task)
+            jobs = [partial(plan.read, each) for each in conditions if plan is not None and each is not None]
         if not jobs:
-            events = prepared().where(_in(self._meters.streams)).select(*columns)
-            jobs = [events.repartition(self._spark.parallelism, "tenant_id", "customer_ref")]
-        yield from executors.run(jobs, task, self.tables, self._store.observe)
+            events = self._countable(prepared()).repartition(self._spark.parallelism, "tenant_id", "customer_ref")
+            jobs = [executors.steps(events, task).toArrow]
+        yield from executors.run(jobs, self.tables, self._store.observe)
+
+    def _countable(self, events: DataFrame) -> DataFrame:
+        """What meters need of prepared events."""
+        return events.where(_in(self._meters.streams)).select(*EVENT, *FAULTS, *self._meters.columns)
 
     def _known_meters(self) -> Meters:
         return self._meters.kernel(self._closings.bounds(), corrected=self._corrections.ever())
@@ -326,7 +326,7 @@ class RangeFold:
                 events = prepared().where(_in([each.stream for each in latest]))
                 events = events.select(*EVENT, *FAULTS, f"`{KEY}`", *self._latest.columns)
                 parted = events.repartition(self._spark.parallelism, "stream", "tenant_id", f"`{KEY}`")
-                yield from executors.run([parted], task, self.tables, self._store.observe)
+                yield from executors.run([executors.steps(parted, task).toArrow], self.tables, self._store.observe)
 
     def _objected(self, prepared: Prepared) -> Iterator[Outcome]:
         """Objections of streams that are neither counted nor kept."""

@@ -111,31 +111,34 @@ class Source:
         """Whether the driver reads the range. It then has one partition, and no step needs an exchange."""
         return self._jdbc is None or hi - lo <= self._small_events or self._extent(lo, hi)[1] <= self._small_events
 
-    def by_customer(self, lo: int, hi: int, part: int = 0, parts: int = 1) -> DataFrame | None:
-        """A part of a large range with all events of a customer in one partition; None where that has to be Spark's
-        work.
-
-        Every partition goes through the whole range in Postgres. With few of them that is cheaper than moving rows
-        between tasks.
-        """
-        count = self._spark.parallelism
-        if self._jdbc is None or self._elsewhere is not None or count > _SCANS_MAX:
-            return None
-        customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count * parts}, 0)"
-        conditions = [f"{customer} = {number}" for number in range(part * count, (part + 1) * count)]
-        return self._by_conditions(self._bounded(lo, hi), conditions)
-
     def scan(self) -> Scan | None:
         """The ledger for as many tasks as run at a time; None where Java cannot read it, or it is read elsewhere."""
         if self._jdbc is None or self._elsewhere is not None:
             return None
-        return Scan(self._by_conditions(self._select, ["1 = 0"] * self._spark.parallelism))
+        options = dict(self._jdbc)
+        reader = self._spark.session.read.options(fetchsize=str(_FETCH_ROWS))
+        nothing = ["1 = 0"] * self._spark.parallelism
+        url = options.pop("url")
+        return Scan(reader.jdbc(url, f"({self._select}) AS ledger", predicates=nothing, properties=options))
 
-    def conditions(self, lo: int, hi: int) -> list[str]:
+    def by_sequence(self, lo: int, hi: int) -> list[str]:
         """What a scan's tasks read of a range: each about as many sequences."""
         first, count = self._extent(lo, hi)[0] - 1, self._spark.parallelism
         ends = [first + (hi - first) * number // count for number in range(count + 1)]
-        return [f"ingress_sequence > {after} AND ingress_sequence <= {end}" for after, end in pairwise(ends)]
+        return [_between(*each) for each in pairwise(ends)]
+
+    def by_customer(self, lo: int, hi: int, part: int = 0, parts: int = 1) -> list[str] | None:
+        """What they read of a part of a range with all events of a customer in one task; None where that has to be
+        Spark's work.
+
+        Every task goes through the whole range in Postgres. With few of them that is cheaper than moving rows between
+        tasks.
+        """
+        count = self._spark.parallelism
+        if count > _SCANS_MAX:
+            return None
+        customer = f"coalesce((hashtextextended(customer_ref, 0) & {_POSITIVE}) % {count * parts}, 0)"
+        return [f"{_between(lo, hi)} AND {customer} = {number}" for number in range(part * count, (part + 1) * count)]
 
     def read(self, lo: int, hi: int) -> DataFrame:
         if self.small(lo, hi):
@@ -197,20 +200,17 @@ class Source:
             fetchsize=str(_FETCH_ROWS),
         ).load()
 
-    def _by_conditions(self, sql: str, conditions: list[str]) -> DataFrame:
-        """The result of a query, read by tasks of Spark, each what a condition holds for."""
-        assert self._jdbc is not None
-        options = dict(self._jdbc)
-        reader = self._spark.session.read.options(fetchsize=str(_FETCH_ROWS))
-        return reader.jdbc(options.pop("url"), f"({sql}) AS range", predicates=conditions, properties=options)
-
     def _extent(self, lo: int, hi: int) -> tuple[int, int]:
         if self._known is None or self._known[0] != (lo, hi):
             self._known = (lo, hi), extent(self._store, lo, hi)
         return self._known[1]
 
     def _bounded(self, lo: int, hi: int) -> str:
-        return f"{self._select} AND ingress_sequence > {lo} AND ingress_sequence <= {hi}"
+        return f"{self._select} AND {_between(lo, hi)}"
+
+
+def _between(lo: int, hi: int) -> str:
+    return f"ingress_sequence > {lo} AND ingress_sequence <= {hi}"
 
 
 def single_partition(session: SparkSession, rows: pa.Table) -> DataFrame:
