@@ -123,5 +123,5 @@ def _repeatable(plan: DataFrame) -> bool:
     executed = plan._jdf.queryExecution().executedPlan().toString()
     found = [name for name in _REMEMBERED if name in executed]
     if found:
-        logger.info("cannot reuse the plan of small ranges: it contains %s", ", ".join(found))
+        logger.info("cannot reuse the plan of a range: it contains %s", ", ".join(found))
     return not found

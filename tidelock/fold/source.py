@@ -56,13 +56,17 @@ class Scan:
         try:
             found = Repeated(self, steps)
             found.aim(["1 = 0"] * len(self._conditions))
-        except (Py4JError, AssertionError):
+        except (Py4JError, WrongAim):
             return None
         return found
 
     def aim(self, conditions: Sequence[str]) -> None:
         for number, condition in enumerate(conditions):
             self._conditions[number] = self._sql.JDBCPartition(condition, number)
+
+
+class WrongAim(Exception):
+    """Spark's plan does not look at what it was given: a bug, found before anything was read."""
 
 
 class Repeated:
@@ -77,7 +81,8 @@ class Repeated:
         """Choose the events of the next execution, for each of its tasks. An older range is never read again."""
         self._scan.aim(conditions)
         aimed = [part.whereClause() for part in self._executed.partitions()]
-        assert aimed == list(conditions), f"Spark would read {aimed}"
+        if aimed != list(conditions):
+            raise WrongAim(f"Spark would read {aimed} instead of {conditions}")
 
     def read(self, conditions: Sequence[str]) -> pa.Table:
         self.aim(conditions)
@@ -112,14 +117,19 @@ class Source:
         return self._jdbc is None or hi - lo <= self._small_events or self._extent(lo, hi)[1] <= self._small_events
 
     def scan(self) -> Scan | None:
-        """The ledger for as many tasks as run at a time; None where Java cannot read it, or it is read elsewhere."""
+        """The ledger for as many tasks as run at a time; None where Java cannot read it, it is read elsewhere, or this
+        Spark keeps no conditions."""
         if self._jdbc is None or self._elsewhere is not None:
             return None
         options = dict(self._jdbc)
         reader = self._spark.session.read.options(fetchsize=str(_FETCH_ROWS))
         nothing = ["1 = 0"] * self._spark.parallelism
         url = options.pop("url")
-        return Scan(reader.jdbc(url, f"({self._select}) AS ledger", predicates=nothing, properties=options))
+        events = reader.jdbc(url, f"({self._select}) AS ledger", predicates=nothing, properties=options)
+        try:
+            return Scan(events)
+        except Py4JError:
+            return None
 
     def by_sequence(self, lo: int, hi: int) -> list[str]:
         """What a scan's tasks read of a range: each about as many sequences."""
